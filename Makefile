@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+# The everyday commands. CMake does the work; every goal first makes sure of its own Debian packages.
+
+BUILD  ?= build
+PREFIX ?= /usr/local
+JOBS   ?= $(shell nproc)
+CTEST   = ctest --output-on-failure --no-tests=error -j $(JOBS)
+
+# Sanitized builds run what they can say something about: not the source-tree checks, and nothing that
+# measures time. Threads are watched where programs are ours.
+ASAN_TESTS = -LE 'tree|unsanitized'
+TSAN_TESTS = -LE 'tree|abi|unsanitized|clients'
+
+SOURCES = $(shell find src tests bench fuzz -name '*.[ch]')
+
+.PHONY: all test demo install bench asan tsan fuzz format check-format clean help
+
+all:
+	@scripts/deps build
+	cmake -G Ninja -B $(BUILD)
+	cmake --build $(BUILD)
+
+test:
+	@scripts/deps build test
+	cmake -G Ninja -B $(BUILD) -DANYRDMA_WERROR=ON
+	cmake --build $(BUILD)
+	$(CTEST) --test-dir $(BUILD)
+
+demo:
+	@scripts/deps build demo
+	cmake -G Ninja -B $(BUILD)
+	cmake --build $(BUILD)
+	$(BUILD)/bin/anyrdma demo
+
+install: all
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+bench:
+	@scripts/deps build bench
+	cmake -G Ninja -B $(BUILD)
+	cmake --build $(BUILD)
+	bench/run $(BUILD)
+
+asan:
+	@scripts/deps build test
+	cmake -G Ninja -B build-asan -DANYRDMA_WERROR=ON -DANYRDMA_SANITIZE=address,undefined
+	cmake --build build-asan
+	$(CTEST) --test-dir build-asan $(ASAN_TESTS)
+
+# Some kernels place mappings where the thread sanitizer keeps its shadow; setarch -R turns that off.
+tsan:
+	@scripts/deps build test
+	cmake -G Ninja -B build-tsan -DANYRDMA_WERROR=ON -DANYRDMA_SANITIZE=thread
+	cmake --build build-tsan
+	setarch -R $(CTEST) --test-dir build-tsan $(TSAN_TESTS)
+
+fuzz:
+	@scripts/deps build fuzz
+	fuzz/run
+
+format:
+	clang-format -i $(SOURCES)
+
+check-format:
+	tests/tree/check.py format
+
+clean:
+	rm -rf build build-asan build-tsan build-fuzz
+
+help:
+	@echo 'make               build into $(BUILD)/'
+	@echo 'make demo          build, then anyrdma beside TCP in one small table'
+	@echo 'make test          build, then the whole test suite'
+	@echo 'make install       install below PREFIX ($(PREFIX)), staged below DESTDIR when set'
+	@echo 'make bench         the full measurements'
+	@echo 'make asan | tsan   the suite under the address and undefined | thread sanitizers'
+	@echo 'make fuzz          fuzz the parsers of what a peer sends'
+	@echo 'make format        clang-format the sources; check-format only looks'
+	@echo 'make clean         remove the build trees'
+	@echo 'Missing Debian packages are installed when root or through sudo, else named.'

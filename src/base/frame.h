@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A frame on its way between a transport and a link. A transport builds frames as headers plus pointers to
+ * the payload; the link adds its envelope and the ICRC and moves them. A link hands up frames whose ICRC it
+ * has checked. Neither needs to know the other.
+ */
+#ifndef BASE_FRAME_H
+#define BASE_FRAME_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+enum {
+	FRAME_HDR_MAX = 56,    /* BTH + the largest set of extension headers */
+	FRAME_BATCH_MAX = 64,  /* frames of one batch: what one UDP_SEGMENT send may carry */
+	FRAME_BATCH_IOV = 256, /* pieces of payload in one batch */
+};
+
+/* Where frames go: IPv4 addresses as ::ffff:a.b.c.d, as in a GID table. */
+struct frame_dest {
+	uint8_t sgid[16], dgid[16];
+	uint32_t ifindex; /* of the device: scope of link-local and multicast addresses */
+	uint8_t tclass, hop_limit;
+};
+
+struct frame_out {
+	uint8_t hdr[FRAME_HDR_MAX];
+	uint8_t hdr_len;
+	uint8_t pad; /* zero bytes between payload and ICRC */
+	uint8_t copy; /* payload may change under us: link must take a copy before it computes the ICRC */
+	uint16_t iov_first, iov_count;
+	uint32_t payload_len;
+};
+
+/* Frames to one destination, in order. */
+struct frame_batch {
+	struct frame_dest dest;
+	unsigned nframes, niov;
+	struct frame_out frame[FRAME_BATCH_MAX];
+	struct iovec iov[FRAME_BATCH_IOV];
+};
+
+struct frame_in {
+	const uint8_t *bytes; /* BTH up to the pad bytes; the ICRC is checked and gone */
+	uint32_t len;
+	uint8_t sgid[16], dgid[16]; /* as on the wire: the sender's address first */
+	uint32_t ifindex;           /* 0: not known */
+	uint8_t tclass, hop_limit;
+};
+
+static inline bool frame_batch_full(const struct frame_batch *b, unsigned iovs)
+{
+	return b->nframes == FRAME_BATCH_MAX || b->niov + iovs > FRAME_BATCH_IOV;
+}
+
+static inline uint32_t frame_len(const struct frame_out *f)
+{
+	return f->hdr_len + f->payload_len + f->pad;
+}
+
+#endif

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: MIT */
+/* Devices, ports, GIDs, and the life of the process's adapter. */
+#include "front/verbs_front.h"
+
+#include "base/log.h"
+#include "hca/adapter.h"
+#include "hca/context.h"
+#include "hca/device.h"
+#include "hca/sysfs.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- the adapter of this process ---- */
+static pthread_mutex_t adapter_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct hca_adapter *the_adapter;
+static pid_t owner;
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&adapter_mutex);
+	if (the_adapter) {
+		lock_take(&the_adapter->bring_up);
+		lock_take(&the_adapter->lock);
+		lock_take(&the_adapter->engine.drive);
+	}
+}
+
+static void after_fork(void)
+{
+	if (the_adapter) {
+		lock_drop(&the_adapter->engine.drive);
+		lock_drop(&the_adapter->lock);
+		lock_drop(&the_adapter->bring_up);
+	}
+	pthread_mutex_unlock(&adapter_mutex);
+}
+
+/* The child shares the parent's sockets and has none of its threads: it lets go, and may start anew. */
+static void in_child(void)
+{
+	struct hca_adapter *parents = the_adapter;
+
+	after_fork();
+	if (parents)
+		hca_adapter_abandon(parents);
+	the_adapter = NULL;
+}
+
+struct hca_adapter *verbs_adapter(void)
+{
+	static bool watching_fork;
+
+	pthread_mutex_lock(&adapter_mutex);
+	if (!the_adapter) {
+		the_adapter = malloc(sizeof(*the_adapter));
+		if (the_adapter)
+			hca_adapter_init(the_adapter);
+		owner = getpid();
+		log_init();
+	}
+	pthread_mutex_unlock(&adapter_mutex);
+	if (!watching_fork) {
+		watching_fork = true;
+		pthread_atfork(before_fork, after_fork, in_child);
+	}
+	return the_adapter;
+}
+
+__attribute__((destructor)) static void at_exit(void)
+{
+	if (the_adapter && owner == getpid())
+		hca_adapter_exit(the_adapter);
+}
+
+/* ---- the list ---- */
+/* ANYRDMA_DEVICES: a comma separated list of device or interface names; unset: all. */
+static bool wanted(const struct hca_device *d)
+{
+	const char *list = getenv("ANYRDMA_DEVICES");
+	size_t n;
+
+	if (d->gone)
+		return false;
+	if (!list || !*list)
+		return true;
+	for (; *list; list += n + (list[n] == ',')) {
+		n = strcspn(list, ",");
+		if ((strlen(d->netdev) == n && !strncmp(d->netdev, list, n)) ||
+			(strlen(d->vd.ibv.name) == n && !strncmp(d->vd.ibv.name, list, n)))
+			return true;
+	}
+	return false;
+}
+
+struct ibv_device **(ibv_get_device_list)(int *num)
+{
+	struct hca_adapter *a = verbs_adapter();
+	struct ibv_device **list;
+	int n = 0, err;
+
+	if (num)
+		*num = 0;
+	if (!a) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	err = hca_devices_refresh(a);
+	if (err) {
+		log_error("cannot read the network interfaces: %s", strerror(-err));
+		errno = -err;
+		return NULL;
+	}
+	lock_take(&a->lock);
+	list_for_each(node, &a->devices)
+		n++;
+	list = calloc((size_t)n + 1, sizeof(*list));
+	n = 0;
+	if (list) {
+		list_for_each(node, &a->devices) {
+			struct hca_device *d = container_of(node, struct hca_device, node);
+
+			if (wanted(d))
+				list[n++] = &d->vd.ibv;
+		}
+	}
+	lock_drop(&a->lock);
+	if (num)
+		*num = n;
+	return list;
+}
+
+/* Devices live as long as the process: programs keep pointers to them past this call. */
+void ibv_free_device_list(struct ibv_device **list)
+{
+	free(list);
+}
+
+const char *ibv_get_device_name(struct ibv_device *device)
+{
+	return device->name;
+}
+
+__be64 ibv_get_device_guid(struct ibv_device *device)
+{
+	return htobe64(hca_device(device)->guid);
+}
+
+int ibv_get_device_index(struct ibv_device *device)
+{
+	return (int)hca_device(device)->ifindex;
+}
+
+const char *ibv_get_sysfs_path(void)
+{
+	static char root[256];
+
+	if (!root[0] && sysfs_root(root, sizeof(root)))
+		strcpy(root, "/sys");
+	return root;
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct hca_context *ctx = hca_context_open(hca_device(device));
+
+	if (!ctx)
+		return NULL;
+	verbs_fill_ops(ctx);
+	return &ctx->v.context;
+}
+
+int ibv_close_device(struct ibv_context *c)
+{
+	int err = hca_context_close(hca_context(c));
+
+	if (err) {
+		errno = err;
+		return -1;
+	}
+	return 0;
+}
+
+/* ---- queries ---- */
+int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *attr)
+{
+	hca_device_attr(hca_context(c)->dev, attr);
+	return 0;
+}
+
+int verbs_query_device_ex(
+	struct ibv_context *c, const struct ibv_query_device_ex_input *in, struct ibv_device_attr_ex *attr, size_t size)
+{
+	struct ibv_device_attr_ex full = {
+		.completion_timestamp_mask = UINT64_MAX,
+		.hca_core_clock = 1000000, /* kHz: timestamps are nanoseconds */
+		.max_dm_size = 0,
+		.phys_port_cnt_ex = 1,
+	};
+
+	if (in && in->comp_mask)
+		return EINVAL;
+	if (size < sizeof(full.orig_attr))
+		return EINVAL;
+	hca_device_attr(hca_context(c)->dev, &full.orig_attr);
+	memset(attr, 0, size);
+	memcpy(attr, &full, size < sizeof(full) ? size : sizeof(full));
+	return 0;
+}
+
+int verbs_query_rt_values(struct ibv_context *c, struct ibv_values_ex *values)
+{
+	uint32_t asked = values->comp_mask;
+
+	values->comp_mask = 0;
+	if (asked & IBV_VALUES_MASK_RAW_CLOCK) {
+		clock_gettime(CLOCK_MONOTONIC, &values->raw_clock);
+		values->comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+	}
+	return 0;
+}
+
+int verbs_query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *attr, size_t len)
+{
+	struct hca_context *ctx = hca_context(c);
+	struct ibv_port_attr full;
+
+	if (port != 1)
+		return EINVAL;
+	lock_take(&ctx->adapter->lock);
+	hca_port_attr(ctx->dev, &full);
+	lock_drop(&ctx->adapter->lock);
+	memset(attr, 0, len);
+	memcpy(attr, &full, len < sizeof(full) ? len : sizeof(full));
+	return 0;
+}
+
+/* The exported function is the old one, whose structure ends before port_cap_flags2. */
+int(ibv_query_port)(struct ibv_context *c, uint8_t port, struct _compat_ibv_port_attr *attr)
+{
+	return verbs_query_port(c, port, (struct ibv_port_attr *)attr, 48);
+}
+
+int ibv_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid *gid)
+{
+	struct hca_context *ctx = hca_context(c);
+
+	if (port != 1 || index < 0 || index >= HCA_GID_TABLE) {
+		errno = EINVAL;
+		return -1;
+	}
+	lock_take(&ctx->adapter->lock);
+	memcpy(gid->raw, ctx->dev->gid[index].raw, 16);
+	lock_drop(&ctx->adapter->lock);
+	return 0;
+}
+
+static void fill_entry(const struct hca_device *d, uint32_t index, struct ibv_gid_entry *e)
+{
+	memset(e, 0, sizeof(*e));
+	memcpy(e->gid.raw, d->gid[index].raw, 16);
+	e->gid_index = index;
+	e->port_num = 1;
+	e->gid_type = IBV_GID_TYPE_ROCE_V2;
+	e->ndev_ifindex = d->ifindex;
+}
+
+int _ibv_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, struct ibv_gid_entry *entry, uint32_t flags,
+	size_t size)
+{
+	struct hca_context *ctx = hca_context(c);
+	struct ibv_gid_entry e;
+
+	if (flags || port != 1 || index >= HCA_GID_TABLE)
+		return EINVAL;
+	lock_take(&ctx->adapter->lock);
+	fill_entry(ctx->dev, index, &e);
+	lock_drop(&ctx->adapter->lock);
+	if (gid_is_zero(e.gid.raw))
+		return ENODATA;
+	memset(entry, 0, size);
+	memcpy(entry, &e, size < sizeof(e) ? size : sizeof(e));
+	return 0;
+}
+
+ssize_t _ibv_query_gid_table(
+	struct ibv_context *c, struct ibv_gid_entry *entries, size_t max, uint32_t flags, size_t size)
+{
+	struct hca_context *ctx = hca_context(c);
+	ssize_t n = 0;
+
+	if (flags)
+		return -EINVAL;
+	lock_take(&ctx->adapter->lock);
+	for (uint32_t i = 0; i < HCA_GID_TABLE; i++) {
+		struct ibv_gid_entry e;
+
+		fill_entry(ctx->dev, i, &e);
+		if (gid_is_zero(e.gid.raw))
+			continue;
+		if ((size_t)n == max) {
+			n = -EINVAL;
+			break;
+		}
+		memset((char *)entries + (size_t)n * size, 0, size);
+		memcpy((char *)entries + (size_t)n * size, &e, size < sizeof(e) ? size : sizeof(e));
+		n++;
+	}
+	lock_drop(&ctx->adapter->lock);
+	return n;
+}
+
+/* Private, but ibv_devinfo calls it: 0 is InfiniBand or RoCE v1, 1 is RoCE v2. */
+int ibv_query_gid_type(struct ibv_context *c, uint8_t port, unsigned index, int *type);
+int ibv_query_gid_type(struct ibv_context *c, uint8_t port, unsigned index, int *type)
+{
+	if (port != 1 || index >= HCA_GID_TABLE) {
+		errno = EINVAL;
+		return -1;
+	}
+	*type = 1;
+	return 0;
+}
+
+int ibv_query_pkey(struct ibv_context *c, uint8_t port, int index, __be16 *pkey)
+{
+	if (port != 1 || index != 0) {
+		errno = EINVAL;
+		return -1;
+	}
+	*pkey = 0xffff;
+	return 0;
+}
+
+int ibv_get_pkey_index(struct ibv_context *c, uint8_t port, __be16 pkey)
+{
+	if (port == 1 && pkey == 0xffff)
+		return 0;
+	errno = EINVAL;
+	return -1;
+}
+
+/* ---- asynchronous events ---- */
+int ibv_get_async_event(struct ibv_context *c, struct ibv_async_event *event)
+{
+	int err = hca_async_get(hca_context(c), event);
+
+	if (err) {
+		errno = -err;
+		return -1;
+	}
+	return 0;
+}
+
+void ibv_ack_async_event(struct ibv_async_event *event)
+{
+	hca_async_ack(event);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+#include "hca/adapter.h"
+
+#include "base/log.h"
+#include "base/random.h"
+#include "hca/flow.h"
+#include "hca/qp.h"
+#include "hca/registry.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void hca_adapter_init(struct hca_adapter *a)
+{
+	static const uint8_t self[16];
+
+	memset(a, 0, sizeof(*a));
+	lock_init(&a->lock);
+	lock_init(&a->flow_lock);
+	lock_init(&a->bring_up);
+	lock_init(&a->engine.drive);
+	list_init(&a->devices);
+	list_init(&a->contexts);
+	list_init(&a->free_keys);
+	list_init(&a->mcast);
+	a->count = &a->own_count;
+	a->read_flow = calloc(1, sizeof(*a->read_flow));
+	if (idmap_init(&a->qps) || idmap_init(&a->keys) || !a->read_flow)
+		abort(); /* a few kilobytes at start */
+	hca_flow_init(a->read_flow, self, 0);
+}
+
+void hca_adapter_fini(struct hca_adapter *a)
+{
+	for (struct list *n; (n = list_pop(&a->free_keys));)
+		free(container_of(n, struct hca_key, free));
+	for (unsigned i = 0; i < sizeof(a->flows) / sizeof(a->flows[0]); i++) {
+		while (a->flows[i]) {
+			struct hca_flow *f = a->flows[i];
+
+			a->flows[i] = f->next;
+			free(f);
+		}
+	}
+	free(a->read_flow);
+	idmap_fini(&a->qps);
+	idmap_fini(&a->keys);
+}
+
+int hca_adapter_up(struct hca_adapter *a)
+{
+	int err = 0;
+
+	lock_take(&a->bring_up);
+	if (a->dead)
+		err = -EIO;
+	else if (!a->up)
+		err = hca_engine_open(a);
+	if (!err)
+		a->up = true;
+	lock_drop(&a->bring_up);
+	return err;
+}
+
+void hca_adapter_down(struct hca_adapter *a)
+{
+	lock_take(&a->bring_up);
+	if (a->up && !a->dead && list_empty(&a->contexts)) {
+		a->up = false;
+		hca_engine_close(a);
+	}
+	lock_drop(&a->bring_up);
+}
+
+uint32_t hca_adapter_random(struct hca_adapter *a)
+{
+	return a->seed ? (uint32_t)random_seeded(&a->seed) : random_u32();
+}
+
+int hca_adapter_add_qp(struct hca_adapter *a, struct hca_qp *qp)
+{
+	int err = -ENOMEM;
+
+	lock_take(&a->lock);
+	if (a->qps.count < HCA_MAX_QP) {
+		do {
+			uint32_t qpn = a->slot << QPN_SLOT_SHIFT | (hca_adapter_random(a) & (QPN_PER_SLOT - 1));
+
+			qp->ex.qp_base.qp_num = qp->ex.qp_base.handle = qpn;
+			err = idmap_add(&a->qps, qpn, qp);
+		} while (err == -EEXIST);
+	}
+	lock_drop(&a->lock);
+	return err;
+}
+
+void hca_adapter_del_qp(struct hca_adapter *a, struct hca_qp *qp)
+{
+	lock_take(&a->lock);
+	idmap_del(&a->qps, hca_qpn(qp));
+	lock_drop(&a->lock);
+}
+
+struct hca_flow *hca_adapter_flow(struct hca_adapter *a, const uint8_t dgid[16], uint32_t qpn)
+{
+	uint32_t slot = qpn >> QPN_SLOT_SHIFT, h = slot;
+	struct hca_flow *f;
+
+	for (int i = 0; i < 16; i++)
+		h = h * 31 + dgid[i];
+	h %= sizeof(a->flows) / sizeof(a->flows[0]);
+	lock_take(&a->flow_lock);
+	for (f = a->flows[h]; f; f = f->next) {
+		if (f->slot == slot && !memcmp(f->dgid, dgid, 16))
+			break;
+	}
+	if (!f) {
+		f = malloc(sizeof(*f));
+		if (f) {
+			hca_flow_init(f, dgid, slot);
+			f->next = a->flows[h];
+			a->flows[h] = f;
+		} else {
+			f = a->read_flow; /* out of memory: share one, slower but right */
+		}
+	}
+	lock_drop(&a->flow_lock);
+	return f;
+}

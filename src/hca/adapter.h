@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The adapter: the software HCA of one process (or one of several in a simulation). It owns the number
+ * spaces that devices share: QP numbers and keys, and the engine.
+ */
+#ifndef HCA_ADAPTER_H
+#define HCA_ADAPTER_H
+
+#include "base/idmap.h"
+#include "base/list.h"
+#include "base/lock.h"
+#include "hca/counters.h"
+#include "hca/engine.h"
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+
+struct hca_qp;
+struct hca_flow;
+struct hca_registry;
+struct hca_transport;
+
+/* A QP number is <process slot : 9> <random : 15>. Slot 0 holds QP0 and QP1; the last one, multicast. */
+enum { QPN_SLOT_SHIFT = 15, QPN_SLOTS = 512, QPN_PER_SLOT = 1 << QPN_SLOT_SHIFT, HCA_MAX_QP = 16384 };
+
+struct hca_adapter {
+	struct lock lock; /* guards tables, lists and bring-up; slow path only */
+	struct list devices, contexts;
+	struct idmap qps;  /* QPN -> hca_qp; looked up under the drive lock */
+	struct idmap keys; /* lkey, rkey -> hca_key */
+	struct list free_keys;
+	struct hca_flow *flows[256]; /* guarded by flow_lock */
+	struct lock flow_lock;
+	struct list mcast; /* attached groups, see mcast.c; changed under lock and drive lock */
+
+	struct lock bring_up; /* held while the engine is opened or closed */
+	bool dead; /* after fork, in the child */
+	bool up; /* engine and slot are there: from the first QP on */
+	uint32_t slot;
+	struct hca_engine engine;
+	const struct hca_transport *transport;
+	struct hca_flow *read_flow; /* what READ responses may be in flight towards ourselves */
+	struct hca_registry *registry; /* NULL in simulations */
+	struct hca_adapter_counters *count;
+	struct hca_adapter_counters own_count;
+	uint64_t seed; /* simulations: QPNs and keys come from this instead of the kernel */
+};
+
+void hca_adapter_init(struct hca_adapter *a);
+void hca_adapter_fini(struct hca_adapter *a);
+/* After fork, in the child: everything belongs to the parent; nothing here moves any more. */
+void hca_adapter_abandon(struct hca_adapter *a);
+/* The process exits without having closed its devices. */
+void hca_adapter_exit(struct hca_adapter *a);
+/* Brings up the real thing (slot, sockets, helper) once: 0 or -errno, with a message for the user. */
+int hca_adapter_up(struct hca_adapter *a);
+/* The last context was closed: takes it down again. */
+void hca_adapter_down(struct hca_adapter *a);
+
+uint32_t hca_adapter_random(struct hca_adapter *a);
+/* Draws a QP number and enters the QP; 0 or -ENOMEM when all are in use. */
+int hca_adapter_add_qp(struct hca_adapter *a, struct hca_qp *qp);
+void hca_adapter_del_qp(struct hca_adapter *a, struct hca_qp *qp);
+/* The flow towards a process, made on first use; lives as long as the adapter. */
+struct hca_flow *hca_adapter_flow(struct hca_adapter *a, const uint8_t dgid[16], uint32_t qpn);
+
+/* ---- multicast (mcast.c) ---- */
+int hca_mcast_attach(struct hca_qp *qp, const uint8_t mgid[16]);
+int hca_mcast_detach(struct hca_qp *qp, const uint8_t mgid[16]);
+void hca_mcast_forget(struct hca_qp *qp);
+/* Calls fn for every QP attached to the group; under the drive lock. */
+void hca_mcast_each(struct hca_adapter *a, const uint8_t mgid[16], void (*fn)(struct hca_qp *, void *), void *arg);
+
+#endif

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Asynchronous events are small records, queued until ibv_get_async_event hands them out and then kept on
+ * a second list until they are acknowledged: destroying an object waits for its records to be gone.
+ */
+#include "hca/context.h"
+
+#include "hca/adapter.h"
+#include "hca/device.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct async_record {
+	struct list node;
+	struct ibv_async_event ev;
+};
+
+/* One lock and condition for all contexts: acknowledging is rare. Guards every `unacked` record. */
+static pthread_mutex_t ack_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ack_cond = PTHREAD_COND_INITIALIZER;
+static struct list unacked = {&unacked, &unacked};
+
+static bool about_object(enum ibv_event_type t)
+{
+	switch (t) {
+	case IBV_EVENT_DEVICE_FATAL:
+	case IBV_EVENT_PORT_ACTIVE:
+	case IBV_EVENT_PORT_ERR:
+	case IBV_EVENT_LID_CHANGE:
+	case IBV_EVENT_PKEY_CHANGE:
+	case IBV_EVENT_SM_CHANGE:
+	case IBV_EVENT_CLIENT_REREGISTER:
+	case IBV_EVENT_GID_CHANGE:
+		return false;
+	default:
+		return true;
+	}
+}
+
+/* The union's members are all pointers but for the port number; compare them as one. */
+static void *object_of(const struct ibv_async_event *ev)
+{
+	return about_object(ev->event_type) ? (void *)ev->element.qp : NULL;
+}
+
+struct hca_context *hca_context_open(struct hca_device *dev)
+{
+	struct hca_context *ctx = calloc(1, sizeof(*ctx));
+	int err;
+
+	if (!ctx)
+		return NULL;
+	err = hca_evq_init(&ctx->async);
+	if (err)
+		goto free_ctx;
+	ctx->adapter = dev->adapter;
+	ctx->dev = dev;
+	ctx->v.sz = sizeof(ctx->v);
+	ctx->v.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+	ctx->v.context.device = &dev->vd.ibv;
+	ctx->v.context.async_fd = ctx->async.fd;
+	ctx->v.context.num_comp_vectors = 1;
+	pthread_mutex_init(&ctx->v.context.mutex, NULL);
+	/* Programs may look at cmd_fd; give them one that is valid and does nothing. */
+	ctx->v.context.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (ctx->v.context.cmd_fd < 0) {
+		err = -errno;
+		goto fini_async;
+	}
+	lock_take(&dev->adapter->lock);
+	list_add_tail(&dev->adapter->contexts, &ctx->node);
+	lock_drop(&dev->adapter->lock);
+	return ctx;
+
+fini_async:
+	hca_evq_fini(&ctx->async);
+free_ctx:
+	free(ctx);
+	errno = -err;
+	return NULL;
+}
+
+int hca_context_close(struct hca_context *ctx)
+{
+	if (ctx->objects)
+		return EBUSY;
+	lock_take(&ctx->adapter->lock);
+	list_del(&ctx->node);
+	lock_drop(&ctx->adapter->lock);
+	hca_adapter_down(ctx->adapter);
+	for (struct list *n; (n = list_pop(&ctx->async.events));)
+		free(container_of(n, struct async_record, node));
+	hca_evq_fini(&ctx->async);
+	close(ctx->v.context.cmd_fd);
+	pthread_mutex_destroy(&ctx->v.context.mutex);
+	free(ctx);
+	return 0;
+}
+
+void hca_async_raise(struct hca_context *ctx, enum ibv_event_type type, void *object)
+{
+	struct async_record *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return;
+	r->ev.event_type = type;
+	if (about_object(type))
+		r->ev.element.qp = object;
+	else
+		r->ev.element.port_num = 1;
+	lock_take(&ctx->async.lock);
+	list_add_tail(&ctx->async.events, &r->node);
+	hca_evq_signal(&ctx->async);
+	lock_drop(&ctx->async.lock);
+}
+
+int hca_async_get(struct hca_context *ctx, struct ibv_async_event *ev)
+{
+	struct list *n;
+
+	do {
+		int err = hca_evq_wait(&ctx->async);
+
+		if (err)
+			return err;
+		pthread_mutex_lock(&ack_mutex);
+		lock_take(&ctx->async.lock);
+		n = list_pop(&ctx->async.events);
+		lock_drop(&ctx->async.lock);
+		if (n) {
+			struct async_record *r = container_of(n, struct async_record, node);
+
+			*ev = r->ev;
+			if (about_object(ev->event_type))
+				list_add_tail(&unacked, &r->node);
+			else
+				free(r);
+		}
+		pthread_mutex_unlock(&ack_mutex);
+	} while (!n); /* destroy took the event away under us */
+	return 0;
+}
+
+void hca_async_ack(struct ibv_async_event *ev)
+{
+	pthread_mutex_lock(&ack_mutex);
+	list_for_each_safe(n, &unacked) {
+		struct async_record *r = container_of(n, struct async_record, node);
+
+		if (r->ev.event_type == ev->event_type && object_of(&r->ev) == object_of(ev)) {
+			list_del(n);
+			free(r);
+			pthread_cond_broadcast(&ack_cond);
+			break;
+		}
+	}
+	pthread_mutex_unlock(&ack_mutex);
+}
+
+static bool has_unacked(void *object)
+{
+	list_for_each(n, &unacked) {
+		if (object_of(&container_of(n, struct async_record, node)->ev) == object)
+			return true;
+	}
+	return false;
+}
+
+void hca_async_forget(struct hca_context *ctx, void *object)
+{
+	pthread_mutex_lock(&ack_mutex);
+	lock_take(&ctx->async.lock);
+	list_for_each_safe(n, &ctx->async.events) {
+		struct async_record *r = container_of(n, struct async_record, node);
+
+		if (object_of(&r->ev) == object) {
+			list_del(n);
+			free(r);
+			hca_evq_unsignal(&ctx->async);
+		}
+	}
+	lock_drop(&ctx->async.lock);
+	while (has_unacked(object))
+		pthread_cond_wait(&ack_cond, &ack_mutex);
+	pthread_mutex_unlock(&ack_mutex);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/* An opened device: what ibv_open_device returns, with its asynchronous events. */
+#ifndef HCA_CONTEXT_H
+#define HCA_CONTEXT_H
+
+#include "hca/evq.h"
+
+#include <infiniband/verbs.h>
+#include <stdatomic.h>
+
+struct hca_adapter;
+struct hca_device;
+
+/*
+ * Room for members that later rdma-core releases put in front of verbs_context: a program built against them
+ * finds NULL (not supported) there and not another object's bytes.
+ */
+struct hca_context {
+	void *future_ops[16];
+	struct verbs_context v;
+	struct hca_adapter *adapter;
+	struct hca_device *dev;
+	struct hca_evq async;
+	struct list node; /* in adapter->contexts */
+	_Atomic unsigned objects; /* PDs, CQs, channels alive: ibv_close_device says EBUSY */
+};
+
+static inline struct hca_context *hca_context(struct ibv_context *c)
+{
+	return (struct hca_context *)((char *)c - offsetof(struct hca_context, v.context));
+}
+
+/* Opens dev; its function table is the front's. NULL with errno. */
+struct hca_context *hca_context_open(struct hca_device *dev);
+/* 0, or EBUSY while objects live */
+int hca_context_close(struct hca_context *ctx);
+
+/*
+ * Queues an asynchronous event. `events_completed`, for events about an object, is that object's
+ * acknowledge counter (its destroy waits for it).
+ */
+void hca_async_raise(struct hca_context *ctx, enum ibv_event_type type, void *object);
+int hca_async_get(struct hca_context *ctx, struct ibv_async_event *ev);
+void hca_async_ack(struct ibv_async_event *ev);
+/*
+ * Drops what is queued about the object and waits until every event about it that was handed out is
+ * acknowledged. Called by destroy, after nothing can raise a new one.
+ */
+void hca_async_forget(struct hca_context *ctx, void *object);
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What an adapter counts, from the first packet on, per QP and per adapter. The records lie in the process's
+ * registry file, so that another process can read them while the program runs. A record is written by one
+ * thread at a time (under the QP's lock, or the drive lock for the adapter's) and read by anyone.
+ */
+#ifndef HCA_COUNTERS_H
+#define HCA_COUNTERS_H
+
+#include <stdint.h>
+
+#define HCA_QP_COUNTERS(X)                                                                                   \
+	X(tx_packets)                                                                                        \
+	X(tx_bytes)                                                                                          \
+	X(rx_packets)                                                                                        \
+	X(rx_bytes)                                                                                          \
+	X(retransmits)      /* packets sent again */                                                         \
+	X(timeouts)         /* ACK timer expiries */                                                         \
+	X(naks_sent)                                                                                         \
+	X(naks_received)                                                                                     \
+	X(rnr_sent)                                                                                          \
+	X(rnr_received)                                                                                      \
+	X(duplicates)       /* requests seen before, answered again */                                       \
+	X(out_of_sequence)  /* requests ahead of the expected PSN */                                         \
+	X(stale_responses)  /* acknowledges and responses nobody waits for */                                \
+	X(dropped)          /* packets refused by a check: see the log at level debug for which */           \
+	X(wrong_peer)       /* right QP, but not from the connected peer's address */
+
+#define HCA_ADAPTER_COUNTERS(X)                                                                              \
+	X(tx_packets)                                                                                        \
+	X(tx_bytes)                                                                                          \
+	X(rx_packets)                                                                                        \
+	X(rx_bytes)                                                                                          \
+	X(bad_icrc)                                                                                          \
+	X(bad_length)                                                                                        \
+	X(no_qp)            /* addressed to a QP that is not there */                                        \
+	X(wrong_gid)        /* addressed to an address the QP's device does not have */                      \
+	X(handed_over)      /* arrived here, belonged to another process */                                  \
+	X(tx_errors)                                                                                         \
+	X(echo_requests)                                                                                     \
+	X(echo_timeouts)
+
+struct hca_qp_counters {
+	uint32_t qpn; /* 0: free record */
+	uint32_t type;
+#define X(name) uint64_t name;
+	HCA_QP_COUNTERS(X)
+#undef X
+};
+
+struct hca_adapter_counters {
+#define X(name) uint64_t name;
+	HCA_ADAPTER_COUNTERS(X)
+#undef X
+};
+
+#endif

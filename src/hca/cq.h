@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/* Completion queues and completion channels. */
+#ifndef HCA_CQ_H
+#define HCA_CQ_H
+
+#include "hca/evq.h"
+
+#include <infiniband/verbs.h>
+#include <stdatomic.h>
+
+struct hca_context;
+
+struct hca_channel {
+	struct ibv_comp_channel ibv;
+	struct hca_evq q;
+};
+
+struct hca_cqe {
+	struct ibv_wc wc;
+	uint64_t ns; /* when it was made */
+};
+
+enum hca_cq_arm { CQ_NOT_ARMED, CQ_ARMED_SOLICITED, CQ_ARMED };
+
+/*
+ * `lock` guards the ring and the arming; it is the innermost lock but for the channel's, and nothing is
+ * called with it held except hca_evq_signal.
+ */
+struct hca_cq {
+	struct ibv_cq_ex ex; /* begins like struct ibv_cq; in use by everyone as ibv_cq */
+	struct hca_context *ctx;
+	struct hca_channel *channel;
+	struct lock lock;
+	struct hca_cqe *ring;
+	uint32_t mask;              /* ring size - 1 */
+	uint32_t capacity;          /* what the user was promised */
+	_Atomic uint32_t head, tail; /* push at head, poll at tail */
+	enum hca_cq_arm armed;
+	bool overrun;
+	unsigned queued_events; /* in the channel, not yet read; under channel->q.lock */
+	unsigned reported_events; /* read, maybe not acknowledged; likewise */
+	struct list event_node;
+	struct hca_cqe cursor; /* the CQE_EX reader's current entry */
+	_Atomic unsigned users; /* QPs and SRQs */
+};
+
+static inline struct hca_cq *hca_cq(struct ibv_cq *c)
+{
+	return (struct hca_cq *)c;
+}
+
+struct hca_channel *hca_channel_create(struct hca_context *ctx);
+int hca_channel_destroy(struct hca_channel *ch);
+/* The next event's CQ, waiting as the descriptor's flags say: 0 or -errno */
+int hca_channel_get(struct hca_channel *ch, struct hca_cq **cq);
+void hca_cq_ack(struct hca_cq *cq, unsigned n);
+
+struct hca_cq *hca_cq_create(struct hca_context *ctx, unsigned cqe, void *user, struct hca_channel *ch, int vector);
+int hca_cq_resize(struct hca_cq *cq, unsigned cqe);
+int hca_cq_destroy(struct hca_cq *cq);
+
+/* Adds a completion and wakes the channel when armed for it. */
+void hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited, uint64_t now);
+/* Takes up to n completions; never drives the engine (hca/engine.h does). */
+int hca_cq_take(struct hca_cq *cq, struct ibv_wc *wc, int n);
+bool hca_cq_take_one(struct hca_cq *cq, struct hca_cqe *out);
+void hca_cq_arm(struct hca_cq *cq, bool solicited_only);
+/* Forgets completions of a QP that is destroyed or reset. */
+void hca_cq_purge(struct hca_cq *cq, uint32_t qpn);
+
+static inline bool hca_cq_empty(struct hca_cq *cq)
+{
+	return atomic_load_explicit(&cq->head, memory_order_acquire) ==
+		atomic_load_explicit(&cq->tail, memory_order_relaxed);
+}
+
+#endif

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: MIT */
+#include "hca/device.h"
+
+#include "base/log.h"
+#include "hca/adapter.h"
+#include "hca/context.h"
+#include "hca/sysfs.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <linux/if_packet.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { ROCE_OVERHEAD = 40 + 8 + 12 + 16 + 28 + 4, MAX_ADDRS = 64 };
+
+/* The largest IBA MTU whose packets fit the interface: IPv6, UDP, BTH, extension headers, ICRC. */
+enum ibv_mtu hca_mtu_of(unsigned netdev_mtu)
+{
+	enum ibv_mtu mtu = IBV_MTU_4096;
+
+	while (mtu > IBV_MTU_256 && hca_mtu_bytes(mtu) + ROCE_OVERHEAD > netdev_mtu)
+		mtu--;
+	return mtu;
+}
+
+bool hca_device_has_gid(const struct hca_device *d, const uint8_t gid[16])
+{
+	for (int i = 0; i < HCA_GID_TABLE; i++) {
+		if (!memcmp(d->gid[i].raw, gid, 16))
+			return !gid_is_zero(gid);
+	}
+	return false;
+}
+
+int hca_device_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct frame_dest *out)
+{
+	const struct ibv_global_route *g = &ah->grh;
+
+	/* RoCE addresses are GIDs: without a GRH there is no address. */
+	if (!ah->is_global || ah->port_num != 1 || g->sgid_index >= HCA_GID_TABLE)
+		return EINVAL;
+	if (gid_is_zero(d->gid[g->sgid_index].raw) || gid_is_zero(g->dgid.raw))
+		return EINVAL;
+	if (gid_is_v4(d->gid[g->sgid_index].raw) != gid_is_v4(g->dgid.raw))
+		return EINVAL;
+	memset(out, 0, sizeof(*out));
+	memcpy(out->sgid, d->gid[g->sgid_index].raw, 16);
+	memcpy(out->dgid, g->dgid.raw, 16);
+	out->ifindex = d->ifindex;
+	out->tclass = g->traffic_class;
+	out->hop_limit = g->hop_limit ? g->hop_limit : 64;
+	return 0;
+}
+
+/* ---- what the kernel says ---- */
+struct netdev {
+	char name[IF_NAMESIZE];
+	unsigned flags, mtu;
+	uint32_t ifindex;
+	uint8_t mac[6];
+	bool has_mac;
+	int naddrs;
+	uint8_t addr[MAX_ADDRS][16];
+};
+
+struct netdevs {
+	int n;
+	struct netdev dev[64];
+};
+
+static void read_mtu(struct netdevs *all)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	for (int i = 0; i < all->n && fd >= 0; i++) {
+		struct ifreq r;
+
+		memset(&r, 0, sizeof(r));
+		memcpy(r.ifr_name, all->dev[i].name, sizeof(r.ifr_name));
+		all->dev[i].mtu = ioctl(fd, SIOCGIFMTU, &r) ? 1500 : (unsigned)r.ifr_mtu;
+	}
+	if (fd >= 0)
+		close(fd);
+}
+
+static struct netdev *netdev_named(struct netdevs *all, const char *name, unsigned flags)
+{
+	struct netdev *d;
+
+	for (int i = 0; i < all->n; i++) {
+		if (!strcmp(all->dev[i].name, name))
+			return &all->dev[i];
+	}
+	if (all->n == (int)(sizeof(all->dev) / sizeof(all->dev[0])))
+		return NULL;
+	d = &all->dev[all->n++];
+	memset(d, 0, sizeof(*d));
+	snprintf(d->name, sizeof(d->name), "%s", name);
+	d->ifindex = if_nametoindex(name);
+	d->flags = flags;
+	return d;
+}
+
+static void add_address(struct netdev *d, const struct sockaddr *sa)
+{
+	uint8_t *g = d->addr[d->naddrs];
+
+	if (d->naddrs == MAX_ADDRS)
+		return;
+	memset(g, 0, 16);
+	if (sa->sa_family == AF_INET) {
+		g[10] = g[11] = 0xff;
+		memcpy(g + 12, &((const struct sockaddr_in *)sa)->sin_addr, 4);
+		d->naddrs++;
+	} else if (sa->sa_family == AF_INET6) {
+		memcpy(g, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
+		d->naddrs++;
+	} else if (sa->sa_family == AF_PACKET) {
+		const struct sockaddr_ll *ll = (const struct sockaddr_ll *)sa;
+
+		d->has_mac = ll->sll_halen == 6 && !(d->flags & IFF_LOOPBACK);
+		memcpy(d->mac, ll->sll_addr, 6);
+	}
+}
+
+static void eui64(const uint8_t mac[6], uint8_t out[8])
+{
+	memcpy(out, mac, 3);
+	memcpy(out + 5, mac + 3, 3);
+	out[3] = 0xff;
+	out[4] = 0xfe;
+	out[0] ^= 2;
+}
+
+/* Order of the GID table: the EUI-64 link-local address, IPv4, other IPv6. */
+static int address_rank(const struct netdev *d, const uint8_t g[16])
+{
+	uint8_t ll[16] = {0xfe, 0x80};
+
+	eui64(d->mac, ll + 8);
+	if (d->has_mac && !memcmp(g, ll, 16))
+		return 0;
+	return gid_is_v4(g) ? 1 : 2;
+}
+
+static void sort_addresses(struct netdev *d)
+{
+	for (int i = 1; i < d->naddrs; i++) {
+		for (int k = i; k && address_rank(d, d->addr[k]) < address_rank(d, d->addr[k - 1]); k--) {
+			uint8_t t[16];
+
+			memcpy(t, d->addr[k], 16);
+			memcpy(d->addr[k], d->addr[k - 1], 16);
+			memcpy(d->addr[k - 1], t, 16);
+		}
+	}
+}
+
+static int read_netdevs(struct netdevs *all)
+{
+	struct ifaddrs *list, *i;
+
+	all->n = 0;
+	if (getifaddrs(&list))
+		return -errno;
+	for (i = list; i; i = i->ifa_next) {
+		struct netdev *d = strchr(i->ifa_name, ':') ? NULL : netdev_named(all, i->ifa_name, i->ifa_flags);
+
+		if (d && i->ifa_addr)
+			add_address(d, i->ifa_addr);
+	}
+	freeifaddrs(list);
+	read_mtu(all);
+	for (int n = 0; n < all->n; n++)
+		sort_addresses(&all->dev[n]);
+	return 0;
+}
+
+/* ---- our devices ---- */
+/* No hardware address: something stable for this host and boot. */
+static uint64_t guid_without_mac(const char *name)
+{
+	uint64_t h = 0xcbf29ce484222325ull;
+	char text[64] = "";
+	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+	if (f) {
+		if (!fgets(text, sizeof(text), f))
+			text[0] = 0;
+		fclose(f);
+	}
+	for (const char *p = text; *p; p++)
+		h = (h ^ (uint8_t)*p) * 0x100000001b3ull;
+	for (const char *p = name; *p; p++)
+		h = (h ^ (uint8_t)*p) * 0x100000001b3ull;
+	return (h & ~(0x01ull << 56)) | 0x02ull << 56; /* locally administered */
+}
+
+static void raise_port_event(struct hca_device *d, enum ibv_event_type type)
+{
+	list_for_each(n, &d->adapter->contexts) {
+		struct hca_context *c = container_of(n, struct hca_context, node);
+
+		if (c->dev == d)
+			hca_async_raise(c, type, NULL);
+	}
+}
+
+static bool gids_follow(struct hca_device *d, const struct netdev *nd)
+{
+	bool changed = false;
+
+	for (int i = 0; i < HCA_GID_TABLE; i++) {
+		bool still = gid_is_zero(d->gid[i].raw);
+
+		for (int k = 0; k < nd->naddrs && !still; k++)
+			still = !memcmp(d->gid[i].raw, nd->addr[k], 16);
+		if (!still) {
+			memset(d->gid[i].raw, 0, 16);
+			changed = true;
+		}
+	}
+	for (int k = 0; k < nd->naddrs; k++) {
+		if (hca_device_has_gid(d, nd->addr[k]))
+			continue;
+		for (int i = 0; i < HCA_GID_TABLE; i++) {
+			if (gid_is_zero(d->gid[i].raw)) {
+				memcpy(d->gid[i].raw, nd->addr[k], 16);
+				changed = true;
+				break;
+			}
+		}
+	}
+	return changed;
+}
+
+static void device_follow(struct hca_device *d, const struct netdev *nd, bool is_new)
+{
+	bool up = nd && (nd->flags & IFF_UP) && (nd->flags & IFF_RUNNING), was_up = d->up;
+
+	d->up = up;
+	d->gone = !nd;
+	if (nd) {
+		d->mtu = nd->mtu;
+		if (gids_follow(d, nd) && !is_new)
+			raise_port_event(d, IBV_EVENT_GID_CHANGE);
+	}
+	if (up != was_up && !is_new)
+		raise_port_event(d, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+}
+
+static struct hca_device *device_new(struct hca_adapter *a, const struct netdev *nd, int index)
+{
+	struct hca_device *d = calloc(1, sizeof(*d));
+	struct ibv_device *ibv;
+	char root[128];
+
+	if (!d)
+		return NULL;
+	ibv = &d->vd.ibv;
+	d->adapter = a;
+	memcpy(d->netdev, nd->name, sizeof(d->netdev));
+	d->ifindex = nd->ifindex;
+	d->loopback = nd->flags & IFF_LOOPBACK;
+	if (nd->has_mac) {
+		uint8_t g[8];
+
+		eui64(nd->mac, g);
+		memcpy(&d->guid, g, 8);
+		d->guid = be64toh(d->guid);
+	} else {
+		d->guid = guid_without_mac(nd->name);
+	}
+	ibv->node_type = IBV_NODE_CA;
+	ibv->transport_type = IBV_TRANSPORT_IB;
+	snprintf(ibv->name, sizeof(ibv->name), "roce_%s", nd->name);
+	snprintf(ibv->dev_name, sizeof(ibv->dev_name), "uverbs%d", index);
+	if (!sysfs_root(root, sizeof(root))) {
+		snprintf(ibv->dev_path, sizeof(ibv->dev_path), "%s/class/infiniband_verbs/uverbs%d", root, index);
+		snprintf(ibv->ibdev_path, sizeof(ibv->ibdev_path), "%s/class/infiniband/%s", root, ibv->name);
+	}
+	return d;
+}
+
+static struct hca_device *device_of(struct hca_adapter *a, const struct netdev *nd)
+{
+	list_for_each(n, &a->devices) {
+		struct hca_device *d = container_of(n, struct hca_device, node);
+
+		if (d->ifindex == nd->ifindex && !strcmp(d->netdev, nd->name))
+			return d;
+	}
+	return NULL;
+}
+
+/* Loopback comes last: programs take the first device. */
+static void device_insert(struct hca_adapter *a, struct hca_device *d)
+{
+	struct list *before = &a->devices;
+
+	list_for_each(n, &a->devices) {
+		if (!d->loopback && container_of(n, struct hca_device, node)->loopback) {
+			before = n;
+			break;
+		}
+	}
+	list_add_tail(before, &d->node);
+}
+
+static const struct netdev *netdev_of(const struct netdevs *all, const struct hca_device *d)
+{
+	for (int i = 0; i < all->n; i++) {
+		if (all->dev[i].ifindex == d->ifindex && !strcmp(all->dev[i].name, d->netdev))
+			return &all->dev[i];
+	}
+	return NULL;
+}
+
+static void publish_sysfs(struct hca_adapter *a)
+{
+	struct sysfs_dev devs[64];
+	struct sysfs_gid gids[64][HCA_GID_TABLE];
+	int n = 0;
+
+	list_for_each(node, &a->devices) {
+		struct hca_device *d = container_of(node, struct hca_device, node);
+		struct ibv_port_attr port;
+
+		if (d->gone || n == 64)
+			continue;
+		hca_port_attr(d, &port);
+		for (int i = 0; i < HCA_GID_TABLE; i++) {
+			memcpy(gids[n][i].raw, d->gid[i].raw, 16);
+			memcpy(gids[n][i].ndev, d->netdev, sizeof(gids[n][i].ndev));
+		}
+		devs[n] = (struct sysfs_dev){
+			.index = atoi(d->vd.ibv.dev_name + 6),
+			.node_guid = d->guid,
+			.node_type = "1: CA",
+			.state = port.state,
+			.phys_state = port.phys_state,
+			.mtu = (int)hca_mtu_bytes(port.active_mtu),
+			.link_layer = "Ethernet",
+			.rate_gbps = 100,
+			.ngids = HCA_GID_TABLE,
+			.gids = gids[n],
+		};
+		snprintf(devs[n].name, sizeof(devs[n].name), "%s", d->vd.ibv.name);
+		n++;
+	}
+	if (sysfs_update(devs, n))
+		log_debug("the sysfs-like tree was not written");
+}
+
+int hca_devices_refresh(struct hca_adapter *a)
+{
+	struct netdevs *all = malloc(sizeof(*all));
+	int err;
+
+	if (!all)
+		return -ENOMEM;
+	err = read_netdevs(all);
+	if (err)
+		goto out;
+	lock_take(&a->lock);
+	list_for_each(n, &a->devices) {
+		struct hca_device *d = container_of(n, struct hca_device, node);
+
+		device_follow(d, netdev_of(all, d), false);
+	}
+	for (int i = 0; i < all->n; i++) {
+		struct hca_device *d;
+
+		if (!(all->dev[i].flags & IFF_UP) || device_of(a, &all->dev[i]))
+			continue;
+		d = device_new(a, &all->dev[i], (int)all->dev[i].ifindex - 1);
+		if (!d)
+			continue;
+		device_follow(d, &all->dev[i], true);
+		device_insert(a, d);
+	}
+	publish_sysfs(a);
+	lock_drop(&a->lock);
+out:
+	free(all);
+	return err;
+}
+
+int hca_devices_watch(void)
+{
+	struct sockaddr_nl sa = {
+		.nl_family = AF_NETLINK, .nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR};
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+
+	if (fd < 0)
+		return -errno;
+	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa))) {
+		int err = -errno;
+
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+void hca_devices_changed(struct hca_adapter *a, int fd)
+{
+	char buf[8192];
+
+	while (recv(fd, buf, sizeof(buf), MSG_DONTWAIT) > 0)
+		; /* what changed does not matter: everything is read again */
+	hca_devices_refresh(a);
+}
+
+/* ---- attributes ---- */
+void hca_device_attr(const struct hca_device *d, struct ibv_device_attr *attr)
+{
+	*attr = (struct ibv_device_attr){
+		.fw_ver = ANYRDMA_VERSION,
+		.node_guid = htobe64(d->guid),
+		.sys_image_guid = htobe64(d->guid),
+		.max_mr_size = UINT64_MAX,
+		.page_size_cap = 0xfffff000,
+		.vendor_id = 0x02616e, /* locally administered: nobody's card */
+		.vendor_part_id = 1,
+		.hw_ver = 1,
+		.max_qp = HCA_MAX_QP,
+		.max_qp_wr = HCA_MAX_QP_WR,
+		.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_CHANGE_PHY_PORT |
+			IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
+			IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
+			IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_N_NOTIFY_CQ,
+		.max_sge = HCA_MAX_SGE,
+		.max_sge_rd = HCA_MAX_SGE,
+		.max_cq = 1 << 16,
+		.max_cqe = 1 << 22,
+		.max_mr = 1 << 20,
+		.max_pd = 1 << 16,
+		.max_qp_rd_atom = HCA_MAX_RD_ATOMIC,
+		.max_res_rd_atom = HCA_MAX_RD_ATOMIC * HCA_MAX_QP,
+		.max_qp_init_rd_atom = HCA_MAX_RD_ATOMIC,
+		.atomic_cap = IBV_ATOMIC_HCA,
+		.max_mw = 1 << 20,
+		.max_mcast_grp = 1 << 13,
+		.max_mcast_qp_attach = 1 << 12,
+		.max_total_mcast_qp_attach = 1 << 16,
+		.max_ah = 1 << 20,
+		.max_srq = 1 << 16,
+		.max_srq_wr = HCA_MAX_QP_WR,
+		.max_srq_sge = HCA_MAX_SGE,
+		.max_pkeys = 1,
+		.local_ca_ack_delay = 15,
+		.phys_port_cnt = 1,
+	};
+}
+
+void hca_port_attr(const struct hca_device *d, struct ibv_port_attr *attr)
+{
+	*attr = (struct ibv_port_attr){
+		.state = d->up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
+		.max_mtu = IBV_MTU_4096,
+		.active_mtu = hca_mtu_of(d->mtu),
+		.gid_tbl_len = HCA_GID_TABLE,
+		.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_REINIT_SUP | IBV_PORT_DEVICE_MGMT_SUP | IBV_PORT_VENDOR_CLASS_SUP |
+			IBV_PORT_IP_BASED_GIDS,
+		.max_msg_sz = HCA_MAX_MSG,
+		.pkey_tbl_len = 1,
+		.max_vl_num = 1,
+		.active_width = 2, /* 4X */
+		.active_speed = 32, /* 25 Gb/s a lane: no wire sets a limit */
+		.phys_state = d->up ? 5 : 3,
+		.link_layer = IBV_LINK_LAYER_ETHERNET,
+	};
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Devices: one per network interface that is up. They follow the interface: its addresses make the GID
+ * table, its MTU the path MTU, its state the port state.
+ */
+#ifndef HCA_DEVICE_H
+#define HCA_DEVICE_H
+
+#include "base/frame.h"
+#include "base/list.h"
+#include "hca/qp.h"
+
+#include <infiniband/verbs.h>
+#include <net/if.h>
+
+enum { HCA_GID_TABLE = 32 };
+
+struct hca_adapter;
+
+/* Stock provider libraries look at `ops` behind an ibv_device to see whether it is theirs: it never is. */
+struct hca_verbs_device {
+	struct ibv_device ibv;
+	const void *ops;
+	int refcount;
+	void *entry[2];
+	void *sysfs;
+	uint64_t core_support;
+};
+
+struct hca_gid {
+	uint8_t raw[16]; /* all zero: empty slot */
+};
+
+struct hca_device {
+	struct hca_verbs_device vd;
+	struct hca_adapter *adapter;
+	struct list node;
+	char netdev[IF_NAMESIZE];
+	uint32_t ifindex;
+	unsigned mtu;
+	bool up, gone, loopback;
+	uint64_t guid; /* host order */
+	struct hca_gid gid[HCA_GID_TABLE]; /* under adapter->lock; entries change in place */
+};
+
+static inline struct hca_device *hca_device(struct ibv_device *d)
+{
+	return (struct hca_device *)d;
+}
+
+/* Reads the interfaces and brings adapter->devices up to date, raising GID and port events. */
+int hca_devices_refresh(struct hca_adapter *a);
+/* Watches the kernel for changes from the helper thread: a netlink socket, -errno when there is none. */
+int hca_devices_watch(void);
+void hca_devices_changed(struct hca_adapter *a, int fd);
+
+enum ibv_mtu hca_mtu_of(unsigned netdev_mtu);
+static inline unsigned hca_mtu_bytes(enum ibv_mtu mtu)
+{
+	return 128u << mtu;
+}
+
+bool hca_device_has_gid(const struct hca_device *d, const uint8_t gid[16]);
+/* Resolves an address vector: 0 or EINVAL */
+int hca_device_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct frame_dest *out);
+
+void hca_device_attr(const struct hca_device *d, struct ibv_device_attr *attr);
+void hca_port_attr(const struct hca_device *d, struct ibv_port_attr *attr);
+
+static inline bool gid_is_zero(const uint8_t g[16])
+{
+	static const uint8_t zero[16];
+
+	return !memcmp(g, zero, 16);
+}
+
+static inline bool gid_is_v4(const uint8_t g[16])
+{
+	static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
+
+	return !memcmp(g, prefix, 12);
+}
+
+static inline bool gid_is_mcast(const uint8_t g[16])
+{
+	return g[0] == 0xff || (gid_is_v4(g) && (g[12] & 0xf0) == 0xe0);
+}
+
+#endif

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: MIT */
+/* The drive: frames in, timers, frames out. The helper thread is in engine_helper.c. */
+#include "hca/engine.h"
+
+#include "base/log.h"
+#include "hca/adapter.h"
+#include "hca/flow.h"
+#include "hca/qp.h"
+#include "hca/transport.h"
+#include "ib/echo.h"
+#include "link/link.h"
+#include "wire/ibt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/timerfd.h>
+#include <time.h>
+
+enum {
+	DRIVE_FRAMES = 256,
+	ROUND_BATCHES = 4, /* what one QP may send before others get their turn */
+};
+
+uint64_t hca_clock_monotonic(void *arg)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+int hca_engine_init(
+	struct hca_engine *e, struct hca_adapter *a, struct link *link, uint64_t (*clock)(void *), void *arg)
+{
+	e->adapter = a;
+	e->link = link;
+	e->clock = clock ? clock : hca_clock_monotonic;
+	e->clock_arg = arg;
+	lock_init(&e->timer_lock);
+	list_init(&e->touched);
+	e->heap = NULL;
+	e->heap_len = e->heap_size = 0;
+	atomic_init(&e->next_timer, UINT64_MAX);
+	e->timerfd_at = UINT64_MAX;
+	e->epoll_fd = e->timer_fd = e->wake_fd = -1;
+	e->batch = malloc(sizeof(*e->batch));
+	return e->batch ? 0 : -ENOMEM;
+}
+
+void hca_engine_fini(struct hca_engine *e)
+{
+	e->link->ops->close(e->link);
+	e->link = NULL;
+	free(e->batch);
+	free(e->heap);
+	e->batch = NULL;
+	e->heap = NULL;
+	lock_fini(&e->timer_lock);
+}
+
+int hca_engine_mcast(struct hca_engine *e, const uint8_t mgid[16], uint32_t ifindex, bool join)
+{
+	return e->link ? e->link->ops->mcast(e->link, mgid, ifindex, join) : -ENODEV;
+}
+
+/* ---- timers: a binary heap of QPs; entries may be early, never late ---- */
+static void heap_put(struct hca_engine *e, unsigned i, struct hca_qp *qp)
+{
+	e->heap[i] = qp;
+	qp->timer_pos = (int)i;
+}
+
+static void heap_up(struct hca_engine *e, unsigned i)
+{
+	struct hca_qp *qp = e->heap[i];
+
+	for (; i && e->heap[(i - 1) / 2]->timer_key > qp->timer_key; i = (i - 1) / 2)
+		heap_put(e, i, e->heap[(i - 1) / 2]);
+	heap_put(e, i, qp);
+}
+
+static void heap_down(struct hca_engine *e, unsigned i)
+{
+	struct hca_qp *qp = e->heap[i];
+
+	for (;;) {
+		unsigned c = 2 * i + 1;
+
+		if (c >= e->heap_len)
+			break;
+		if (c + 1 < e->heap_len && e->heap[c + 1]->timer_key < e->heap[c]->timer_key)
+			c++;
+		if (e->heap[c]->timer_key >= qp->timer_key)
+			break;
+		heap_put(e, i, e->heap[c]);
+		i = c;
+	}
+	heap_put(e, i, qp);
+}
+
+static void heap_remove(struct hca_engine *e, struct hca_qp *qp)
+{
+	unsigned i = (unsigned)qp->timer_pos;
+	struct hca_qp *last = e->heap[--e->heap_len];
+
+	qp->timer_pos = -1;
+	if (last == qp)
+		return;
+	heap_put(e, i, last);
+	heap_up(e, i);
+	heap_down(e, (unsigned)last->timer_pos);
+}
+
+static bool heap_add(struct hca_engine *e, struct hca_qp *qp)
+{
+	if (e->heap_len == e->heap_size) {
+		unsigned size = e->heap_size ? e->heap_size * 2 : 64;
+		struct hca_qp **h = realloc(e->heap, size * sizeof(*h));
+
+		if (!h)
+			return false;
+		e->heap = h;
+		e->heap_size = size;
+	}
+	heap_put(e, e->heap_len, qp);
+	heap_up(e, e->heap_len++);
+	return true;
+}
+
+/* timer_lock held. The helper's alarm only ever has to come earlier; when it comes too early it is set again. */
+static void heap_publish(struct hca_engine *e)
+{
+	uint64_t next = e->heap_len ? e->heap[0]->timer_key : UINT64_MAX;
+	struct itimerspec ts = {0};
+
+	atomic_store_explicit(&e->next_timer, next, memory_order_relaxed);
+	if (e->timer_fd < 0 || next >= e->timerfd_at)
+		return;
+	e->timerfd_at = next;
+	ts.it_value.tv_sec = (time_t)(next / 1000000000ull);
+	ts.it_value.tv_nsec = (long)(next % 1000000000ull);
+	if (!next)
+		ts.it_value.tv_nsec = 1;
+	timerfd_settime(e->timer_fd, TFD_TIMER_ABSTIME, &ts, NULL);
+}
+
+void hca_engine_arm(struct hca_engine *e, struct hca_qp *qp)
+{
+	if (!qp->deadline || (qp->timer_pos >= 0 && qp->timer_key <= qp->deadline))
+		return; /* nothing to wait for, or an entry that comes early enough */
+	lock_take(&e->timer_lock);
+	if (qp->timer_pos >= 0)
+		heap_remove(e, qp);
+	qp->timer_key = qp->deadline;
+	heap_add(e, qp);
+	heap_publish(e);
+	lock_drop(&e->timer_lock);
+}
+
+static struct hca_qp *timer_due(struct hca_engine *e, uint64_t now)
+{
+	struct hca_qp *qp = NULL;
+
+	lock_take(&e->timer_lock);
+	if (e->heap_len && e->heap[0]->timer_key <= now) {
+		qp = e->heap[0];
+		heap_remove(e, qp);
+	}
+	heap_publish(e);
+	lock_drop(&e->timer_lock);
+	return qp;
+}
+
+/* ---- out ---- */
+static void send_batch(struct hca_engine *e, struct hca_qp *qp, struct frame_batch *b)
+{
+	uint64_t bytes = 0;
+
+	if (!b->nframes)
+		return;
+	for (unsigned i = 0; i < b->nframes; i++)
+		bytes += frame_len(&b->frame[i]);
+	qp->count->tx_packets += b->nframes;
+	qp->count->tx_bytes += bytes;
+	e->link->ops->send(e->link, b);
+}
+
+static bool pump(struct hca_engine *e, struct hca_qp *qp, struct frame_batch *b,
+	bool (*fill)(struct hca_qp *, uint64_t, struct frame_batch *), unsigned rounds, uint64_t now)
+{
+	bool more = true;
+
+	while (more && rounds--) {
+		b->nframes = b->niov = 0;
+		more = fill(qp, now, b);
+		send_batch(e, qp, b);
+	}
+	return more;
+}
+
+void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp)
+{
+	struct frame_batch b;
+
+	/* Ends by itself: the window closes, or the queue is empty. */
+	pump(e, qp, &b, qp->transport->request, UINT32_MAX, hca_engine_now(e));
+	hca_engine_arm(e, qp);
+}
+
+static void touch(struct hca_engine *e, struct hca_qp *qp)
+{
+	if (list_empty(&qp->touched_node))
+		list_add_tail(&e->touched, &qp->touched_node);
+}
+
+static void run_qp(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
+{
+	bool more;
+
+	lock_take(&qp->lock);
+	more = pump(e, qp, e->batch, qp->transport->respond, ROUND_BATCHES, now);
+	more |= pump(e, qp, e->batch, qp->transport->request, ROUND_BATCHES, now);
+	hca_engine_arm(e, qp);
+	lock_drop(&qp->lock);
+	if (more)
+		touch(e, qp);
+}
+
+static void run_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t now)
+{
+	struct list *n;
+
+	while (f && (n = hca_flow_pop(f)))
+		run_qp(e, container_of(n, struct hca_qp, flow_node), now);
+}
+
+static void run_touched(struct hca_engine *e, uint64_t now)
+{
+	struct list round, *n;
+
+	list_take(&round, &e->touched);
+	while ((n = list_pop(&round))) {
+		struct hca_qp *qp = container_of(n, struct hca_qp, touched_node);
+
+		run_qp(e, qp, now);
+		run_waiters(e, qp->flow, now);
+	}
+	run_waiters(e, e->adapter->read_flow, now);
+}
+
+/* ---- in ---- */
+static void give(struct hca_engine *e, struct hca_qp *qp, const struct frame_in *in, uint64_t now)
+{
+	lock_take(&qp->lock);
+	qp->count->rx_packets++;
+	qp->count->rx_bytes += in->len;
+	qp->transport->receive(qp, in, now);
+	lock_drop(&qp->lock);
+	touch(e, qp);
+}
+
+struct mcast_give {
+	struct hca_engine *e;
+	const struct frame_in *in;
+	uint64_t now;
+};
+
+static void mcast_give(struct hca_qp *qp, void *arg)
+{
+	struct mcast_give *g = arg;
+
+	give(g->e, qp, g->in, g->now);
+}
+
+static void handle_echo(struct hca_engine *e, const struct frame_in *in)
+{
+	struct frame_batch *b = e->batch;
+	uint32_t qpn;
+	uint64_t sent;
+
+	b->nframes = b->niov = 0;
+	if (ibt_echo_reply(in, b)) {
+		e->adapter->count->echo_requests++;
+		e->link->ops->send(e->link, b);
+	} else if (ibt_echo_parse(in, &qpn, &sent)) {
+		struct hca_flow *f = hca_adapter_flow(e->adapter, in->sgid, qpn);
+
+		hca_flow_echoed(f, sent);
+		run_waiters(e, f, hca_engine_now(e));
+	}
+}
+
+void hca_engine_deliver(struct hca_engine *e, const struct frame_in *in, uint64_t now)
+{
+	struct hca_adapter *a = e->adapter;
+	uint32_t qpn = bth_dqpn(in->bytes);
+	struct hca_qp *qp;
+
+	if (bth_opcode(in->bytes) >= OPCODE_ECHO_REQUEST) {
+		handle_echo(e, in);
+		return;
+	}
+	if (qpn == QP_MULTICAST) {
+		struct mcast_give g = {e, in, now};
+
+		hca_mcast_each(a, in->dgid, mcast_give, &g);
+		return;
+	}
+	qp = idmap_get(&a->qps, qpn);
+	if (qp)
+		give(e, qp, in, now);
+	else
+		a->count->no_qp++;
+}
+
+struct deliver_arg {
+	struct hca_engine *e;
+	uint64_t now;
+};
+
+static void deliver(void *arg, const struct frame_in *in)
+{
+	struct deliver_arg *d = arg;
+
+	hca_engine_deliver(d->e, in, d->now);
+}
+
+static void run_timers(struct hca_engine *e, uint64_t now)
+{
+	struct hca_qp *qp;
+
+	if (atomic_load_explicit(&e->next_timer, memory_order_relaxed) > now)
+		return;
+	while ((qp = timer_due(e, now))) {
+		lock_take(&qp->lock);
+		if (qp->deadline && qp->deadline <= now) {
+			qp->deadline = 0;
+			qp->transport->timer(qp, now);
+			touch(e, qp);
+		}
+		hca_engine_arm(e, qp);
+		lock_drop(&qp->lock);
+	}
+}
+
+static void publish_stats(struct hca_engine *e)
+{
+	struct hca_adapter_counters *c = e->adapter->count;
+	const struct link_stats *s = &e->link->stats;
+
+	c->rx_packets = s->rx_packets;
+	c->rx_bytes = s->rx_bytes;
+	c->bad_icrc = s->bad_icrc;
+	c->bad_length = s->bad_length;
+	c->tx_errors = s->tx_errors;
+}
+
+bool hca_engine_drive(struct hca_engine *e)
+{
+	struct deliver_arg d = {.e = e};
+	int n;
+
+	if (!e->link || !lock_try(&e->drive))
+		return false;
+	if (e->link) {
+		d.now = hca_engine_now(e);
+		n = e->link->ops->receive(e->link, DRIVE_FRAMES, deliver, &d);
+		run_timers(e, d.now);
+		if (!list_empty(&e->touched))
+			run_touched(e, d.now);
+		if (n)
+			publish_stats(e);
+	}
+	lock_drop(&e->drive);
+	return true;
+}
+
+void hca_engine_quiesce(struct hca_engine *e)
+{
+	lock_take(&e->drive);
+	lock_drop(&e->drive);
+}
+
+void hca_engine_forget(struct hca_engine *e, struct hca_qp *qp)
+{
+	lock_take(&e->drive);
+	list_del(&qp->touched_node);
+	lock_take(&e->timer_lock);
+	if (qp->timer_pos >= 0)
+		heap_remove(e, qp);
+	heap_publish(e);
+	lock_drop(&e->timer_lock);
+	lock_drop(&e->drive);
+}

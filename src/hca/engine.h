@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The engine moves packets: it alone knows both transports and links.
+ *
+ * The caller drives: ibv_post_send sends from its own thread, ibv_poll_cq on an empty queue receives, and a
+ * thread blocked in ibv_get_cq_event waits on the sockets itself. A helper thread does the same when nobody
+ * else does, and sleeps in the kernel otherwise.
+ *
+ * The drive lock is held by whoever receives, runs timers and lets responders work. It is only ever tried by
+ * those who want to drive (someone else driving is as good), and taken by those who take an object away:
+ * after hca_engine_quiesce() no frame is being worked on that saw it.
+ */
+#ifndef HCA_ENGINE_H
+#define HCA_ENGINE_H
+
+#include "base/frame.h"
+#include "base/list.h"
+#include "base/lock.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct hca_adapter;
+struct hca_cq;
+struct hca_qp;
+struct link;
+
+struct hca_engine {
+	struct hca_adapter *adapter;
+	struct link *link;
+	uint64_t (*clock)(void *arg); /* nanoseconds; a simulation brings its own */
+	void *clock_arg;
+
+	struct lock drive;
+	struct list touched; /* QPs that met a frame or a timer and may have to send; drive lock */
+	struct frame_batch *batch; /* drive lock */
+
+	struct lock timer_lock; /* heap of hca_qp by timer_key */
+	struct hca_qp **heap;
+	unsigned heap_len, heap_size;
+	_Atomic uint64_t next_timer; /* earliest key; UINT64_MAX: none */
+	uint64_t timerfd_at;
+
+	/* helper; see engine_helper.c */
+	pthread_t helper;
+	bool running;
+	_Atomic bool stop;
+	int epoll_fd, timer_fd, wake_fd, netlink_fd;
+	_Atomic uint32_t drives;  /* counts drives by callers: somebody else is at it */
+	_Atomic bool asleep;      /* the helper waits on the sockets */
+	_Atomic uint32_t blocked; /* callers waiting on the sockets themselves */
+};
+
+/* NULL clock: CLOCK_MONOTONIC. Takes over the link. */
+int hca_engine_init(struct hca_engine *e, struct hca_adapter *a, struct link *link, uint64_t (*clock)(void *), void *arg);
+void hca_engine_fini(struct hca_engine *e);
+int hca_engine_start_helper(struct hca_engine *e);
+void hca_engine_stop_helper(struct hca_engine *e);
+void hca_engine_wake_helper(struct hca_engine *e);
+void hca_engine_close_helper_fds(struct hca_engine *e);
+
+static inline uint64_t hca_engine_now(struct hca_engine *e)
+{
+	return e->clock(e->clock_arg);
+}
+
+/* Opens the real link with its slot, the registry and the helper: 0 or -errno (engine_open.c). */
+int hca_engine_open(struct hca_adapter *a);
+/* Stops and closes all that; the tables stay. */
+void hca_engine_close(struct hca_adapter *a);
+
+/* Receives what is there, runs timers, sends what became possible. false: somebody else is driving. */
+bool hca_engine_drive(struct hca_engine *e);
+/* The same for a program that polls: the helper takes note. */
+static inline void hca_engine_poll(struct hca_engine *e)
+{
+	atomic_store_explicit(
+		&e->drives, atomic_load_explicit(&e->drives, memory_order_relaxed) + 1, memory_order_relaxed);
+	hca_engine_drive(e);
+}
+
+/* Sends the QP's requests from the caller's thread; qp->lock held. */
+void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp);
+/* Waits until no frame that was being worked on when it was called still is. */
+void hca_engine_quiesce(struct hca_engine *e);
+/* The QP leaves: no timer, no list knows it any more. */
+void hca_engine_forget(struct hca_engine *e, struct hca_qp *qp);
+/* Brings the timer heap in line with qp->deadline; qp->lock held. */
+void hca_engine_arm(struct hca_engine *e, struct hca_qp *qp);
+/* Waits, driving, until fd is readable: 0 or -EINTR. */
+int hca_engine_wait_fd(struct hca_engine *e, int fd);
+/* Joins or leaves a multicast group; under the drive lock. 0 or -errno. */
+int hca_engine_mcast(struct hca_engine *e, const uint8_t mgid[16], uint32_t ifindex, bool join);
+/* A frame that another process or a test brought. */
+void hca_engine_deliver(struct hca_engine *e, const struct frame_in *in, uint64_t now);
+uint64_t hca_clock_monotonic(void *arg);
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The helper thread: drives when nobody else does.
+ *
+ *            frames for us, nobody polls               a caller drove since
+ *   WATCH ------------------------------> drive -----------------------------> STAND_BY
+ *     ^   (asleep in epoll on the sockets)                (asleep for a while)    |
+ *     '---------------------------------------------------------------------------'
+ *          nobody drove in the meantime, or work was lying there that nobody took
+ *
+ * In STAND_BY it is on no socket's wait queue, so that a packet for a polling program wakes nobody. A program
+ * that waits for memory to change, and not for completions, makes STAND_BY find work lying there: then the
+ * helper stays in WATCH for a long time.
+ */
+#include "hca/engine.h"
+
+#include "base/log.h"
+#include "hca/adapter.h"
+#include "hca/device.h"
+#include "link/link.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	STAND_BY_MIN_NS = 50 * 1000,
+	STAND_BY_MAX_NS = 1000 * 1000,
+	STAND_BY_BLOCKED_NS = 4000 * 1000, /* a caller sleeps on the sockets itself: no hurry at all */
+	USELESS_WAKES = 16,                /* in a row, after which WATCH gives way to STAND_BY */
+	STICKY_WAKES = 4096,               /* wakes for which WATCH is kept once it proved needed */
+};
+
+enum { WATCH_LINK, WATCH_TIMER, WATCH_WAKE, WATCH_NETLINK };
+
+static void watch(struct hca_engine *e, int fd, uint64_t tag)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = tag | (uint64_t)(uint32_t)fd << 8};
+
+	epoll_ctl(e->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
+}
+
+static void drain_timer(struct hca_engine *e)
+{
+	uint64_t n;
+
+	lock_take(&e->timer_lock);
+	e->timerfd_at = UINT64_MAX; /* whoever publishes next sets it anew */
+	lock_drop(&e->timer_lock);
+	if (read(e->timer_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
+		log_debug("timerfd: %d", errno);
+}
+
+static void drain_wake(struct hca_engine *e)
+{
+	uint64_t n;
+
+	if (read(e->wake_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
+		log_debug("eventfd: %d", errno);
+}
+
+static bool link_readable(struct hca_engine *e)
+{
+	struct pollfd p[4];
+	int fds[4], n = e->link->ops->fds(e->link, fds);
+
+	for (int i = 0; i < n; i++)
+		p[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+	return poll(p, (nfds_t)n, 0) > 0;
+}
+
+/* Asleep on everything; true when the link has something. */
+static bool watch_once(struct hca_engine *e)
+{
+	struct epoll_event ev[8];
+	bool link = false;
+	int n;
+
+	atomic_store(&e->asleep, true);
+	n = epoll_wait(e->epoll_fd, ev, 8, list_empty(&e->touched) ? -1 : 0);
+	atomic_store(&e->asleep, false);
+	for (int i = 0; i < n; i++) {
+		switch (ev[i].data.u64 & 0xff) {
+		case WATCH_LINK:
+			link = true;
+			break;
+		case WATCH_TIMER:
+			drain_timer(e);
+			break;
+		case WATCH_WAKE:
+			drain_wake(e);
+			break;
+		case WATCH_NETLINK:
+			hca_devices_changed(e->adapter, (int)(ev[i].data.u64 >> 8));
+			break;
+		}
+	}
+	return link;
+}
+
+/* Lets callers drive; true when they left work lying. */
+static bool stand_by(struct hca_engine *e)
+{
+	uint64_t wait = STAND_BY_MIN_NS;
+
+	for (;;) {
+		uint32_t seen = atomic_load(&e->drives);
+		struct timespec ts = {.tv_nsec = (long)wait};
+
+		nanosleep(&ts, NULL);
+		if (atomic_load(&e->stop))
+			return false;
+		if (atomic_load(&e->blocked)) {
+			wait = STAND_BY_BLOCKED_NS;
+			continue;
+		}
+		if (atomic_load(&e->drives) == seen)
+			return link_readable(e);
+		wait = wait * 2 < STAND_BY_MAX_NS ? wait * 2 : STAND_BY_MAX_NS;
+	}
+}
+
+static void *helper_main(void *arg)
+{
+	struct hca_engine *e = arg;
+	unsigned useless = 0, sticky = 0;
+
+	prctl(PR_SET_NAME, "anyrdma-helper");
+	prctl(PR_SET_TIMERSLACK, 1000);
+	while (!atomic_load(&e->stop)) {
+		uint32_t seen = atomic_load(&e->drives);
+		bool link = watch_once(e), drove;
+
+		if (atomic_load(&e->stop))
+			break;
+		drove = hca_engine_drive(e);
+		if (!link)
+			continue;
+		if (sticky) {
+			sticky--;
+			continue;
+		}
+		/* Somebody else is at it. */
+		useless = drove && atomic_load(&e->drives) == seen && !atomic_load(&e->blocked) ? 0 : useless + 1;
+		if (useless >= USELESS_WAKES || atomic_load(&e->blocked)) {
+			useless = 0;
+			if (stand_by(e))
+				sticky = STICKY_WAKES;
+			hca_engine_drive(e);
+		}
+	}
+	return NULL;
+}
+
+int hca_engine_start_helper(struct hca_engine *e)
+{
+	sigset_t all, old;
+	int fds[4], n, err;
+
+	e->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	e->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (e->epoll_fd < 0 || e->timer_fd < 0 || e->wake_fd < 0) {
+		err = -errno;
+		goto close_fds;
+	}
+	n = e->link->ops->fds(e->link, fds);
+	for (int i = 0; i < n; i++)
+		watch(e, fds[i], WATCH_LINK);
+	watch(e, e->timer_fd, WATCH_TIMER);
+	watch(e, e->wake_fd, WATCH_WAKE);
+	e->netlink_fd = hca_devices_watch();
+	if (e->netlink_fd >= 0)
+		watch(e, e->netlink_fd, WATCH_NETLINK);
+	/* The program's signals are the program's: none may land here. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	atomic_store(&e->stop, false);
+	err = -pthread_create(&e->helper, NULL, helper_main, e);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (!err) {
+		e->running = true;
+		return 0;
+	}
+	if (e->netlink_fd >= 0)
+		close(e->netlink_fd);
+close_fds:
+	if (e->epoll_fd >= 0)
+		close(e->epoll_fd);
+	if (e->timer_fd >= 0)
+		close(e->timer_fd);
+	if (e->wake_fd >= 0)
+		close(e->wake_fd);
+	e->epoll_fd = e->timer_fd = e->wake_fd = -1;
+	return err;
+}
+
+void hca_engine_wake_helper(struct hca_engine *e)
+{
+	uint64_t one = 1;
+
+	if (e->wake_fd >= 0 && write(e->wake_fd, &one, sizeof(one)) < 0)
+		log_debug("eventfd: %d", errno);
+}
+
+void hca_engine_stop_helper(struct hca_engine *e)
+{
+	if (!e->running)
+		return;
+	atomic_store(&e->stop, true);
+	hca_engine_wake_helper(e);
+	pthread_join(e->helper, NULL);
+	e->running = false;
+	hca_engine_close_helper_fds(e);
+}
+
+void hca_engine_close_helper_fds(struct hca_engine *e)
+{
+	close(e->epoll_fd);
+	close(e->timer_fd);
+	close(e->wake_fd);
+	if (e->netlink_fd >= 0)
+		close(e->netlink_fd);
+	e->epoll_fd = e->timer_fd = e->wake_fd = -1;
+}
+
+/* ---- a caller that sleeps ---- */
+int hca_engine_wait_fd(struct hca_engine *e, int fd)
+{
+	struct pollfd p[5];
+	int fds[4], n, err = 0;
+
+	if (!e->link)
+		return 0;
+	n = e->link->ops->fds(e->link, fds);
+	p[0] = (struct pollfd){.fd = fd, .events = POLLIN};
+	for (int i = 0; i < n; i++)
+		p[i + 1] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+	atomic_fetch_add(&e->blocked, 1);
+	for (;;) {
+		uint64_t next, now;
+		struct timespec ts = {.tv_sec = 3600};
+
+		hca_engine_drive(e);
+		next = atomic_load_explicit(&e->next_timer, memory_order_relaxed);
+		now = hca_engine_now(e);
+		if (next != UINT64_MAX) {
+			uint64_t left = next > now ? next - now : 0;
+
+			ts.tv_sec = (time_t)(left / 1000000000ull);
+			ts.tv_nsec = (long)(left % 1000000000ull);
+		}
+		if (ppoll(p, (nfds_t)n + 1, &ts, NULL) < 0) {
+			err = -errno;
+			break;
+		}
+		if (p[0].revents)
+			break;
+	}
+	atomic_fetch_sub(&e->blocked, 1);
+	return err;
+}

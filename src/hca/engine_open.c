@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/* Putting a real adapter together: the UDP link, the IBA transport, the registry, the helper. */
+#include "hca/engine.h"
+
+#include "base/log.h"
+#include "hca/adapter.h"
+#include "hca/flow.h"
+#include "hca/registry.h"
+#include "ib/ibt.h"
+#include "link/link.h"
+#include "link/udp.h"
+#include "wire/ibt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint16_t wanted_port(void)
+{
+	const char *v = getenv("ANYRDMA_PORT");
+	char *end;
+	long port;
+
+	if (!v || !*v)
+		return ROCE_UDP_PORT;
+	port = strtol(v, &end, 10);
+	if (!*end && port > 0 && port < 65536)
+		return (uint16_t)port;
+	log_warn("ANYRDMA_PORT=%s is not a UDP port: using %d", v, ROCE_UDP_PORT);
+	return ROCE_UDP_PORT;
+}
+
+int hca_engine_open(struct hca_adapter *a)
+{
+	struct hca_engine *e = &a->engine;
+	struct link *link;
+	int err;
+
+	err = link_udp_open(&link, wanted_port(), &a->slot);
+	if (err)
+		return err;
+	err = hca_engine_init(e, a, link, NULL, NULL);
+	if (err) {
+		link->ops->close(link);
+		return err;
+	}
+	a->transport = &ibt_transport;
+	err = hca_registry_open(&a->registry, a->slot);
+	if (err)
+		log_info("no registry file (%s): this process will not show in `anyrdma stat`", strerror(-err));
+	a->count = hca_registry_adapter(a->registry, &a->own_count);
+	err = hca_engine_start_helper(e);
+	if (err) {
+		log_error("cannot start the helper thread: %s", strerror(-err));
+		hca_registry_close(a->registry);
+		a->registry = NULL;
+		a->count = &a->own_count;
+		hca_engine_fini(e);
+	}
+	return err;
+}
+
+void hca_engine_close(struct hca_adapter *a)
+{
+	hca_engine_stop_helper(&a->engine);
+	lock_take(&a->engine.drive);
+	hca_engine_fini(&a->engine);
+	lock_drop(&a->engine.drive);
+	hca_registry_close(a->registry);
+	a->registry = NULL;
+	a->count = &a->own_count;
+}
+
+void hca_adapter_exit(struct hca_adapter *a)
+{
+	struct link *l = a->engine.link;
+
+	if (!a->up || a->dead)
+		return;
+	if (l && l->ops->leaving)
+		l->ops->leaving(l);
+	hca_registry_retire(a->registry);
+}
+
+void hca_adapter_abandon(struct hca_adapter *a)
+{
+	struct hca_engine *e = &a->engine;
+
+	a->dead = true;
+	if (!a->up)
+		return;
+	if (e->link && e->link->ops->abandon)
+		e->link->ops->abandon(e->link);
+	e->link = NULL;
+	if (e->running)
+		hca_engine_close_helper_fds(e);
+	e->running = false;
+	hca_registry_abandon(a->registry);
+	a->registry = NULL;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+#include "hca/flow.h"
+
+#include <string.h>
+
+void hca_flow_init(struct hca_flow *f, const uint8_t dgid[16], uint32_t slot)
+{
+	memset(f, 0, sizeof(*f));
+	memcpy(f->dgid, dgid, 16);
+	f->slot = slot;
+	f->window = FLOW_WINDOW;
+	lock_init(&f->lock);
+	list_init(&f->waiters);
+}
+
+/* f->lock held. An idle flow always lets one packet out. */
+static bool is_open(const struct hca_flow *f, uint32_t cost)
+{
+	uint64_t busy = f->in_flight + (f->sent - f->echoed);
+
+	return !busy || busy + cost <= f->window;
+}
+
+bool hca_flow_take(struct hca_flow *f, uint32_t cost, struct list *waiter)
+{
+	bool open;
+
+	lock_take(&f->lock);
+	open = is_open(f, cost);
+	if (open) {
+		f->in_flight += cost;
+		list_del(waiter);
+	} else if (list_empty(waiter)) {
+		list_add_tail(&f->waiters, waiter);
+	}
+	lock_drop(&f->lock);
+	return open;
+}
+
+void hca_flow_release(struct hca_flow *f, uint32_t cost)
+{
+	lock_take(&f->lock);
+	f->in_flight -= cost <= f->in_flight ? cost : f->in_flight;
+	if (f->window < FLOW_WINDOW) {
+		/* Additive increase: about one packet's cost per window's worth of acknowledges. */
+		f->window += cost / 16 + 1;
+		if (f->window > FLOW_WINDOW)
+			f->window = FLOW_WINDOW;
+	}
+	lock_drop(&f->lock);
+}
+
+void hca_flow_loss(struct hca_flow *f, uint64_t now)
+{
+	enum { ONCE_PER_NS = 1000000 };
+
+	lock_take(&f->lock);
+	if (now - f->cut_at > ONCE_PER_NS) {
+		f->cut_at = now;
+		f->window = f->window / 2 > FLOW_WINDOW_MIN ? f->window / 2 : FLOW_WINDOW_MIN;
+	}
+	lock_drop(&f->lock);
+}
+
+struct list *hca_flow_pop(struct hca_flow *f)
+{
+	struct list *node = NULL;
+
+	lock_take(&f->lock);
+	if (is_open(f, FLOW_PACKET))
+		node = list_pop(&f->waiters);
+	lock_drop(&f->lock);
+	return node;
+}
+
+/* ---- unreliable traffic ---- */
+enum {
+	ECHO_FIRST_NS = 20 * 1000000,  /* to one that never answered */
+	ECHO_NS = 50 * 1000000,        /* to one that did: it may be descheduled */
+	ECHO_MISSES = 4,
+	DEAF_NS = 1000 * 1000 * 1000,
+};
+
+bool hca_flow_take_unreliable(struct hca_flow *f, uint32_t cost, struct list *waiter, uint64_t now, bool *ask)
+{
+	bool open;
+
+	lock_take(&f->lock);
+	open = is_open(f, cost) || now < f->deaf_until;
+	if (open) {
+		f->sent += cost;
+		list_del(waiter);
+		*ask = !f->echo_asked && now >= f->deaf_until && f->sent - f->echoed > f->window / 4;
+		if (*ask) {
+			f->echo_asked = f->sent;
+			f->echo_at = now;
+		}
+	} else if (list_empty(waiter)) {
+		list_add_tail(&f->waiters, waiter);
+	}
+	lock_drop(&f->lock);
+	return open;
+}
+
+void hca_flow_echoed(struct hca_flow *f, uint64_t sent)
+{
+	lock_take(&f->lock);
+	if (sent > f->echoed && sent <= f->sent) {
+		f->echoed = sent;
+		f->echo_asked = 0;
+		f->echo_misses = 0;
+		f->echo_heard = true;
+		f->deaf_until = 0;
+	}
+	lock_drop(&f->lock);
+}
+
+uint64_t hca_flow_echo_deadline(struct hca_flow *f)
+{
+	uint64_t at;
+
+	lock_take(&f->lock);
+	at = f->echo_asked ? f->echo_at + (f->echo_heard ? ECHO_NS : ECHO_FIRST_NS) : 0;
+	lock_drop(&f->lock);
+	return at;
+}
+
+void hca_flow_echo_timeout(struct hca_flow *f, uint64_t now)
+{
+	uint64_t at = hca_flow_echo_deadline(f);
+
+	if (!at || now < at)
+		return;
+	lock_take(&f->lock);
+	/* Whatever was in flight has arrived or is lost by now; the next packets ask again. */
+	f->echoed = f->sent;
+	f->echo_asked = 0;
+	if (!f->echo_heard || ++f->echo_misses >= ECHO_MISSES) {
+		f->deaf_until = now + DEAF_NS;
+		f->echo_heard = false;
+	}
+	lock_drop(&f->lock);
+}

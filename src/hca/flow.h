@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What may be in flight towards one receiver. All QPs of a remote process receive through one socket whose
+ * buffer an ordinary user cannot raise above net.core.rmem_max (212,992 bytes by default), so what all our
+ * QPs send to that process together is bounded by what such a buffer holds, and acknowledges clock the
+ * rest: a receiver that is descheduled for a moment costs no packet. Loss halves the window, acknowledges
+ * open it again (other senders may share that buffer).
+ *
+ * Costs are in bytes of socket buffer, not of payload: the kernel charges each packet's overhead too.
+ * A cost is linear in packets and bytes, so that a range of packets is released by its sums.
+ */
+#ifndef HCA_FLOW_H
+#define HCA_FLOW_H
+
+#include "base/list.h"
+#include "base/lock.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+	FLOW_RCVBUF = 2 * 212992,             /* what SO_RCVBUF gives under default limits */
+	FLOW_WINDOW = FLOW_RCVBUF * 3 / 4,    /* what we let be in flight: acknowledges need room too */
+	FLOW_WINDOW_MIN = 32 * 1024,
+	FLOW_PACKET = 1024,                   /* overhead of a packet: headers and sk_buff */
+};
+
+struct hca_flow {
+	uint8_t dgid[16];
+	uint32_t slot; /* the process at that address: the upper bits of its QP numbers */
+	struct lock lock; /* guards all below; taken inside a QP's lock */
+	uint32_t window, in_flight;
+	uint64_t cut_at; /* when the window was last halved */
+	struct list waiters; /* hca_qp.flow_node of QPs that found the window closed */
+
+	/*
+	 * Unreliable traffic has no acknowledges, so it asks for an echo now and then: a small packet that the
+	 * other adapter sends back, which tells that everything before it has left that socket.
+	 */
+	uint64_t sent, echoed; /* cumulative cost; the difference is in flight */
+	uint64_t echo_asked;   /* `sent` when the outstanding echo was asked for; 0: none outstanding */
+	uint64_t echo_at;      /* when */
+	unsigned echo_misses;
+	bool echo_heard;       /* the peer has answered before: it is worth waiting for */
+	uint64_t deaf_until;   /* the peer does not answer (it is no anyrdma adapter): do not wait until then */
+
+	struct hca_flow *next; /* in the adapter's table */
+};
+
+static inline uint32_t flow_cost(uint32_t packets, uint64_t bytes)
+{
+	/* payload sits in pages that are not always full */
+	return (uint32_t)(packets * FLOW_PACKET + bytes + bytes / 2);
+}
+
+void hca_flow_init(struct hca_flow *f, const uint8_t dgid[16], uint32_t slot);
+
+/*
+ * Takes cost from the window. A closed window returns false and puts `waiter` on the list; an idle flow
+ * always lets one packet out, whatever it costs.
+ */
+bool hca_flow_take(struct hca_flow *f, uint32_t cost, struct list *waiter);
+void hca_flow_release(struct hca_flow *f, uint32_t cost);
+/* Packets were lost: halves the window, at most once per millisecond. */
+void hca_flow_loss(struct hca_flow *f, uint64_t now);
+
+/* Unreliable traffic: as hca_flow_take; *ask: an echo should be asked for behind this packet. */
+bool hca_flow_take_unreliable(struct hca_flow *f, uint32_t cost, struct list *waiter, uint64_t now, bool *ask);
+/* An echo came back: everything up to `sent` has arrived. */
+void hca_flow_echoed(struct hca_flow *f, uint64_t sent);
+/* When to give the outstanding echo up; 0: none outstanding. */
+uint64_t hca_flow_echo_deadline(struct hca_flow *f);
+/* Gives it up if it is due: asks again, or declares the peer deaf. */
+void hca_flow_echo_timeout(struct hca_flow *f, uint64_t now);
+
+/* Takes a waiter off the list when the window is open, else NULL. */
+struct list *hca_flow_pop(struct hca_flow *f);
+
+#endif

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: MIT */
+#include "hca/mr.h"
+
+#include "hca/adapter.h"
+#include "hca/context.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ  22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+static const unsigned access_known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+	IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
+	IBV_ACCESS_HUGETLB;
+
+struct hca_pd *hca_pd_alloc(struct hca_context *ctx)
+{
+	struct hca_pd *pd = calloc(1, sizeof(*pd));
+
+	if (!pd)
+		return NULL;
+	pd->ibv.context = &ctx->v.context;
+	ctx->objects++;
+	return pd;
+}
+
+int hca_pd_dealloc(struct hca_pd *pd)
+{
+	if (pd->objects)
+		return EBUSY;
+	if (pd->parent)
+		pd->parent->objects--;
+	hca_context(pd->ibv.context)->objects--;
+	free(pd);
+	return 0;
+}
+
+/* ---- keys ---- */
+static struct hca_key *key_new(struct hca_adapter *a, enum hca_key_kind kind, struct hca_pd *pd)
+{
+	struct hca_key *k = NULL;
+	struct list *n;
+	uint32_t key;
+	int err;
+
+	lock_take(&a->lock);
+	n = list_pop(&a->free_keys);
+	k = n ? container_of(n, struct hca_key, free) : calloc(1, sizeof(*k));
+	if (!k)
+		goto out;
+	list_init(&k->free);
+	k->kind = kind;
+	k->pd = pd;
+	k->access = 0;
+	k->iova = k->length = 0;
+	k->host = NULL;
+	k->parent = NULL;
+	k->qpn = 0;
+	k->windows = 0;
+	do {
+		key = hca_adapter_random(a);
+		err = idmap_add(&a->keys, key, k);
+	} while (err == -EEXIST);
+	if (err) {
+		list_add_tail(&a->free_keys, &k->free);
+		k = NULL;
+		goto out;
+	}
+	atomic_store_explicit(&k->key, key, memory_order_release);
+out:
+	lock_drop(&a->lock);
+	return k;
+}
+
+/* After this no look-up finds the key, and no frame that found it is still being worked on. */
+static void key_free(struct hca_adapter *a, struct hca_key *k)
+{
+	lock_take(&a->lock);
+	idmap_del(&a->keys, k->key);
+	lock_drop(&a->lock);
+	atomic_store_explicit(&k->key, 0, memory_order_release);
+	hca_engine_quiesce(&a->engine);
+	lock_take(&a->lock);
+	k->kind = KEY_FREE;
+	list_add_tail(&a->free_keys, &k->free);
+	lock_drop(&a->lock);
+}
+
+void *hca_key_range(struct hca_adapter *a, struct hca_pd *pd, uint32_t key, uint64_t addr, uint64_t len,
+	unsigned access, uint32_t qpn)
+{
+	struct hca_key *k = idmap_get(&a->keys, key);
+	uint64_t off;
+
+	if (!k || atomic_load_explicit(&k->key, memory_order_acquire) != key || k->pd != pd)
+		return NULL;
+	if (k->kind == KEY_MW2 && k->qpn != qpn)
+		return NULL;
+	if ((k->access & access) != access)
+		return NULL;
+	off = addr - k->iova; /* wraps to something huge when below */
+	if (off > k->length || len > k->length - off)
+		return NULL;
+	return k->host + off;
+}
+
+/* ---- regions ---- */
+/*
+ * Nothing is pinned, but a range that is not mapped, or not writable when it must be, is refused here as the
+ * kernel refuses to pin it. The ends are touched; what lies between is only looked up.
+ */
+static int check_mapped(char *addr, size_t length, unsigned access)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), chunk = 4096 * page;
+	char *start = (char *)((uintptr_t)addr & ~(page - 1));
+	char *last = (char *)((uintptr_t)(addr + length - 1) & ~(page - 1));
+	int advice = access & IBV_ACCESS_LOCAL_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+	unsigned char vec[4096];
+
+	for (char *p = start; p <= last; p += chunk) {
+		size_t n = (size_t)(last - p) + page;
+
+		if (mincore(p, n < chunk ? n : chunk, vec) && errno == ENOMEM)
+			return EFAULT;
+		if (p + chunk < p)
+			break;
+	}
+	if ((madvise(start, page, advice) || madvise(last, page, advice)) && errno != EINVAL)
+		return EFAULT;
+	return 0;
+}
+
+static int check_region(void *addr, size_t length, uint64_t iova, unsigned access)
+{
+	if (access & ~access_known & ~IBV_ACCESS_OPTIONAL_RANGE)
+		return EINVAL;
+	if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(access & IBV_ACCESS_LOCAL_WRITE))
+		return EINVAL;
+	if ((uintptr_t)addr + length < (uintptr_t)addr || iova + length < iova)
+		return EINVAL;
+	return length ? check_mapped(addr, length, access) : 0;
+}
+
+static void region_set(struct hca_key *k, void *addr, size_t length, uint64_t iova, unsigned access)
+{
+	k->host = addr;
+	k->length = length;
+	k->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
+	/* Local reads need no right; remote ones are asked for by name. */
+	k->access = access;
+}
+
+struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
+{
+	struct hca_adapter *a = hca_context(pd->ibv.context)->adapter;
+	struct hca_mr *mr;
+	int err = check_region(addr, length, iova, access);
+
+	if (err) {
+		errno = err;
+		return NULL;
+	}
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return NULL;
+	mr->key = key_new(a, KEY_MR, hca_pd(&pd->ibv));
+	if (!mr->key) {
+		free(mr);
+		errno = ENOMEM;
+		return NULL;
+	}
+	region_set(mr->key, addr, length, iova, access);
+	mr->ibv.context = pd->ibv.context;
+	mr->ibv.pd = &pd->ibv;
+	mr->ibv.addr = addr;
+	mr->ibv.length = length;
+	mr->ibv.lkey = mr->ibv.rkey = mr->key->key;
+	pd->objects++;
+	return mr;
+}
+
+int hca_mr_dereg(struct hca_mr *mr)
+{
+	struct hca_pd *pd = (struct hca_pd *)mr->ibv.pd;
+
+	if (mr->key->windows)
+		return EBUSY;
+	key_free(hca_context(mr->ibv.context)->adapter, mr->key);
+	pd->objects--;
+	free(mr);
+	return 0;
+}
+
+int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, size_t length, unsigned access)
+{
+	struct hca_adapter *a = hca_context(mr->ibv.context)->adapter;
+	struct hca_key *k = mr->key;
+	void *new_addr = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? addr : mr->ibv.addr;
+	size_t new_len = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? length : mr->ibv.length;
+	unsigned new_access = flags & IBV_REREG_MR_CHANGE_ACCESS ? access : k->access;
+	uint64_t new_iova = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? (uintptr_t)addr : k->iova;
+	int err = check_region(new_addr, new_len, new_iova, new_access);
+
+	if (err)
+		return err;
+	if (k->windows)
+		return EBUSY;
+	/* No frame may see half of the change. */
+	lock_take(&a->engine.drive);
+	region_set(k, new_addr, new_len, new_iova, new_access);
+	if (flags & IBV_REREG_MR_CHANGE_PD)
+		k->pd = hca_pd(&pd->ibv);
+	lock_drop(&a->engine.drive);
+	mr->ibv.addr = new_addr;
+	mr->ibv.length = new_len;
+	if (flags & IBV_REREG_MR_CHANGE_PD) {
+		((struct hca_pd *)mr->ibv.pd)->objects--;
+		pd->objects++;
+		mr->ibv.pd = &pd->ibv;
+	}
+	return 0;
+}
+
+/* ---- windows ---- */
+struct hca_mw *hca_mw_alloc(struct hca_pd *pd, enum ibv_mw_type type)
+{
+	struct hca_adapter *a = hca_context(pd->ibv.context)->adapter;
+	struct hca_mw *mw;
+
+	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) {
+		errno = EINVAL;
+		return NULL;
+	}
+	mw = calloc(1, sizeof(*mw));
+	if (!mw)
+		return NULL;
+	mw->key = key_new(a, type == IBV_MW_TYPE_1 ? KEY_MW1 : KEY_MW2, hca_pd(&pd->ibv));
+	if (!mw->key) {
+		free(mw);
+		errno = ENOMEM;
+		return NULL;
+	}
+	mw->ibv.context = pd->ibv.context;
+	mw->ibv.pd = &pd->ibv;
+	mw->ibv.rkey = mw->key->key;
+	mw->ibv.type = type;
+	pd->objects++;
+	return mw;
+}
+
+static void window_unbind(struct hca_key *k)
+{
+	if (k->parent)
+		k->parent->windows--;
+	k->parent = NULL;
+	k->length = 0;
+	k->access = 0;
+	k->qpn = 0;
+}
+
+int hca_mw_dealloc(struct hca_mw *mw)
+{
+	struct hca_pd *pd = (struct hca_pd *)mw->ibv.pd;
+
+	window_unbind(mw->key);
+	key_free(hca_context(mw->ibv.context)->adapter, mw->key);
+	pd->objects--;
+	free(mw);
+	return 0;
+}
+
+static int window_rename(struct hca_adapter *a, struct hca_key *k, uint32_t key)
+{
+	int err = 0;
+
+	if (key == k->key)
+		return 0;
+	lock_take(&a->lock);
+	if (idmap_add(&a->keys, key, k)) {
+		err = EINVAL;
+	} else {
+		idmap_del(&a->keys, k->key);
+		atomic_store_explicit(&k->key, key, memory_order_release);
+	}
+	lock_drop(&a->lock);
+	return err;
+}
+
+int hca_mw_bind(struct hca_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info, uint32_t qpn)
+{
+	static const unsigned remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	struct hca_adapter *a = hca_context(mw->ibv.context)->adapter;
+	struct hca_key *k = mw->key, *mr = info->mr ? ((struct hca_mr *)info->mr)->key : NULL;
+	int err;
+
+	if (info->length) {
+		if (!mr || mr->pd != k->pd || !(mr->access & IBV_ACCESS_MW_BIND))
+			return EINVAL;
+		if ((info->mw_access_flags & remote & ~IBV_ACCESS_REMOTE_READ) && !(mr->access & IBV_ACCESS_LOCAL_WRITE))
+			return EINVAL;
+		if (info->addr < mr->iova || info->addr - mr->iova > mr->length ||
+			info->length > mr->length - (info->addr - mr->iova))
+			return EINVAL;
+	}
+	/* A type 2 window is bound once, then invalidated (IBA 10.6.7.2.2). */
+	if (k->kind == KEY_MW2 && k->parent)
+		return EINVAL;
+	err = window_rename(a, k, rkey);
+	if (err)
+		return err;
+	window_unbind(k);
+	if (!info->length)
+		return 0;
+	mr->windows++;
+	k->parent = mr;
+	k->host = mr->host + (info->addr - mr->iova);
+	k->iova = info->mw_access_flags & IBV_ACCESS_ZERO_BASED ? 0 : info->addr;
+	k->qpn = qpn;
+	k->access = info->mw_access_flags & remote;
+	k->length = info->length;
+	return 0;
+}
+
+int hca_key_invalidate(struct hca_adapter *a, struct hca_pd *pd, uint32_t key, uint32_t qpn)
+{
+	struct hca_key *k = idmap_get(&a->keys, key);
+
+	if (!k || k->key != key || k->pd != pd || k->kind != KEY_MW2 || (k->parent && k->qpn != qpn))
+		return -EINVAL;
+	window_unbind(k);
+	return 0;
+}

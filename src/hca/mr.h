@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory regions, memory windows and their keys. A key is 32 random bits; hca_key is what it stands for:
+ * a stretch of this process's memory, a protection domain and rights.
+ *
+ * Look-ups take no lock. hca_key records are recycled but never freed, and a reader checks that the record
+ * still carries the key it looked up. Remote access happens under the drive lock (hca/engine.h), which
+ * deregistration passes through: once ibv_dereg_mr returns, nothing more lands.
+ */
+#ifndef HCA_MR_H
+#define HCA_MR_H
+
+#include "base/list.h"
+
+#include <infiniband/verbs.h>
+#include <stdatomic.h>
+
+struct hca_adapter;
+struct hca_context;
+
+struct hca_pd {
+	struct ibv_pd ibv;
+	struct hca_pd *parent;    /* of a parent domain: the PD it stands for; else NULL */
+	_Atomic unsigned objects; /* MRs, QPs, SRQs, AHs, parent domains */
+};
+
+/* The PD that protection checks compare: a parent domain is its parent. */
+static inline struct hca_pd *hca_pd(struct ibv_pd *p)
+{
+	struct hca_pd *pd = (struct hca_pd *)p;
+
+	return pd->parent ? pd->parent : pd;
+}
+
+enum hca_key_kind { KEY_FREE, KEY_MR, KEY_MW1, KEY_MW2 };
+
+struct hca_key {
+	_Atomic uint32_t key; /* 0: free */
+	enum hca_key_kind kind;
+	unsigned access;
+	struct hca_pd *pd;
+	uint64_t iova, length; /* what requests name: [iova, iova + length) */
+	char *host;            /* where iova is in this process */
+	struct hca_key *parent; /* a bound window's region */
+	uint32_t qpn;           /* a bound type 2 window belongs to this QP */
+	_Atomic unsigned windows; /* a region's bound windows */
+	struct list free;
+};
+
+struct hca_mr {
+	struct ibv_mr ibv;
+	uint64_t stock_private[2]; /* stock libraries keep a type and the access flags behind ibv_mr */
+	struct hca_key *key;
+};
+
+struct hca_mw {
+	struct ibv_mw ibv;
+	struct hca_key *key;
+};
+
+struct hca_pd *hca_pd_alloc(struct hca_context *ctx);
+int hca_pd_dealloc(struct hca_pd *pd);
+
+/* NULL with errno. access: IBV_ACCESS_*, optional bits ignored. */
+struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access);
+int hca_mr_dereg(struct hca_mr *mr);
+/* 0 or an errno; flags: IBV_REREG_MR_* */
+int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, size_t length, unsigned access);
+
+struct hca_mw *hca_mw_alloc(struct hca_pd *pd, enum ibv_mw_type type);
+int hca_mw_dealloc(struct hca_mw *mw);
+/* Binds (length 0: unbinds); the new rkey is `rkey` for type 2, drawn here for type 1. 0 or an errno. */
+int hca_mw_bind(struct hca_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info, uint32_t qpn);
+/* Takes a type 2 window's key away (LOCAL_INV, SEND with invalidate): 0 or -EINVAL. */
+int hca_key_invalidate(struct hca_adapter *a, struct hca_pd *pd, uint32_t key, uint32_t qpn);
+
+/*
+ * The host address of [addr, addr + len) under `key`, or NULL when the key is not known, belongs to another
+ * PD, the range leaves the region, or a right in `access` is missing. len 0 is the caller's to allow.
+ */
+void *hca_key_range(
+	struct hca_adapter *a, struct hca_pd *pd, uint32_t key, uint64_t addr, uint64_t len, unsigned access, uint32_t qpn);
+
+#endif

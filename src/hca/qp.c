@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: MIT */
+/* Queue pairs: life, state machine, completions. Posting is in qp_send.c, the attribute table in qp_attr.c. */
+#include "hca/qp.h"
+
+#include "base/log.h"
+#include "hca/adapter.h"
+#include "hca/context.h"
+#include "hca/device.h"
+#include "hca/flow.h"
+#include "hca/registry.h"
+#include "hca/transport.h"
+#include "wire/ibt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- life ---- */
+static uint32_t pow2_at_least(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p *= 2;
+	return p;
+}
+
+static int check_init(const struct ibv_qp_init_attr_ex *attr)
+{
+	const struct ibv_qp_cap *c = &attr->cap;
+
+	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD)
+		return EOPNOTSUPP;
+	if (!attr->send_cq || !attr->recv_cq || !attr->pd)
+		return EINVAL;
+	if (c->max_send_wr > HCA_MAX_QP_WR || c->max_send_sge > HCA_MAX_SGE || c->max_inline_data > HCA_MAX_INLINE)
+		return EINVAL;
+	if (!attr->srq && (c->max_recv_wr > HCA_MAX_QP_WR || c->max_recv_sge > HCA_MAX_SGE))
+		return EINVAL;
+	return 0;
+}
+
+static int sq_init(struct hca_sq *sq, const struct ibv_qp_cap *cap)
+{
+	size_t tail = cap->max_send_sge * sizeof(struct ibv_sge);
+
+	if (tail < cap->max_inline_data)
+		tail = cap->max_inline_data;
+	sq->max_wr = cap->max_send_wr;
+	sq->max_sge = cap->max_send_sge;
+	sq->max_inline = cap->max_inline_data;
+	sq->mask = pow2_at_least(cap->max_send_wr ? cap->max_send_wr : 1) - 1;
+	sq->stride = (sizeof(struct hca_send_wqe) + tail + 15) & ~(size_t)15;
+	sq->ring = malloc((sq->mask + 1) * sq->stride);
+	sq->head = sq->tail = 0;
+	return sq->ring ? 0 : ENOMEM;
+}
+
+static void take_refs(struct hca_qp *qp, int n)
+{
+	((struct hca_pd *)qp->ex.qp_base.pd)->objects += (unsigned)n;
+	qp->send_cq->users += (unsigned)n;
+	qp->recv_cq->users += (unsigned)n;
+	if (qp->srq)
+		qp->srq->users += (unsigned)n;
+}
+
+struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex *attr)
+{
+	struct hca_adapter *a = ctx->adapter;
+	const struct hca_transport *t;
+	struct hca_qp *qp;
+	struct ibv_qp *ibv;
+	int err = check_init(attr);
+
+	if (!err)
+		err = -hca_adapter_up(a);
+	if (err) {
+		errno = err;
+		return NULL;
+	}
+	t = a->transport;
+	qp = aligned_alloc(64, (sizeof(*qp) + t->state_size + 63) & ~(size_t)63);
+	if (!qp)
+		return NULL;
+	memset(qp, 0, sizeof(*qp) + t->state_size);
+	if (!attr->cap.max_send_sge)
+		attr->cap.max_send_sge = 1;
+	if (attr->srq)
+		attr->cap.max_recv_wr = attr->cap.max_recv_sge = 0;
+	else if (!attr->cap.max_recv_sge)
+		attr->cap.max_recv_sge = 1;
+	/* Inline data costs nothing here: round up to what the entries' room gives. */
+	if (attr->cap.max_inline_data < attr->cap.max_send_sge * sizeof(struct ibv_sge))
+		attr->cap.max_inline_data = attr->cap.max_send_sge * sizeof(struct ibv_sge);
+	err = sq_init(&qp->sq, &attr->cap);
+	if (err)
+		goto free_qp;
+	err = hca_rq_init(&qp->rq, attr->cap.max_recv_wr, attr->cap.max_recv_sge);
+	if (err)
+		goto free_sq;
+
+	lock_init(&qp->lock);
+	list_init(&qp->touched_node);
+	list_init(&qp->flow_node);
+	qp->timer_pos = -1;
+	qp->ctx = ctx;
+	qp->adapter = a;
+	qp->dev = ctx->dev;
+	qp->pd = hca_pd(attr->pd);
+	qp->send_cq = hca_cq(attr->send_cq);
+	qp->recv_cq = hca_cq(attr->recv_cq);
+	qp->srq = (struct hca_srq *)attr->srq;
+	qp->transport = t;
+	qp->sig_all = attr->sq_sig_all;
+	qp->cap = attr->cap;
+	ibv = &qp->ex.qp_base;
+	ibv->context = &ctx->v.context;
+	ibv->qp_context = attr->qp_context;
+	ibv->pd = attr->pd;
+	ibv->send_cq = attr->send_cq;
+	ibv->recv_cq = attr->recv_cq;
+	ibv->srq = attr->srq;
+	ibv->qp_type = attr->qp_type;
+	ibv->state = IBV_QPS_RESET;
+	pthread_mutex_init(&ibv->mutex, NULL);
+	pthread_cond_init(&ibv->cond, NULL);
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+		hca_qp_wr_init(qp, attr->send_ops_flags);
+	qp->count = &qp->own_count;
+	t->reset(qp);
+	err = -hca_adapter_add_qp(a, qp);
+	if (err)
+		goto free_rq;
+	qp->count = hca_registry_qp(a->registry, hca_qpn(qp), (uint32_t)ibv->qp_type, &qp->own_count);
+	take_refs(qp, 1);
+	return qp;
+
+free_rq:
+	hca_rq_fini(&qp->rq);
+free_sq:
+	free(qp->sq.ring);
+free_qp:
+	free(qp);
+	errno = err;
+	return NULL;
+}
+
+static void leave_flow(struct hca_qp *qp)
+{
+	if (!qp->waits_for)
+		return;
+	lock_take(&qp->waits_for->lock);
+	list_del(&qp->flow_node);
+	lock_drop(&qp->waits_for->lock);
+	qp->waits_for = NULL;
+}
+
+bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost)
+{
+	if (qp->waits_for != f)
+		leave_flow(qp);
+	qp->waits_for = f;
+	return hca_flow_take(f, cost, &qp->flow_node);
+}
+
+bool hca_qp_flow_take_unreliable(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, uint64_t now, bool *ask)
+{
+	if (qp->waits_for != f)
+		leave_flow(qp);
+	qp->waits_for = f;
+	return hca_flow_take_unreliable(f, cost, &qp->flow_node, now, ask);
+}
+
+int hca_qp_destroy(struct hca_qp *qp)
+{
+	hca_mcast_forget(qp);
+	hca_adapter_del_qp(qp->adapter, qp); /* no frame finds it any more */
+	lock_take(&qp->lock);
+	qp->transport->reset(qp);
+	leave_flow(qp);
+	lock_drop(&qp->lock);
+	hca_engine_forget(&qp->adapter->engine, qp);
+	hca_async_forget(qp->ctx, &qp->ex.qp_base);
+	hca_cq_purge(qp->send_cq, hca_qpn(qp));
+	if (qp->recv_cq != qp->send_cq)
+		hca_cq_purge(qp->recv_cq, hca_qpn(qp));
+	take_refs(qp, -1);
+	hca_registry_qp_done(qp->adapter->registry, qp->count);
+	hca_rq_fini(&qp->rq);
+	free(qp->sq.ring);
+	pthread_mutex_destroy(&qp->ex.qp_base.mutex);
+	pthread_cond_destroy(&qp->ex.qp_base.cond);
+	lock_fini(&qp->lock);
+	free(qp);
+	return 0;
+}
+
+/* ---- modify and query ---- */
+static int check_values(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	enum ibv_mtu max = IBV_MTU_4096;
+
+	if ((mask & IBV_QP_PORT) && attr->port_num != 1)
+		return EINVAL;
+	if ((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index != 0)
+		return EINVAL;
+	if ((mask & IBV_QP_PATH_MTU) && (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > max))
+		return EINVAL;
+	if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) && attr->max_rd_atomic > HCA_MAX_RD_ATOMIC)
+		return EINVAL;
+	if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && attr->max_dest_rd_atomic > HCA_MAX_RD_ATOMIC)
+		return EINVAL;
+	if ((mask & IBV_QP_TIMEOUT) && attr->timeout > 31)
+		return EINVAL;
+	if ((mask & IBV_QP_RETRY_CNT) && attr->retry_cnt > 7)
+		return EINVAL;
+	if ((mask & IBV_QP_RNR_RETRY) && attr->rnr_retry > 7)
+		return EINVAL;
+	if ((mask & IBV_QP_MIN_RNR_TIMER) && attr->min_rnr_timer > 31)
+		return EINVAL;
+	if ((mask & IBV_QP_DEST_QPN) && attr->dest_qp_num > 0xffffff)
+		return EINVAL;
+	if ((mask & IBV_QP_ALT_PATH) || ((mask & IBV_QP_PATH_MIG_STATE) && attr->path_mig_state != IBV_MIG_MIGRATED))
+		return EOPNOTSUPP;
+	return 0;
+}
+
+/* Copies what the mask names; everything is checked by now. */
+static void store_attr(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	struct ibv_qp_attr *to = &qp->attr;
+
+#define STORE(bit, field)                                                                                    \
+	if (mask & (bit))                                                                                    \
+	to->field = attr->field
+	STORE(IBV_QP_PKEY_INDEX, pkey_index);
+	STORE(IBV_QP_PORT, port_num);
+	STORE(IBV_QP_ACCESS_FLAGS, qp_access_flags);
+	STORE(IBV_QP_QKEY, qkey);
+	STORE(IBV_QP_AV, ah_attr);
+	STORE(IBV_QP_PATH_MTU, path_mtu);
+	STORE(IBV_QP_DEST_QPN, dest_qp_num);
+	STORE(IBV_QP_RQ_PSN, rq_psn);
+	STORE(IBV_QP_SQ_PSN, sq_psn);
+	STORE(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
+	STORE(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
+	STORE(IBV_QP_MIN_RNR_TIMER, min_rnr_timer);
+	STORE(IBV_QP_TIMEOUT, timeout);
+	STORE(IBV_QP_RETRY_CNT, retry_cnt);
+	STORE(IBV_QP_RNR_RETRY, rnr_retry);
+	STORE(IBV_QP_RATE_LIMIT, rate_limit);
+#undef STORE
+	to->rq_psn &= PSN_MASK;
+	to->sq_psn &= PSN_MASK;
+}
+
+static void reset(struct hca_qp *qp)
+{
+	qp->transport->reset(qp);
+	leave_flow(qp);
+	qp->flow = NULL;
+	qp->deadline = 0;
+	qp->sq.head = qp->sq.tail = 0;
+	qp->recv.valid = false;
+	qp->sqd_drained_raised = qp->last_wqe_raised = false;
+	lock_take(&qp->rq.lock);
+	qp->rq.head = qp->rq.tail = 0;
+	lock_drop(&qp->rq.lock);
+	memset(&qp->attr, 0, sizeof(qp->attr));
+	hca_cq_purge(qp->send_cq, hca_qpn(qp));
+	if (qp->recv_cq != qp->send_cq)
+		hca_cq_purge(qp->recv_cq, hca_qpn(qp));
+}
+
+static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	enum ibv_qp_state from = hca_qp_state(qp), to = mask & IBV_QP_STATE ? attr->qp_state : from;
+	struct frame_dest dest;
+	int err;
+
+	if ((mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != from)
+		return EINVAL;
+	err = hca_qp_check_attr(hca_qp_type(qp), from, to, mask);
+	if (!err)
+		err = check_values(qp, attr, mask);
+	if (!err && (mask & IBV_QP_AV))
+		err = hca_device_resolve(qp->dev, &attr->ah_attr, &dest);
+	if (err)
+		return err;
+	if (to == IBV_QPS_RESET) {
+		reset(qp);
+		hca_qp_set_state(qp, to);
+		return 0;
+	}
+	store_attr(qp, attr, mask);
+	if (mask & IBV_QP_AV)
+		qp->dest = dest;
+	if (mask & (IBV_QP_AV | IBV_QP_DEST_QPN)) {
+		leave_flow(qp);
+		qp->flow = hca_adapter_flow(qp->adapter, qp->dest.dgid, qp->attr.dest_qp_num);
+	}
+	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
+		qp->sqd_notify = attr->en_sqd_async_notify;
+	qp->max_tx_payload = hca_mtu_bytes(
+		hca_qp_type(qp) == IBV_QPT_UD || !qp->attr.path_mtu ? hca_mtu_of(qp->dev->mtu) : qp->attr.path_mtu);
+	if (to != from)
+		hca_qp_set_state(qp, to);
+	return 0;
+}
+
+int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	struct hca_engine *e = &qp->adapter->engine;
+	int err;
+
+	/* Frames are worked on under the drive lock: no change may come in their middle. */
+	lock_take(&e->drive);
+	lock_take(&qp->lock);
+	err = modify_locked(qp, attr, mask);
+	if (!err) {
+		qp->transport->modified(qp, mask, hca_engine_now(e));
+		hca_engine_kick(e, qp);
+	}
+	lock_drop(&qp->lock);
+	lock_drop(&e->drive);
+	return err;
+}
+
+int hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init)
+{
+	lock_take(&qp->lock);
+	*attr = qp->attr;
+	attr->qp_state = attr->cur_qp_state = hca_qp_state(qp);
+	attr->path_mig_state = IBV_MIG_MIGRATED;
+	attr->cap = qp->cap;
+	attr->sq_draining = hca_qp_state(qp) == IBV_QPS_SQD && !qp->sqd_drained_raised;
+	lock_drop(&qp->lock);
+	*init = (struct ibv_qp_init_attr){
+		.qp_context = qp->ex.qp_base.qp_context,
+		.send_cq = qp->ex.qp_base.send_cq,
+		.recv_cq = qp->ex.qp_base.recv_cq,
+		.srq = qp->ex.qp_base.srq,
+		.cap = qp->cap,
+		.qp_type = hca_qp_type(qp),
+		.sq_sig_all = qp->sig_all,
+	};
+	return 0;
+}
+
+/* ---- completions ---- */
+void hca_qp_raise(struct hca_qp *qp, enum ibv_event_type event)
+{
+	hca_async_raise(qp->ctx, event, &qp->ex.qp_base);
+}
+
+static enum ibv_wc_opcode wc_opcode(uint8_t wr_opcode)
+{
+	switch (wr_opcode) {
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return IBV_WC_RDMA_WRITE;
+	case IBV_WR_RDMA_READ:
+		return IBV_WC_RDMA_READ;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		return IBV_WC_COMP_SWAP;
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return IBV_WC_FETCH_ADD;
+	case IBV_WR_BIND_MW:
+		return IBV_WC_BIND_MW;
+	case IBV_WR_LOCAL_INV:
+		return IBV_WC_LOCAL_INV;
+	default:
+		return IBV_WC_SEND;
+	}
+}
+
+void hca_qp_complete_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t now)
+{
+	const struct hca_send_wqe *w = hca_sq_at(&qp->sq, qp->sq.tail);
+
+	if (status != IBV_WC_SUCCESS || qp->sig_all || (w->flags & IBV_SEND_SIGNALED)) {
+		struct ibv_wc wc = {
+			.wr_id = w->wr_id,
+			.status = status,
+			.opcode = wc_opcode(w->opcode),
+			.byte_len = w->length,
+			.qp_num = hca_qpn(qp),
+		};
+
+		hca_cq_push(qp->send_cq, &wc, false, now);
+	}
+	qp->sq.tail++;
+}
+
+bool hca_qp_take_recv(struct hca_qp *qp)
+{
+	return qp->srq ? hca_srq_take(qp->srq, &qp->recv) : hca_rq_take(&qp->rq, &qp->recv);
+}
+
+void hca_qp_complete_recv(struct hca_qp *qp, struct ibv_wc *wc, bool solicited, uint64_t now)
+{
+	wc->wr_id = qp->recv.wr_id;
+	wc->qp_num = hca_qpn(qp);
+	qp->recv.valid = false;
+	hca_cq_push(qp->recv_cq, wc, solicited, now);
+}
+
+static void flush_recv(struct hca_qp *qp, uint64_t now)
+{
+	struct ibv_wc wc = {.status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV};
+
+	if (qp->recv.valid)
+		hca_qp_complete_recv(qp, &wc, false, now);
+	while (!qp->srq && hca_rq_take(&qp->rq, &qp->recv))
+		hca_qp_complete_recv(qp, &wc, false, now);
+	if (qp->srq && !qp->last_wqe_raised) {
+		qp->last_wqe_raised = true;
+		hca_qp_raise(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+	}
+}
+
+static void flush(struct hca_qp *qp, uint64_t now)
+{
+	while (qp->sq.tail != qp->sq.head)
+		hca_qp_complete_send(qp, IBV_WC_WR_FLUSH_ERR, now);
+	flush_recv(qp, now);
+}
+
+void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to)
+{
+	enum ibv_qp_state from = hca_qp_state(qp);
+
+	log_debug("QP 0x%06x: %s -> %s", hca_qpn(qp), hca_qp_state_name(from), hca_qp_state_name(to));
+	qp->ex.qp_base.state = to;
+	qp->attr.qp_state = to;
+	if (to == IBV_QPS_SQD)
+		qp->sqd_drained_raised = false;
+	if (to == IBV_QPS_ERR) {
+		qp->transport->abort(qp);
+		qp->deadline = 0;
+		leave_flow(qp);
+		flush(qp, hca_engine_now(&qp->adapter->engine));
+	}
+}
+
+void hca_qp_fail_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t now)
+{
+	hca_qp_complete_send(qp, status, now);
+	if (hca_qp_type(qp) == IBV_QPT_RC) {
+		hca_qp_set_state(qp, IBV_QPS_ERR);
+		return;
+	}
+	hca_qp_set_state(qp, IBV_QPS_SQE);
+	while (qp->sq.tail != qp->sq.head)
+		hca_qp_complete_send(qp, IBV_WC_WR_FLUSH_ERR, now);
+}
+
+void hca_qp_fail_recv(struct hca_qp *qp, enum ibv_wc_status status, enum ibv_event_type event, uint64_t now)
+{
+	struct ibv_wc wc = {.status = status, .opcode = IBV_WC_RECV};
+
+	if (qp->recv.valid)
+		hca_qp_complete_recv(qp, &wc, true, now);
+	/* IBA 11.6.3: affiliated events are for errors that no completion reports. */
+	else
+		hca_qp_raise(qp, event);
+	hca_qp_set_state(qp, IBV_QPS_ERR);
+}
+
+/* ---- scatter and gather ---- */
+bool hca_sge_gather(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off, uint32_t len,
+	unsigned access, struct iovec *iov, unsigned max, unsigned *n)
+{
+	*n = 0;
+	for (unsigned i = 0; i < nsge && len; i++) {
+		uint32_t part = sge[i].length;
+		void *p;
+
+		if (off >= part) {
+			off -= part;
+			continue;
+		}
+		part -= off;
+		if (part > len)
+			part = len;
+		p = hca_key_range(qp->adapter, qp->pd, sge[i].lkey, sge[i].addr + off, part, access, 0);
+		if (!p || *n == max)
+			return false;
+		iov[(*n)++] = (struct iovec){p, part};
+		len -= part;
+		off = 0;
+	}
+	return !len;
+}
+
+bool hca_sge_scatter(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off, const void *src,
+	uint32_t len)
+{
+	struct iovec iov[HCA_MAX_SGE];
+	const char *from = src;
+	unsigned n;
+
+	if (!hca_sge_gather(qp, sge, nsge, off, len, IBV_ACCESS_LOCAL_WRITE, iov, HCA_MAX_SGE, &n))
+		return false;
+	for (unsigned i = 0; i < n; i++) {
+		memcpy(iov[i].iov_base, from, iov[i].iov_len);
+		from += iov[i].iov_len;
+	}
+	return true;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Queue pairs: the send and receive queues, the state machine, completions and flushing. What goes on the
+ * wire, and when a request is done, is the transport's business (hca/transport.h).
+ *
+ *            modify            modify            modify
+ *   RESET ----------> INIT ----------> RTR ----------> RTS <------> SQD
+ *     ^                                                 |  \
+ *     | modify                          error (UC, UD)  v   \ error, modify
+ *   any state                                          SQE   `--> ERR  (from any state)
+ *
+ * Every arrow is hca_qp_set_state(). The table of attributes each arrow needs is in qp_attr.c.
+ */
+#ifndef HCA_QP_H
+#define HCA_QP_H
+
+#include "base/frame.h"
+#include "hca/counters.h"
+#include "hca/cq.h"
+#include "hca/mr.h"
+#include "hca/rq.h"
+
+#include <infiniband/verbs.h>
+
+struct hca_transport;
+struct hca_flow;
+struct hca_device;
+
+enum {
+	HCA_MAX_QP_WR = 16384,
+	HCA_MAX_INLINE = 1024,
+	HCA_MAX_RD_ATOMIC = 16,
+	HCA_MAX_MSG = 0x80000000u, /* 2 GiB */
+};
+
+struct hca_ah {
+	struct ibv_ah ibv;
+	struct frame_dest dest;
+	struct ibv_ah_attr attr;
+	struct hca_pd *pd_ref;
+};
+
+/*
+ * One send descriptor. ibv_post_send and the ibv_wr_* builders both fill it through qp_send.c. The ring's
+ * stride leaves room behind it for max_send_sge entries or max_inline_data bytes.
+ */
+struct hca_send_wqe {
+	uint64_t wr_id;
+	uint8_t opcode; /* enum ibv_wr_opcode */
+	uint8_t flags;  /* IBV_SEND_*; IBV_SEND_INLINE: data[] holds the bytes */
+	uint8_t nsge;
+	uint8_t started; /* the transport has numbered its packets */
+	uint32_t length;
+	__be32 imm;         /* immediate data; or, host order, the rkey to invalidate */
+	uint32_t psn, npkts; /* first PSN and number of PSNs, once started */
+	uint32_t ssn;
+	union {
+		struct {
+			uint64_t addr;
+			uint32_t rkey;
+			uint64_t compare_add, swap;
+		} remote;
+		struct {
+			struct frame_dest dest;
+			uint32_t qpn, qkey;
+			uint8_t sl;
+		} ud;
+		struct {
+			struct ibv_mw *mw;
+			uint32_t rkey;
+			struct ibv_mw_bind_info info;
+		} bind;
+	};
+	union {
+		struct ibv_sge sge[0];
+		uint8_t data[0];
+	};
+};
+
+/* head: next free; next: next the transport looks at; tail: oldest not completed. Free running. */
+struct hca_sq {
+	char *ring;
+	size_t stride;
+	uint32_t mask, max_wr, max_sge, max_inline;
+	uint32_t head, tail;
+};
+
+/*
+ * `lock` guards everything except the receive queue (its own lock) and the fields marked otherwise. Lock
+ * order: drive lock, QP lock, then any of flow, rq, cq, channel.
+ */
+struct hca_qp {
+	struct ibv_qp_ex ex; /* ex.qp_base is the program's struct ibv_qp */
+	struct hca_context *ctx;
+	struct hca_adapter *adapter;
+	struct hca_device *dev;
+	struct hca_pd *pd;
+	struct hca_cq *send_cq, *recv_cq;
+	struct hca_srq *srq;
+	const struct hca_transport *transport;
+	struct lock lock;
+
+	struct ibv_qp_attr attr; /* what modify set, as query reports it */
+	struct ibv_qp_cap cap;
+	bool sig_all, wr_api, sqd_notify, sqd_drained_raised, last_wqe_raised;
+	uint32_t max_tx_payload; /* UD: the port's MTU */
+	struct frame_dest dest;  /* RC, UC: the path, fixed at RTR */
+	struct hca_flow *flow;   /* RC, UC: the peer's; UD: the last destination's */
+
+	struct hca_sq sq;
+	struct hca_rq rq;
+	struct hca_recv recv; /* the receive being filled */
+
+	/* ibv_wr_*: descriptors between wr_start and wr_complete, from sq.head on */
+	uint32_t wr_head;
+	int wr_err;
+	struct hca_send_wqe *wr_wqe;
+
+	/* engine's: timers (under the timer lock), list membership (under the drive lock) */
+	uint64_t deadline; /* the transport wants its timer at this time; 0: none */
+	uint64_t timer_key;
+	_Atomic int timer_pos; /* in the heap; -1: not in it */
+	struct list touched_node;
+	struct list flow_node; /* under the lock of the flow below */
+	struct hca_flow *waits_for;
+
+	struct hca_qp_counters *count;
+	struct hca_qp_counters own_count; /* when the registry has no record left */
+
+	_Alignas(64) char transport_state[];
+};
+
+static inline struct hca_qp *hca_qp(struct ibv_qp *qp)
+{
+	return (struct hca_qp *)qp;
+}
+
+static inline uint32_t hca_qpn(const struct hca_qp *qp)
+{
+	return qp->ex.qp_base.qp_num;
+}
+
+static inline enum ibv_qp_state hca_qp_state(const struct hca_qp *qp)
+{
+	return qp->ex.qp_base.state;
+}
+
+static inline enum ibv_qp_type hca_qp_type(const struct hca_qp *qp)
+{
+	return qp->ex.qp_base.qp_type;
+}
+
+static inline struct hca_send_wqe *hca_sq_at(const struct hca_sq *sq, uint32_t i)
+{
+	return (struct hca_send_wqe *)(sq->ring + (size_t)(i & sq->mask) * sq->stride);
+}
+
+/* ---- life (qp.c) ---- */
+struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex *attr);
+int hca_qp_destroy(struct hca_qp *qp);
+int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask);
+int hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init);
+
+/* The one door for state changes; qp->lock held. Flushes on the way to ERR. */
+void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to);
+
+/* Checks `mask` against the table for this arrow: 0 or EINVAL (qp_attr.c). */
+int hca_qp_check_attr(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to, int mask);
+const char *hca_qp_state_name(enum ibv_qp_state s);
+
+/*
+ * Takes cost from the window of a flow; false: closed, and the engine calls request() again when it opens.
+ * qp->lock held.
+ */
+bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost);
+bool hca_qp_flow_take_unreliable(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, uint64_t now, bool *ask);
+
+/* ---- posting (qp_send.c); the front calls these ---- */
+int hca_qp_post_send(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int hca_qp_post_recv(struct hca_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int hca_qp_bind_mw(struct hca_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+/* Fills the ibv_wr_* pointers. */
+void hca_qp_wr_init(struct hca_qp *qp, uint64_t send_ops);
+
+/* ---- for transports; qp->lock held ---- */
+/* Ends the oldest send request with this status; on success only when the program asked for it. */
+void hca_qp_complete_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t now);
+/* A request or the queue failed: ends the oldest with `status`, then ERR (SQE for UC and UD). */
+void hca_qp_fail_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t now);
+/* Takes a receive into qp->recv; false: none posted. */
+bool hca_qp_take_recv(struct hca_qp *qp);
+/* Completes qp->recv. wc brings opcode, byte_len, flags and the like. */
+void hca_qp_complete_recv(struct hca_qp *qp, struct ibv_wc *wc, bool solicited, uint64_t now);
+/* The responder met an error: the receive in hand, if any, ends with status; event; ERR. */
+void hca_qp_fail_recv(struct hca_qp *qp, enum ibv_wc_status status, enum ibv_event_type event, uint64_t now);
+void hca_qp_raise(struct hca_qp *qp, enum ibv_event_type event);
+
+/*
+ * Points iov[0..*n) at bytes [off, off + len) of a list of entries, checking every key again, since a region
+ * may be gone by now. false: local protection error.
+ */
+bool hca_sge_gather(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off, uint32_t len,
+	unsigned access, struct iovec *iov, unsigned max, unsigned *n);
+/* Copies into a list of entries; false: local protection error. */
+bool hca_sge_scatter(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off, const void *src,
+	uint32_t len);
+
+#endif

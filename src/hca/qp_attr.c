@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which attributes each arrow of the QP state machine must and may bring, per type: IBA volume 1, table 91
+ * ("QP state transition properties"), a row per arrow.
+ */
+#include "hca/qp.h"
+
+#include <errno.h>
+
+enum { RC, UC, UD, TYPES };
+
+#define ALT (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE)
+#define BASE (IBV_QP_PKEY_INDEX | IBV_QP_PORT)
+#define ACC IBV_QP_ACCESS_FLAGS
+#define CUR IBV_QP_CUR_STATE
+#define KEY IBV_QP_QKEY
+#define PKI IBV_QP_PKEY_INDEX
+#define RNR IBV_QP_MIN_RNR_TIMER
+#define PATH (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
+
+struct arrow {
+	enum ibv_qp_state from, to;
+	int required[TYPES], optional[TYPES]; /* RC, UC, UD */
+};
+
+static const struct arrow arrows[] = {
+	{IBV_QPS_RESET, IBV_QPS_INIT, {BASE | ACC, BASE | ACC, BASE | KEY}, {0, 0, 0}},
+	{IBV_QPS_INIT, IBV_QPS_INIT, {0, 0, 0}, {BASE | ACC, BASE | ACC, BASE | KEY}},
+	{IBV_QPS_INIT, IBV_QPS_RTR, {PATH | IBV_QP_MAX_DEST_RD_ATOMIC | RNR, PATH, 0},
+		{ALT | ACC | PKI, ALT | ACC | PKI, KEY | PKI}},
+	{IBV_QPS_RTR, IBV_QPS_RTS,
+		{IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+			IBV_QP_SQ_PSN, IBV_QP_SQ_PSN},
+		{CUR | ALT | ACC | RNR | IBV_QP_RATE_LIMIT, CUR | ALT | ACC | IBV_QP_RATE_LIMIT,
+			CUR | KEY | IBV_QP_RATE_LIMIT}},
+	{IBV_QPS_RTS, IBV_QPS_RTS, {0, 0, 0},
+		{CUR | ALT | ACC | RNR | IBV_QP_RATE_LIMIT, CUR | ALT | ACC | IBV_QP_RATE_LIMIT,
+			CUR | KEY | IBV_QP_RATE_LIMIT}},
+	{IBV_QPS_RTS, IBV_QPS_SQD, {0, 0, 0},
+		{IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
+	{IBV_QPS_SQD, IBV_QPS_RTS, {0, 0, 0}, {CUR | ALT | ACC | RNR, CUR | ALT | ACC, CUR | KEY}},
+	{IBV_QPS_SQD, IBV_QPS_SQD, {0, 0, 0},
+		{IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | ALT | ACC | PKI | RNR,
+			IBV_QP_AV | ALT | ACC | PKI, PKI | KEY}},
+	{IBV_QPS_SQE, IBV_QPS_RTS, {0, 0, 0}, {-1, CUR | ACC, CUR | KEY}},
+};
+
+static int type_row(enum ibv_qp_type type)
+{
+	return type == IBV_QPT_RC ? RC : type == IBV_QPT_UC ? UC : UD;
+}
+
+int hca_qp_check_attr(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+{
+	int t = type_row(type);
+
+	mask &= ~IBV_QP_STATE;
+	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
+		return mask & ~IBV_QP_CUR_STATE ? EINVAL : 0;
+	for (unsigned i = 0; i < sizeof(arrows) / sizeof(arrows[0]); i++) {
+		const struct arrow *a = &arrows[i];
+
+		if (a->from != from || a->to != to)
+			continue;
+		if (a->optional[t] < 0) /* RC has no SQE */
+			return EINVAL;
+		if ((mask & a->required[t]) != a->required[t])
+			return EINVAL;
+		return mask & ~(a->required[t] | a->optional[t]) ? EINVAL : 0;
+	}
+	return EINVAL;
+}
+
+const char *hca_qp_state_name(enum ibv_qp_state s)
+{
+	static const char *const name[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR", "UNKNOWN"};
+
+	return (unsigned)s < 7 ? name[s] : "UNKNOWN";
+}

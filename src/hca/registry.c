@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+#include "hca/registry.h"
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/rundir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+static const char prefix[] = "adapter-";
+
+struct hca_registry {
+	int fd;
+	char path[256];
+	struct hca_registry_file *file;
+	struct lock lock; /* guards which records are in use */
+	uint32_t free_hint;
+};
+
+/* A file nobody holds the lock of is a dead process's. */
+static void bury_dead(const char *dir)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+
+	if (!d)
+		return;
+	while ((e = readdir(d))) {
+		int fd;
+
+		if (strncmp(e->d_name, prefix, sizeof(prefix) - 1))
+			continue;
+		fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+		if (fd < 0)
+			continue;
+		if (!flock(fd, LOCK_EX | LOCK_NB))
+			unlinkat(dirfd(d), e->d_name, 0);
+		close(fd);
+	}
+	closedir(d);
+}
+
+int hca_registry_open(struct hca_registry **out, uint32_t slot)
+{
+	struct hca_registry *r = calloc(1, sizeof(*r));
+	char dir[200];
+	int err;
+
+	if (!r)
+		return -ENOMEM;
+	err = base_rundir(dir, sizeof(dir));
+	if (err)
+		goto free_r;
+	bury_dead(dir);
+	/* Made under a name that bury_dead does not look at, and renamed once locked. */
+	snprintf(r->path, sizeof(r->path), "%s/new-%d", dir, (int)getpid());
+	r->fd = open(r->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (r->fd < 0 && errno == EEXIST) { /* left by a dead process of the same id */
+		unlink(r->path);
+		r->fd = open(r->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	}
+	if (r->fd < 0) {
+		err = -errno;
+		goto free_r;
+	}
+	if (ftruncate(r->fd, sizeof(*r->file)) || flock(r->fd, LOCK_EX | LOCK_NB)) {
+		err = -errno;
+		goto close_fd;
+	}
+	r->file = mmap(NULL, sizeof(*r->file), PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
+	if (r->file == MAP_FAILED) {
+		err = -errno;
+		goto close_fd;
+	}
+	r->file->magic = REGISTRY_MAGIC;
+	r->file->version = REGISTRY_VERSION;
+	r->file->pid = (uint32_t)getpid();
+	r->file->slot = slot;
+	prctl(PR_GET_NAME, r->file->comm);
+	lock_init(&r->lock);
+	snprintf(dir + strlen(dir), sizeof(dir) - strlen(dir), "/%s%u", prefix, slot);
+	if (rename(r->path, dir)) {
+		err = -errno;
+		munmap(r->file, sizeof(*r->file));
+		goto close_fd;
+	}
+	snprintf(r->path, sizeof(r->path), "%s", dir);
+	*out = r;
+	return 0;
+
+close_fd:
+	unlink(r->path);
+	close(r->fd);
+free_r:
+	free(r);
+	return err;
+}
+
+void hca_registry_close(struct hca_registry *r)
+{
+	hca_registry_retire(r);
+	hca_registry_abandon(r);
+}
+
+void hca_registry_retire(struct hca_registry *r)
+{
+	if (r)
+		unlink(r->path);
+}
+
+void hca_registry_abandon(struct hca_registry *r)
+{
+	if (!r)
+		return;
+	munmap(r->file, sizeof(*r->file));
+	close(r->fd);
+	free(r);
+}
+
+struct hca_adapter_counters *hca_registry_adapter(struct hca_registry *r, struct hca_adapter_counters *own)
+{
+	return r ? &r->file->adapter : own;
+}
+
+struct hca_qp_counters *hca_registry_qp(
+	struct hca_registry *r, uint32_t qpn, uint32_t type, struct hca_qp_counters *own)
+{
+	struct hca_qp_counters *c = own;
+
+	if (r) {
+		lock_take(&r->lock);
+		for (uint32_t i = 0; i < REGISTRY_QPS; i++) {
+			uint32_t at = (r->free_hint + i) % REGISTRY_QPS;
+
+			if (!r->file->qp[at].qpn) {
+				c = &r->file->qp[at];
+				r->free_hint = at + 1;
+				if (r->file->nqps <= at)
+					r->file->nqps = at + 1;
+				break;
+			}
+		}
+		if (c != own)
+			memset(c, 0, sizeof(*c));
+		lock_drop(&r->lock);
+	}
+	c->qpn = qpn;
+	c->type = type;
+	return c;
+}
+
+void hca_registry_qp_done(struct hca_registry *r, struct hca_qp_counters *c)
+{
+	if (!r)
+		return;
+	lock_take(&r->lock);
+	c->qpn = 0;
+	lock_drop(&r->lock);
+}

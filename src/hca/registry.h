@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The registry: one file per process in the run directory, held by a lock that a crash releases. It says who
+ * we are and carries our counters, so that others can read them while we run. Files of the dead are removed
+ * by whoever opens the registry next.
+ */
+#ifndef HCA_REGISTRY_H
+#define HCA_REGISTRY_H
+
+#include "hca/counters.h"
+
+#include <stdint.h>
+
+enum { REGISTRY_MAGIC = 0x79617272, REGISTRY_VERSION = 1, REGISTRY_QPS = 4096 };
+
+/* The file. Readers check magic and version, and believe nothing else without bounds. */
+struct hca_registry_file {
+	uint32_t magic, version;
+	uint32_t pid, slot;
+	char comm[16];
+	uint32_t nqps; /* records below that were ever used */
+	uint32_t reserved;
+	struct hca_adapter_counters adapter;
+	struct hca_qp_counters qp[REGISTRY_QPS];
+};
+
+struct hca_registry;
+
+/* 0 or -errno; a process without a registry file works all the same. */
+int hca_registry_open(struct hca_registry **out, uint32_t slot);
+void hca_registry_close(struct hca_registry *r);
+struct hca_adapter_counters *hca_registry_adapter(struct hca_registry *r, struct hca_adapter_counters *own);
+/* A record for a QP, or `own` when there is no registry or no record left. */
+struct hca_qp_counters *hca_registry_qp(
+	struct hca_registry *r, uint32_t qpn, uint32_t type, struct hca_qp_counters *own);
+void hca_registry_qp_done(struct hca_registry *r, struct hca_qp_counters *c);
+/* The process is about to exit: take the file away, keep everything else. */
+void hca_registry_retire(struct hca_registry *r);
+/* After fork, in the child: the file stays the parent's. */
+void hca_registry_abandon(struct hca_registry *r);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* The files a kernel RDMA device would have in /sys and /dev, for programs that look there. */
+#ifndef HCA_SYSFS_H
+#define HCA_SYSFS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct sysfs_gid {
+	uint8_t raw[16]; /* all zeros: an empty slot of the table */
+	char ndev[16];
+};
+
+struct sysfs_dev {
+	char name[64];
+	int index;             /* N of uverbsN */
+	uint64_t node_guid;    /* big-endian value, as ibv_get_device_guid() returns it */
+	const char *node_type; /* "1: CA" or "4: RNIC" */
+	int state;             /* enum ibv_port_state */
+	int phys_state;        /* 5 is LinkUp */
+	int mtu;               /* enum ibv_mtu; sysfs has no file for it */
+	const char *link_layer;
+	unsigned rate_gbps;
+	int ngids; /* the table's length, empty slots included */
+	const struct sysfs_gid *gids;
+};
+
+/* sysfs_root writes the path of the tree's root to buf (it holds class/ and dev/) and creates the
+ * directory when it is not there. One tree per user and network namespace. Returns 0 or -errno. */
+int sysfs_root(char *buf, size_t len);
+
+/* sysfs_update brings the tree up to date with the n devices. Writes only when something changed; a
+ * reader sees the old tree or the new one, never half of one. Any number of processes and threads may
+ * call it at once: one writes, others wait for it, a second at most (-EBUSY). Returns 0 or -errno; a
+ * caller can go on without the tree. */
+int sysfs_update(const struct sysfs_dev *devs, int n);
+
+#endif

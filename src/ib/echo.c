@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+#include "ib/echo.h"
+
+#include "wire/ibt.h"
+
+#include <string.h>
+
+static uint8_t *put(struct frame_batch *out, uint8_t opcode, uint32_t dqpn)
+{
+	struct frame_out *f = &out->frame[out->nframes++];
+
+	memset(f, 0, sizeof(*f));
+	f->hdr_len = BTH_LEN + ECHO_LEN;
+	bth_put(f->hdr, opcode, false, 0, PKEY_DEFAULT, dqpn, false, 0);
+	return f->hdr + BTH_LEN;
+}
+
+void ibt_echo_ask(struct frame_batch *out, uint32_t asker, uint32_t asked, uint64_t sent)
+{
+	uint8_t *p = put(out, OPCODE_ECHO_REQUEST, asked);
+
+	put_be32(p, asker);
+	put_be32(p + 4, asked);
+	put_be64(p + 8, sent);
+}
+
+bool ibt_echo_reply(const struct frame_in *in, struct frame_batch *out)
+{
+	const uint8_t *q = in->bytes + BTH_LEN;
+
+	if (bth_opcode(in->bytes) != OPCODE_ECHO_REQUEST || in->len != BTH_LEN + ECHO_LEN)
+		return false;
+	memset(&out->dest, 0, sizeof(out->dest));
+	memcpy(out->dest.sgid, in->dgid, 16);
+	memcpy(out->dest.dgid, in->sgid, 16);
+	out->dest.ifindex = in->ifindex;
+	out->dest.hop_limit = 64;
+	memcpy(put(out, OPCODE_ECHO_REPLY, get_be32(q) & 0xffffff), q, ECHO_LEN);
+	return true;
+}
+
+bool ibt_echo_parse(const struct frame_in *in, uint32_t *asked, uint64_t *sent)
+{
+	const uint8_t *p = in->bytes + BTH_LEN;
+
+	if (bth_opcode(in->bytes) != OPCODE_ECHO_REPLY || in->len != BTH_LEN + ECHO_LEN)
+		return false;
+	*asked = get_be32(p + 4) & 0xffffff;
+	*sent = get_be64(p + 8);
+	return true;
+}

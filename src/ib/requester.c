@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requests of RC and UC send queues as packets.
+ *
+ * A READ is asked for in chunks, each a READ request of its own with PSNs inside the WQE's range: what may be
+ * on its way to us is bounded by our own socket, and a lost response costs at most a chunk.
+ */
+#include "ib/ibt.h"
+
+#include "hca/adapter.h"
+#include "hca/flow.h"
+#include "ib/echo.h"
+
+#include <string.h>
+
+enum step { STEP_ON, STEP_STOP, STEP_FULL };
+
+static bool is_read(const struct hca_send_wqe *w)
+{
+	return w->opcode == IBV_WR_RDMA_READ;
+}
+
+static bool is_atomic(const struct hca_send_wqe *w)
+{
+	return w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+static bool is_local(const struct hca_send_wqe *w)
+{
+	return w->opcode == IBV_WR_BIND_MW || w->opcode == IBV_WR_LOCAL_INV;
+}
+
+static bool takes_receive(const struct hca_send_wqe *w)
+{
+	return w->opcode != IBV_WR_RDMA_WRITE && !is_read(w) && !is_atomic(w) && !is_local(w);
+}
+
+/* Bytes of packets [k0, k1) of a request. */
+static uint64_t bytes_between(const struct hca_send_wqe *w, uint32_t mtu, uint32_t k0, uint32_t k1)
+{
+	uint64_t from = (uint64_t)k0 * mtu, to = (uint64_t)k1 * mtu;
+
+	return (to < w->length ? to : w->length) - (from < w->length ? from : w->length);
+}
+
+void ibt_requester_start(struct hca_qp *qp)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	uint32_t chunk_bytes = qp->attr.max_rd_atomic < 2 ? 128 * 1024 : 64 * 1024;
+
+	r->psn = r->una = r->sent = r->high = qp->attr.sq_psn;
+	r->next = r->unreliable_sent = qp->sq.tail;
+	r->pkt = 0;
+	r->retries = qp->attr.retry_cnt;
+	r->rnr_retries = qp->attr.rnr_retry;
+	r->chunk = chunk_bytes / (qp->attr.path_mtu ? ibt_mtu(qp) : 4096);
+}
+
+/* ---- what is in flight ---- */
+/* READ requests that packets [k0, k1) of a READ touch: chunks start at multiples of r->chunk. */
+static uint32_t chunks_between(const struct ibt_requester *r, uint32_t k0, uint32_t k1)
+{
+	return k1 > k0 ? (k1 - 1) / r->chunk - k0 / r->chunk + 1 : 0;
+}
+
+struct span {
+	uint32_t k0, k1;
+};
+
+/* The packets of w among PSNs [from, to). */
+static struct span span_of(const struct hca_send_wqe *w, uint32_t from, uint32_t to)
+{
+	int32_t a = psn_diff(from, w->psn), b = psn_diff(to, w->psn);
+	struct span s = {a > 0 ? (uint32_t)a : 0, b > 0 ? (uint32_t)b : 0};
+
+	if (s.k1 > w->npkts)
+		s.k1 = w->npkts;
+	return s;
+}
+
+void ibt_release(struct hca_qp *qp, uint32_t from, uint32_t to)
+{
+	uint64_t cost = 0, read_cost = 0;
+	uint32_t mtu = ibt_mtu(qp);
+
+	for (uint32_t i = qp->sq.tail; i != qp->sq.head; i++) {
+		const struct hca_send_wqe *w = hca_sq_at(&qp->sq, i);
+		struct span s;
+
+		if (!w->started || psn_diff(w->psn, to) >= 0)
+			break;
+		s = span_of(w, from, to);
+		if (s.k1 <= s.k0)
+			continue;
+		if (is_read(w) || is_atomic(w))
+			read_cost += flow_cost(s.k1 - s.k0, bytes_between(w, mtu, s.k0, s.k1));
+		else
+			cost += flow_cost(s.k1 - s.k0, bytes_between(w, mtu, s.k0, s.k1));
+	}
+	if (cost)
+		hca_flow_release(qp->flow, (uint32_t)cost);
+	if (read_cost)
+		hca_flow_release(qp->adapter->read_flow, (uint32_t)read_cost);
+}
+
+static uint32_t count_reads(struct hca_qp *qp)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	uint32_t n = 0;
+
+	for (uint32_t i = qp->sq.tail; i != qp->sq.head; i++) {
+		const struct hca_send_wqe *w = hca_sq_at(&qp->sq, i);
+		struct span s;
+
+		if (!w->started || psn_diff(w->psn, r->sent) >= 0)
+			break;
+		s = span_of(w, r->una, r->sent);
+		if (is_read(w))
+			n += chunks_between(r, s.k0, s.k1);
+		else if (is_atomic(w))
+			n += s.k1 - s.k0;
+	}
+	return n;
+}
+
+void ibt_rewind(struct hca_qp *qp, uint32_t psn, uint64_t now)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	if (psn_diff(psn, r->sent) >= 0)
+		return;
+	ibt_release(qp, psn, r->sent);
+	r->sent = psn;
+	r->unasked = 0;
+	for (uint32_t i = qp->sq.tail; i != qp->sq.head; i++) {
+		const struct hca_send_wqe *w = hca_sq_at(&qp->sq, i);
+
+		if (psn_diff(psn, w->psn) < (int32_t)w->npkts) {
+			r->next = i;
+			r->pkt = (uint32_t)psn_diff(psn, w->psn);
+			break;
+		}
+	}
+	r->failed = IBV_WC_SUCCESS;
+	r->reads = count_reads(qp);
+}
+
+/* ---- packets ---- */
+struct frame_out *ibt_frame(struct frame_batch *out, uint8_t hdr_len)
+{
+	struct frame_out *f = &out->frame[out->nframes++];
+
+	f->hdr_len = hdr_len;
+	f->pad = f->copy = 0;
+	f->iov_first = (uint16_t)out->niov;
+	f->iov_count = 0;
+	f->payload_len = 0;
+	return f;
+}
+
+/* The opcode of a SEND's or WRITE's packet, by its place in the message. */
+static uint8_t opcode_of(const struct hca_send_wqe *w, bool first, bool last)
+{
+	switch (w->opcode) {
+	case IBV_WR_SEND:
+		return first ? (last ? OP_SEND_ONLY : OP_SEND_FIRST) : (last ? OP_SEND_LAST : OP_SEND_MIDDLE);
+	case IBV_WR_SEND_WITH_IMM:
+		return first ? (last ? OP_SEND_ONLY_IMM : OP_SEND_FIRST) : (last ? OP_SEND_LAST_IMM : OP_SEND_MIDDLE);
+	case IBV_WR_SEND_WITH_INV:
+		return first ? (last ? OP_SEND_ONLY_INV : OP_SEND_FIRST) : (last ? OP_SEND_LAST_INV : OP_SEND_MIDDLE);
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return first ? (last ? OP_WRITE_ONLY_IMM : OP_WRITE_FIRST)
+			     : (last ? OP_WRITE_LAST_IMM : OP_WRITE_MIDDLE);
+	default:
+		return first ? (last ? OP_WRITE_ONLY : OP_WRITE_FIRST) : (last ? OP_WRITE_LAST : OP_WRITE_MIDDLE);
+	}
+}
+
+/* Payload pointers for bytes [off, off + len); false: local protection error. */
+static bool put_payload(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t off, uint32_t len, struct frame_batch *out,
+	struct frame_out *f)
+{
+	unsigned n = 0;
+
+	if (w->flags & IBV_SEND_INLINE) {
+		if (len)
+			out->iov[out->niov + n++] = (struct iovec){w->data + off, len};
+	} else if (!hca_sge_gather(qp, w->sge, w->nsge, off, len, 0, out->iov + out->niov, FRAME_BATCH_IOV - out->niov,
+			   &n)) {
+		return false;
+	}
+	f->iov_count = (uint16_t)n;
+	out->niov += n;
+	f->payload_len = len;
+	f->pad = (uint8_t)(-len & 3);
+	return true;
+}
+
+static bool take_window(struct hca_qp *qp, uint32_t len, uint64_t now, bool *ask)
+{
+	if (hca_qp_type(qp) == IBV_QPT_RC)
+		return hca_qp_flow_take(qp, qp->flow, flow_cost(1, len));
+	return hca_qp_flow_take_unreliable(qp, qp->flow, flow_cost(1, len), now, ask);
+}
+
+static enum step send_data(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t now, struct frame_batch *out)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	uint32_t mtu = ibt_mtu(qp), off = r->pkt * mtu, len = w->length - off < mtu ? w->length - off : mtu;
+	bool first = !r->pkt, last = r->pkt + 1 == w->npkts, ask = false, rc = hca_qp_type(qp) == IBV_QPT_RC;
+	uint8_t op = opcode_of(w, first, last);
+	struct frame_out *f;
+	uint8_t *ext;
+
+	if (frame_batch_full(out, w->nsge + 1u) || out->nframes + 2 > FRAME_BATCH_MAX)
+		return STEP_FULL;
+	if (!take_window(qp, len, now, &ask))
+		return STEP_STOP;
+	f = ibt_frame(out, (uint8_t)(BTH_LEN + ibt_op_table[op].ext_len));
+	if (!put_payload(qp, w, off, len, out, f)) {
+		out->nframes--;
+		if (rc)
+			hca_flow_release(qp->flow, flow_cost(1, len));
+		r->failed = IBV_WC_LOC_PROT_ERR;
+		return STEP_STOP;
+	}
+	r->unasked += flow_cost(1, len);
+	bth_put(f->hdr, ibt_service(qp) | op, last && (w->flags & IBV_SEND_SOLICITED), f->pad, PKEY_DEFAULT,
+		qp->attr.dest_qp_num, rc && r->unasked > FLOW_WINDOW / 4, r->sent);
+	if (bth_ackreq(f->hdr))
+		r->unasked = 0;
+	ext = f->hdr + BTH_LEN;
+	if (ibt_op_table[op].flags & OPF_RETH) {
+		reth_put(ext, w->remote.addr, w->remote.rkey, w->length);
+		ext += RETH_LEN;
+	}
+	if (ibt_op_table[op].flags & OPF_IMM)
+		memcpy(ext, &w->imm, IMM_LEN);
+	if (ibt_op_table[op].flags & OPF_IETH)
+		put_be32(ext, w->imm);
+	if (psn_diff(r->sent, r->high) < 0) {
+		f->copy = 1; /* the program may be at this buffer already; a damaged copy would come again and again */
+		qp->count->retransmits++;
+	}
+	r->pkt++;
+	r->sent = psn_add(r->sent, 1);
+	if (ask)
+		ibt_echo_ask(out, hca_qpn(qp), qp->attr.dest_qp_num, qp->flow->echo_asked);
+	return STEP_ON;
+}
+
+static enum step send_read(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_batch *out)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	uint32_t mtu = ibt_mtu(qp), k0 = r->pkt, k1 = (k0 / r->chunk + 1) * r->chunk;
+	uint64_t bytes;
+	struct frame_out *f;
+
+	if (k1 > w->npkts)
+		k1 = w->npkts;
+	bytes = bytes_between(w, mtu, k0, k1);
+	if (r->reads >= qp->attr.max_rd_atomic)
+		return STEP_STOP;
+	if (frame_batch_full(out, 0))
+		return STEP_FULL;
+	if (!hca_qp_flow_take(qp, qp->adapter->read_flow, flow_cost(k1 - k0, bytes)))
+		return STEP_STOP;
+	f = ibt_frame(out, BTH_LEN + RETH_LEN);
+	bth_put(f->hdr, IBT_RC | OP_READ_REQUEST, false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, true, r->sent);
+	reth_put(f->hdr + BTH_LEN, w->remote.addr + (uint64_t)k0 * mtu, w->remote.rkey, (uint32_t)bytes);
+	if (psn_diff(r->sent, r->high) < 0)
+		qp->count->retransmits++;
+	r->reads++;
+	r->unasked = 0;
+	r->pkt = k1;
+	r->sent = psn_add(r->sent, k1 - k0);
+	return STEP_ON;
+}
+
+static enum step send_atomic(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_batch *out)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	bool cas = w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+	struct frame_out *f;
+
+	if (r->reads >= qp->attr.max_rd_atomic)
+		return STEP_STOP;
+	if (frame_batch_full(out, 0))
+		return STEP_FULL;
+	if (!hca_qp_flow_take(qp, qp->adapter->read_flow, flow_cost(1, 8)))
+		return STEP_STOP;
+	f = ibt_frame(out, BTH_LEN + ATOMICETH_LEN);
+	bth_put(f->hdr, IBT_RC | (cas ? OP_CMP_SWAP : OP_FETCH_ADD), false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, true,
+		r->sent);
+	atomiceth_put(f->hdr + BTH_LEN, w->remote.addr, w->remote.rkey, cas ? w->remote.swap : w->remote.compare_add,
+		cas ? w->remote.compare_add : 0);
+	if (psn_diff(r->sent, r->high) < 0)
+		qp->count->retransmits++;
+	r->reads++;
+	r->unasked = 0;
+	r->pkt = 1;
+	r->sent = psn_add(r->sent, 1);
+	return STEP_ON;
+}
+
+/* ---- requests ---- */
+static enum ibv_wc_status do_local(struct hca_qp *qp, struct hca_send_wqe *w)
+{
+	int err;
+
+	if (w->opcode == IBV_WR_BIND_MW)
+		err = hca_mw_bind((struct hca_mw *)w->bind.mw, w->bind.rkey, &w->bind.info, hca_qpn(qp));
+	else
+		err = hca_key_invalidate(qp->adapter, qp->pd, w->imm, hca_qpn(qp));
+	return err ? IBV_WC_MW_BIND_ERR : IBV_WC_SUCCESS;
+}
+
+/* Whether a request that has not begun may begin now. */
+static bool may_start(struct hca_qp *qp, const struct hca_send_wqe *w)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	if (hca_qp_state(qp) != IBV_QPS_RTS)
+		return false; /* SQD: what has begun goes on, nothing begins */
+	if ((w->flags & IBV_SEND_FENCE) && r->reads)
+		return false;
+	/* Out of credits: one message at a time, whose acknowledge brings new ones (IBA 9.7.7.2.5). */
+	if (takes_receive(w) && r->credits_used && r->credits <= 0 && r->una != r->psn)
+		return false;
+	return true;
+}
+
+static bool local_error(struct hca_qp *qp, const struct hca_send_wqe *w, enum ibv_wc_status *status)
+{
+	if ((is_read(w) || is_atomic(w)) && !qp->attr.max_rd_atomic)
+		*status = IBV_WC_LOC_QP_OP_ERR;
+	else if (is_atomic(w) && w->length != 8)
+		*status = IBV_WC_LOC_LEN_ERR;
+	else
+		return false;
+	return true;
+}
+
+static bool start(struct hca_qp *qp, struct hca_send_wqe *w)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	if (!may_start(qp, w))
+		return false;
+	if (local_error(qp, w, &r->failed))
+		return false;
+	w->psn = r->psn;
+	w->npkts = is_local(w) ? 0 : ibt_npkts(w->length, ibt_mtu(qp));
+	if (is_local(w)) {
+		r->failed = do_local(qp, w);
+		if (r->failed != IBV_WC_SUCCESS)
+			return false;
+	}
+	w->started = 1;
+	r->psn = psn_add(r->psn, w->npkts);
+	r->pkt = 0;
+	if (takes_receive(w))
+		r->credits--;
+	return true;
+}
+
+static enum step send_next(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	struct hca_send_wqe *w = hca_sq_at(&qp->sq, r->next);
+	enum step step = STEP_ON;
+
+	/* The window of PSNs: at most half of them may be in flight, or the peer could not tell old from new. */
+	if (!w->started && psn_diff(r->psn, r->una) > (1 << 22))
+		return STEP_STOP;
+	if (!w->started && !start(qp, w))
+		return STEP_STOP;
+	if (w->npkts && r->pkt < w->npkts) {
+		if (is_read(w))
+			step = send_read(qp, w, out);
+		else if (is_atomic(w))
+			step = send_atomic(qp, w, out);
+		else
+			step = send_data(qp, w, now, out);
+	}
+	if (psn_diff(r->sent, r->high) > 0)
+		r->high = r->sent;
+	if (r->pkt >= w->npkts) {
+		r->next++;
+		r->pkt = 0;
+		if (r->next != qp->sq.head) {
+			struct hca_send_wqe *n = hca_sq_at(&qp->sq, r->next);
+
+			/* Sending again: the following request has its numbers already. */
+			if (n->started)
+				r->pkt = (uint32_t)psn_diff(r->sent, n->psn);
+		}
+	}
+	return step;
+}
+
+/* The last data packet of a burst asks for an acknowledge: nothing else may come to ask later. */
+static void ask_for_ack(struct ibt_requester *r, struct frame_batch *out)
+{
+	for (unsigned i = out->nframes; i--;) {
+		if (bth_opcode(out->frame[i].hdr) < OPCODE_ECHO_REQUEST) {
+			out->frame[i].hdr[8] |= 0x80;
+			r->unasked = 0;
+			return;
+		}
+	}
+}
+
+/* UC has no acknowledges: a request is done when its last packet has left. */
+static void finish_unreliable(struct hca_qp *qp, uint64_t now)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	r->una = r->sent;
+	while (qp->sq.tail != r->next)
+		hca_qp_complete_send(qp, IBV_WC_SUCCESS, now);
+}
+
+bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	bool rc = hca_qp_type(qp) == IBV_QPT_RC;
+	enum step step = STEP_ON;
+
+	if (hca_qp_state(qp) != IBV_QPS_RTS && hca_qp_state(qp) != IBV_QPS_SQD)
+		return false;
+	if (!rc)
+		finish_unreliable(qp, now);
+	out->dest = qp->dest;
+	while (step == STEP_ON && r->next != qp->sq.head && !r->failed && !r->rnr_until)
+		step = send_next(qp, now, out);
+	if (out->nframes && rc)
+		ask_for_ack(r, out);
+	if (rc || !out->nframes)
+		ibt_settle(qp, now);
+	return rc ? step == STEP_FULL : out->nframes > 0;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Answers to the peer's requests, in the order of the requests: read responses and atomic results first, then
+ * one acknowledge for everything behind them. Acknowledges are thereby coalesced: one per round of the
+ * engine, however many packets asked for one.
+ */
+#include "ib/ibt.h"
+
+#include "hca/adapter.h"
+
+static uint8_t credits(struct hca_qp *qp)
+{
+	return qp->srq ? AETH_CREDIT_NONE : ibt_credit_encode(hca_rq_count(&qp->rq));
+}
+
+static void put_aeth_frame(struct hca_qp *qp, struct frame_batch *out, uint32_t psn, uint8_t syndrome)
+{
+	struct frame_out *f = ibt_frame(out, BTH_LEN + AETH_LEN);
+
+	bth_put(f->hdr, IBT_RC | OP_ACK, false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, false, psn);
+	aeth_put(f->hdr + BTH_LEN, syndrome, ibt_qp(qp)->resp.msn);
+}
+
+static void put_atomic(struct hca_qp *qp, struct frame_batch *out, const struct ibt_answer *a)
+{
+	struct frame_out *f = ibt_frame(out, BTH_LEN + AETH_LEN + ATOMICACK_LEN);
+
+	bth_put(f->hdr, IBT_RC | OP_ATOMIC_ACK, false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, false, a->psn);
+	aeth_put(f->hdr + BTH_LEN, AETH_ACK | credits(qp), a->msn);
+	put_be64(f->hdr + BTH_LEN + AETH_LEN, a->original);
+}
+
+static uint8_t read_opcode(const struct ibt_answer *a)
+{
+	if (a->npkts == 1)
+		return OP_READ_RESP_ONLY;
+	if (!a->sent)
+		return OP_READ_RESP_FIRST;
+	return a->sent + 1 == a->npkts ? OP_READ_RESP_LAST : OP_READ_RESP_MIDDLE;
+}
+
+/* One packet of a READ; false: the region is gone. */
+static bool put_read(struct hca_qp *qp, struct frame_batch *out, const struct ibt_answer *a)
+{
+	uint32_t mtu = ibt_mtu(qp), off = a->sent * mtu, len = a->len - off < mtu ? a->len - off : mtu;
+	uint8_t op = read_opcode(a);
+	struct frame_out *f;
+	void *from = NULL;
+
+	if (len) {
+		from = hca_key_range(qp->adapter, qp->pd, a->rkey, a->va + off, len, IBV_ACCESS_REMOTE_READ, hca_qpn(qp));
+		if (!from)
+			return false;
+	}
+	f = ibt_frame(out, (uint8_t)(BTH_LEN + ibt_op_table[op].ext_len));
+	f->payload_len = len;
+	f->pad = (uint8_t)(-len & 3);
+	f->copy = 1; /* the program may be writing there: what is sent must be what the ICRC was made of */
+	if (len) {
+		out->iov[out->niov++] = (struct iovec){from, len};
+		f->iov_count = 1;
+	}
+	bth_put(f->hdr, IBT_RC | op, false, f->pad, PKEY_DEFAULT, qp->attr.dest_qp_num, false, psn_add(a->psn, a->sent));
+	if (ibt_op_table[op].flags & OPF_AETH)
+		aeth_put(f->hdr + BTH_LEN, AETH_ACK | credits(qp), a->msn);
+	return true;
+}
+
+/* The region was deregistered between request and answer (IBA: remote access error). */
+static void read_failed(struct hca_qp *qp, struct ibt_responder *r, const struct ibt_answer *a, uint64_t now)
+{
+	r->nak_due = true;
+	r->nak_psn = psn_add(a->psn, a->sent);
+	r->nak_syndrome = AETH_NAK | NAK_ACCESS;
+	r->answer_tail = r->answer_head;
+	qp->count->naks_sent++;
+	hca_qp_fail_recv(qp, IBV_WC_LOC_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR, now);
+}
+
+bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+
+	out->dest = qp->dest;
+	if (hca_qp_state(qp) == IBV_QPS_ERR)
+		r->answer_tail = r->answer_head;
+	while (r->answer_tail != r->answer_head) {
+		struct ibt_answer *a = &r->answer[r->answer_tail % IBT_ANSWERS];
+
+		if (frame_batch_full(out, 1))
+			return true;
+		if (a->kind == ANSWER_ATOMIC) {
+			put_atomic(qp, out, a);
+		} else if (!put_read(qp, out, a)) {
+			read_failed(qp, r, a, now);
+			break;
+		}
+		if (++a->sent == a->npkts)
+			r->answer_tail++;
+	}
+	if (frame_batch_full(out, 0))
+		return true;
+	if (r->nak_due)
+		put_aeth_frame(qp, out, r->nak_psn, r->nak_syndrome);
+	else if (r->ack_due && hca_qp_state(qp) != IBV_QPS_ERR)
+		put_aeth_frame(qp, out, psn_add(r->epsn, PSN_MASK), AETH_ACK | credits(qp));
+	r->nak_due = r->ack_due = false;
+	return false;
+}

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The peer's requests to an RC or UC queue pair. Each check is a small function that returns a verdict; they
+ * run in the order of IBA 9.7.4 and 9.8.3 until one has something to say. What a verdict means, on the wire
+ * and for the QP, is one row of a table.
+ */
+#include "ib/ibt.h"
+
+#include "base/log.h"
+#include "hca/adapter.h"
+
+#include <string.h>
+
+enum verdict {
+	GO_ON,       /* the next check */
+	DONE,        /* executed */
+	DROP,        /* without a word */
+	DUPLICATE,   /* seen before: answer again */
+	OUT_OF_SEQUENCE,
+	NOT_READY,   /* no receive posted */
+	BAD_REQUEST, /* malformed, out of place */
+	TOO_LONG,    /* for the receive */
+	NO_ACCESS,   /* key, range or right */
+	LOCAL_FAULT, /* our program's receive points nowhere */
+	VERDICTS,
+};
+
+struct outcome {
+	const char *what;
+	int nak;                      /* AETH syndrome; -1: none */
+	enum ibv_wc_status status;    /* of the receive in hand */
+	enum ibv_event_type event;    /* when there is none */
+	bool fatal;                   /* RC: to ERR */
+	bool once;                    /* one NAK per missing packet */
+};
+
+#define SUCCESS IBV_WC_SUCCESS
+#define NO_EVENT IBV_EVENT_QP_FATAL
+
+static const struct outcome outcomes[VERDICTS] = {
+	[GO_ON] = {"", -1, SUCCESS, NO_EVENT, false, false},
+	[DONE] = {"", -1, SUCCESS, NO_EVENT, false, false},
+	[DROP] = {"dropped", -1, SUCCESS, NO_EVENT, false, false},
+	[DUPLICATE] = {"duplicate", -1, SUCCESS, NO_EVENT, false, false},
+	[OUT_OF_SEQUENCE] = {"out of sequence", AETH_NAK | NAK_SEQ, SUCCESS, NO_EVENT, false, true},
+	[NOT_READY] = {"no receive posted", AETH_RNR, SUCCESS, NO_EVENT, false, true},
+	[BAD_REQUEST] = {"invalid request", AETH_NAK | NAK_INV_REQ, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR, true,
+		false},
+	[TOO_LONG] = {"longer than the receive", AETH_NAK | NAK_INV_REQ, IBV_WC_LOC_LEN_ERR, IBV_EVENT_QP_REQ_ERR, true,
+		false},
+	[NO_ACCESS] = {"access refused", AETH_NAK | NAK_ACCESS, IBV_WC_LOC_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR, true,
+		false},
+	[LOCAL_FAULT] = {"local protection", AETH_NAK | NAK_OP, IBV_WC_LOC_PROT_ERR, IBV_EVENT_QP_FATAL, true, false},
+};
+
+static bool reliable(const struct hca_qp *qp)
+{
+	return hca_qp_type(qp) == IBV_QPT_RC;
+}
+
+/* ---- the checks, in order ---- */
+static enum verdict check_psn(struct hca_qp *qp, const struct ibt_packet *p)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+	int32_t d = psn_diff(p->psn, r->epsn);
+
+	if (reliable(qp)) {
+		if (!d)
+			r->nak_sent = false;
+		return d < 0 ? DUPLICATE : d > 0 ? OUT_OF_SEQUENCE : GO_ON;
+	}
+	/* UC (IBA 9.8.2.2): a hole ends the message in hand; what follows waits for the next start. */
+	if (d) {
+		r->in_message = false;
+		r->discard = !(p->op->flags & OPF_START);
+		r->epsn = p->psn;
+		qp->count->out_of_sequence++;
+	}
+	if (p->op->flags & OPF_START)
+		r->discard = false;
+	if (r->discard) {
+		r->epsn = psn_add(r->epsn, 1);
+		return DROP;
+	}
+	return GO_ON;
+}
+
+static enum verdict check_sequence(struct hca_qp *qp, const struct ibt_packet *p)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+
+	if (p->op->flags & OPF_START)
+		return r->in_message ? BAD_REQUEST : GO_ON;
+	if (!r->in_message || r->is_write != !!(p->op->flags & OPF_WRITE))
+		return BAD_REQUEST;
+	return GO_ON;
+}
+
+static enum verdict check_length(struct hca_qp *qp, const struct ibt_packet *p)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+	uint32_t mtu = ibt_mtu(qp);
+	unsigned f = p->op->flags;
+
+	if (!(f & OPF_PAYLOAD))
+		return p->len ? BAD_REQUEST : GO_ON;
+	if (p->len > mtu || (!(f & OPF_END) && p->len != mtu))
+		return BAD_REQUEST;
+	if ((f & OPF_END) && !(f & OPF_START) && !p->len)
+		return BAD_REQUEST;
+	if (f & OPF_WRITE) {
+		uint32_t len = f & OPF_START ? reth_get(p->ext).len : r->reth.len, off = f & OPF_START ? 0 : r->off;
+
+		if (len > HCA_MAX_MSG || p->len > len - off || ((f & OPF_END) && off + p->len != len))
+			return BAD_REQUEST;
+	} else if (!(f & OPF_START) && p->len > HCA_MAX_MSG - r->off) {
+		return BAD_REQUEST;
+	}
+	return GO_ON;
+}
+
+/* SEND needs a receive at its start, WRITE with immediate at its end. */
+static enum verdict check_receive(struct hca_qp *qp, const struct ibt_packet *p)
+{
+	unsigned f = p->op->flags;
+
+	if (!((f & OPF_SEND) && (f & OPF_START)) && !((f & OPF_WRITE) && (f & OPF_IMM)))
+		return GO_ON;
+	if (qp->recv.valid || hca_qp_take_recv(qp))
+		return GO_ON;
+	return NOT_READY;
+}
+
+static bool qp_allows(const struct hca_qp *qp, unsigned access)
+{
+	return (qp->attr.qp_access_flags & access) == access;
+}
+
+static void *target(struct hca_qp *qp, uint64_t va, uint32_t rkey, uint32_t len, unsigned access)
+{
+	return hca_key_range(qp->adapter, qp->pd, rkey, va, len, access, hca_qpn(qp));
+}
+
+/* A request of no bytes needs no key (IBA C9-88). */
+static enum verdict check_access(struct hca_qp *qp, const struct ibt_packet *p)
+{
+	unsigned f = p->op->flags;
+
+	if ((f & OPF_RETH)) {
+		struct reth h = reth_get(p->ext);
+		unsigned right = f & OPF_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+
+		if (h.len > HCA_MAX_MSG)
+			return BAD_REQUEST;
+		if (!qp_allows(qp, right) || (h.len && !target(qp, h.va, h.rkey, h.len, right)))
+			return NO_ACCESS;
+	} else if (f & OPF_ATOMICETH) {
+		struct atomiceth h = atomiceth_get(p->ext);
+		void *at;
+
+		if (!qp_allows(qp, IBV_ACCESS_REMOTE_ATOMIC))
+			return NO_ACCESS;
+		if (h.va & 7)
+			return BAD_REQUEST;
+		at = target(qp, h.va, h.rkey, 8, IBV_ACCESS_REMOTE_ATOMIC);
+		if (!at)
+			return NO_ACCESS;
+		if ((uintptr_t)at & 7)
+			return BAD_REQUEST; /* a region whose iova is aligned otherwise than its memory */
+	}
+	return GO_ON;
+}
+
+/* ---- execution ---- */
+static struct ibt_answer *answer_new(struct hca_qp *qp)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+
+	if (r->answer_head - r->answer_tail >= IBT_ANSWERS)
+		return NULL;
+	return &r->answer[r->answer_head++ % IBT_ANSWERS];
+}
+
+static uint32_t answers_pending(const struct ibt_responder *r)
+{
+	return r->answer_head - r->answer_tail;
+}
+
+static enum verdict do_read(struct hca_qp *qp, const struct ibt_packet *p)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+	struct reth h = reth_get(p->ext);
+	struct ibt_answer *a;
+
+	/* More READs and atomics at once than we agreed to. */
+	if (answers_pending(r) >= IBT_ANSWERS || !qp->attr.max_dest_rd_atomic)
+		return BAD_REQUEST;
+	a = answer_new(qp);
+	r->msn = (r->msn + 1) & PSN_MASK;
+	*a = (struct ibt_answer){.kind = ANSWER_READ,
+		.psn = p->psn,
+		.npkts = ibt_npkts(h.len, ibt_mtu(qp)),
+		.msn = r->msn,
+		.va = h.va,
+		.rkey = h.rkey,
+		.len = h.len};
+	r->epsn = psn_add(r->epsn, a->npkts);
+	return DONE;
+}
+
+static uint64_t atomic_execute(uint8_t opcode, uint64_t *at, const struct atomiceth *h)
+{
+	uint64_t expected = h->compare;
+
+	if ((opcode & 0x1f) == OP_FETCH_ADD)
+		return __atomic_fetch_add(at, h->swap_add, __ATOMIC_SEQ_CST);
+	__atomic_compare_exchange_n(at, &expected, h->swap_add, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	return expected;
+}
+
+static void answer_atomic(struct hca_qp *qp, uint32_t psn, uint64_t original)
+{
+	struct ibt_answer *a = answer_new(qp);
+
+	if (a)
+		*a = (struct ibt_answer){.kind = ANSWER_ATOMIC,
+			.psn = psn,
+			.npkts = 1,
+			.msn = ibt_qp(qp)->resp.msn,
+			.original = original};
+}
+
+static enum verdict do_atomic(struct hca_qp *qp, const struct ibt_packet *p)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+	struct atomiceth h = atomiceth_get(p->ext);
+	struct ibt_atomic *saved;
+
+	if (answers_pending(r) >= IBT_ANSWERS || !qp->attr.max_dest_rd_atomic)
+		return BAD_REQUEST;
+	saved = &r->atomic[r->atomic_next++ % qp->attr.max_dest_rd_atomic];
+	saved->valid = true;
+	saved->psn = p->psn;
+	saved->original = atomic_execute(p->opcode, target(qp, h.va, h.rkey, 8, IBV_ACCESS_REMOTE_ATOMIC), &h);
+	r->msn = (r->msn + 1) & PSN_MASK;
+	r->epsn = psn_add(r->epsn, 1);
+	answer_atomic(qp, p->psn, saved->original);
+	return DONE;
+}
+
+static enum verdict put_payload(struct hca_qp *qp, const struct ibt_packet *p)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+
+	if (r->is_write) {
+		void *to;
+
+		if (!p->len)
+			return GO_ON;
+		/* Again for every packet: the region may have gone since the first. */
+		to = target(qp, r->reth.va + r->off, r->reth.rkey, p->len, IBV_ACCESS_REMOTE_WRITE);
+		if (!to)
+			return NO_ACCESS;
+		memcpy(to, p->payload, p->len);
+	} else {
+		if (p->len > qp->recv.length - r->off)
+			return TOO_LONG;
+		if (!hca_sge_scatter(qp, qp->recv.sge, qp->recv.nsge, r->off, p->payload, p->len))
+			return LOCAL_FAULT;
+	}
+	return GO_ON;
+}
+
+static void deliver(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+	unsigned f = p->op->flags;
+	struct ibv_wc wc = {
+		.opcode = r->is_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
+		.byte_len = r->off,
+		.src_qp = qp->attr.dest_qp_num,
+	};
+	const uint8_t *ext = p->ext + (f & OPF_RETH ? RETH_LEN : 0);
+
+	if (f & OPF_IMM) {
+		memcpy(&wc.imm_data, ext, IMM_LEN);
+		wc.wc_flags |= IBV_WC_WITH_IMM;
+	}
+	if (f & OPF_IETH) {
+		wc.invalidated_rkey = get_be32(ext);
+		wc.wc_flags |= IBV_WC_WITH_INV;
+	}
+	hca_qp_complete_recv(qp, &wc, p->solicited, now);
+}
+
+static enum verdict do_data(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+	unsigned f = p->op->flags;
+	enum verdict v;
+
+	if (f & OPF_START) {
+		r->is_write = f & OPF_WRITE;
+		r->off = 0;
+		if (f & OPF_RETH)
+			r->reth = reth_get(p->ext);
+	}
+	v = put_payload(qp, p);
+	if (v != GO_ON)
+		return v;
+	if ((f & OPF_IETH) && hca_key_invalidate(qp->adapter, qp->pd, get_be32(p->ext), hca_qpn(qp)))
+		return NO_ACCESS;
+	r->off += p->len;
+	r->in_message = !(f & OPF_END);
+	r->epsn = psn_add(r->epsn, 1);
+	if (f & OPF_END) {
+		r->msn = (r->msn + 1) & PSN_MASK;
+		if ((f & OPF_SEND) || (f & OPF_IMM))
+			deliver(qp, p, now);
+	}
+	if (p->ackreq && reliable(qp))
+		r->ack_due = true;
+	return DONE;
+}
+
+static enum verdict execute(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
+{
+	if (p->op->flags & OPF_READ)
+		return do_read(qp, p);
+	if (p->op->flags & OPF_ATOMIC)
+		return do_atomic(qp, p);
+	return do_data(qp, p, now);
+}
+
+/* ---- duplicates: answered again, never executed again (IBA 9.7.5.1.5) ---- */
+static void duplicate_read(struct hca_qp *qp, const struct ibt_packet *p)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+	struct reth h = reth_get(p->ext);
+	uint32_t npkts = ibt_npkts(h.len, ibt_mtu(qp));
+	struct ibt_answer *a;
+
+	/* It may be a later part of the first one, but must not reach into what has not been asked yet. */
+	if (h.len > HCA_MAX_MSG || psn_diff(psn_add(p->psn, npkts), r->epsn) > 0)
+		return;
+	if (!qp_allows(qp, IBV_ACCESS_REMOTE_READ) ||
+		(h.len && !target(qp, h.va, h.rkey, h.len, IBV_ACCESS_REMOTE_READ)))
+		return;
+	a = answer_new(qp);
+	if (a)
+		*a = (struct ibt_answer){.kind = ANSWER_READ,
+			.psn = p->psn,
+			.npkts = npkts,
+			.msn = r->msn,
+			.va = h.va,
+			.rkey = h.rkey,
+			.len = h.len};
+}
+
+static void duplicate_atomic(struct hca_qp *qp, const struct ibt_packet *p)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+
+	for (unsigned i = 0; i < HCA_MAX_RD_ATOMIC; i++) {
+		if (r->atomic[i].valid && r->atomic[i].psn == p->psn) {
+			answer_atomic(qp, p->psn, r->atomic[i].original);
+			return;
+		}
+	}
+}
+
+static void duplicate(struct hca_qp *qp, const struct ibt_packet *p)
+{
+	qp->count->duplicates++;
+	if (p->op->flags & OPF_READ)
+		duplicate_read(qp, p);
+	else if (p->op->flags & OPF_ATOMIC)
+		duplicate_atomic(qp, p);
+	else
+		ibt_qp(qp)->resp.ack_due = true;
+}
+
+/* ---- verdicts ---- */
+static void answer_nak(struct hca_qp *qp, const struct outcome *o)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+
+	if (o->once && r->nak_sent)
+		return;
+	r->nak_sent = o->once;
+	r->nak_due = true;
+	r->nak_psn = r->epsn;
+	r->nak_syndrome = (uint8_t)o->nak;
+	if (o->nak == AETH_RNR) {
+		r->nak_syndrome |= qp->attr.min_rnr_timer;
+		qp->count->rnr_sent++;
+	} else {
+		qp->count->naks_sent++;
+	}
+}
+
+/* UC tells its peer nothing: the message is lost. Only what our own program did wrong is an error. */
+static void act_unreliable(struct hca_qp *qp, enum verdict v, const struct outcome *o, uint64_t now)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+
+	qp->count->dropped++;
+	r->in_message = false;
+	r->discard = true;
+	r->epsn = psn_add(r->epsn, 1);
+	if (v == LOCAL_FAULT || v == TOO_LONG)
+		hca_qp_fail_recv(qp, o->status, o->event, now);
+}
+
+static void act(struct hca_qp *qp, const struct ibt_packet *p, enum verdict v, uint64_t now)
+{
+	const struct outcome *o = &outcomes[v];
+	char name[32];
+
+	if (v == DONE)
+		return;
+	if (v == DUPLICATE) {
+		duplicate(qp, p);
+		return;
+	}
+	log_debug("QP 0x%06x: %s, PSN 0x%06x: %s", hca_qpn(qp), ibt_op_name(p->opcode, name), p->psn, o->what);
+	if (v == OUT_OF_SEQUENCE)
+		qp->count->out_of_sequence++;
+	if (v == DROP) {
+		qp->count->dropped++;
+		return;
+	}
+	if (!reliable(qp)) {
+		act_unreliable(qp, v, o, now);
+		return;
+	}
+	answer_nak(qp, o);
+	if (o->fatal)
+		hca_qp_fail_recv(qp, o->status, o->event, now);
+}
+
+void ibt_respond_to(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
+{
+	static enum verdict (*const checks[])(struct hca_qp *, const struct ibt_packet *) = {
+		check_psn, check_sequence, check_length, check_receive, check_access};
+	enum verdict v = GO_ON;
+
+	for (unsigned i = 0; i < sizeof(checks) / sizeof(checks[0]) && v == GO_ON; i++)
+		v = checks[i](qp, p);
+	if (v == GO_ON)
+		v = execute(qp, p, now);
+	act(qp, p, v, now);
+}

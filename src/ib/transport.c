@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/* The door of the IBA transport: takes frames apart, checks what every service checks, and dispatches. */
+#include "ib/ibt.h"
+
+#include "base/log.h"
+#include "hca/adapter.h"
+#include "hca/device.h"
+
+#include <string.h>
+
+static void abort_requests(struct hca_qp *qp)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	/* What was in flight is nobody's any more. */
+	if (qp->flow && hca_qp_type(qp) == IBV_QPT_RC)
+		ibt_release(qp, r->una, r->sent);
+	r->una = r->sent = r->high = r->psn;
+	r->rnr_until = r->ack_by = 0;
+	r->failed = IBV_WC_SUCCESS;
+	r->next = qp->sq.head;
+	r->pkt = 0;
+}
+
+static void reset(struct hca_qp *qp)
+{
+	abort_requests(qp);
+	memset(qp->transport_state, 0, sizeof(struct ibt_qp));
+}
+
+static void modified(struct hca_qp *qp, int mask, uint64_t now)
+{
+	struct ibt_qp *s = ibt_qp(qp);
+
+	if (mask & IBV_QP_RQ_PSN)
+		s->resp.epsn = qp->attr.rq_psn;
+	if (mask & IBV_QP_SQ_PSN)
+		ibt_requester_start(qp);
+	if (mask & IBV_QP_RETRY_CNT)
+		s->req.retries = qp->attr.retry_cnt;
+	if (mask & IBV_QP_RNR_RETRY)
+		s->req.rnr_retries = qp->attr.rnr_retry;
+	if (hca_qp_state(qp) == IBV_QPS_RTS && (mask & IBV_QP_STATE) && !(mask & IBV_QP_SQ_PSN) &&
+		hca_qp_type(qp) != IBV_QPT_RC)
+		s->req.next = qp->sq.tail; /* back from SQE */
+	if (hca_qp_state(qp) == IBV_QPS_SQD)
+		ibt_settle(qp, now);
+}
+
+static bool request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
+{
+	return hca_qp_type(qp) == IBV_QPT_UD ? ibt_ud_request(qp, now, out) : ibt_request(qp, now, out);
+}
+
+static bool respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
+{
+	return hca_qp_type(qp) == IBV_QPT_RC ? ibt_respond(qp, now, out) : false;
+}
+
+/* ---- receiving ---- */
+/* Bounds first: after this, every header the opcode promises is there. */
+static bool take_apart(const struct frame_in *in, struct ibt_packet *p)
+{
+	const uint8_t *b = in->bytes;
+	uint32_t hdr;
+
+	if (in->len < BTH_LEN || bth_tver(b))
+		return false;
+	p->opcode = bth_opcode(b);
+	p->op = ibt_op_lookup(p->opcode);
+	if (!p->op)
+		return false;
+	hdr = BTH_LEN + ((p->opcode & IBT_SERVICE_MASK) == IBT_UD ? DETH_LEN : 0);
+	p->ext = b + hdr;
+	hdr += p->op->ext_len;
+	if (in->len < hdr + bth_pad(b))
+		return false;
+	p->payload = b + hdr;
+	p->len = in->len - hdr - bth_pad(b);
+	p->psn = bth_psn(b);
+	p->ackreq = bth_ackreq(b);
+	p->solicited = bth_solicited(b);
+	return true;
+}
+
+/* Limited members of a partition may not talk to each other (IBA 10.9.3); ours is the full default key. */
+static bool pkey_matches(const uint8_t *bth)
+{
+	return (bth_pkey(bth) & 0x7fff) == (PKEY_DEFAULT & 0x7fff);
+}
+
+static bool can_receive(const struct hca_qp *qp)
+{
+	enum ibv_qp_state s = hca_qp_state(qp);
+
+	return s == IBV_QPS_RTR || s == IBV_QPS_RTS || s == IBV_QPS_SQD || s == IBV_QPS_SQE;
+}
+
+static bool from_peer(const struct hca_qp *qp, const struct frame_in *in)
+{
+	return !memcmp(in->sgid, qp->dest.dgid, 16) && !memcmp(in->dgid, qp->dest.sgid, 16);
+}
+
+/* A datagram is for any address of its device, or for a group. */
+static bool for_device(const struct hca_qp *qp, const struct frame_in *in)
+{
+	return gid_is_mcast(in->dgid) || hca_device_has_gid(qp->dev, in->dgid);
+}
+
+static void receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
+{
+	bool ud = hca_qp_type(qp) == IBV_QPT_UD;
+	struct ibt_packet p;
+
+	if (!take_apart(in, &p) || (p.opcode & IBT_SERVICE_MASK) != ibt_service(qp) || !pkey_matches(in->bytes) ||
+		!can_receive(qp)) {
+		qp->count->dropped++;
+		return;
+	}
+	if (ud ? !for_device(qp, in) : !from_peer(qp, in)) {
+		qp->count->wrong_peer++;
+		return;
+	}
+	if (ud) {
+		const uint8_t *deth = in->bytes + BTH_LEN;
+
+		ibt_ud_receive(qp, in, &p, get_be32(deth), get_be24(deth + 5), now);
+	} else if (p.op->flags & OPF_RESPONSE) {
+		if (hca_qp_state(qp) != IBV_QPS_RTR)
+			ibt_complete(qp, &p, now);
+	} else {
+		ibt_respond_to(qp, &p, now);
+	}
+}
+
+const struct hca_transport ibt_transport = {
+	.name = "ib",
+	.state_size = sizeof(struct ibt_qp),
+	.reset = reset,
+	.abort = abort_requests,
+	.modified = modified,
+	.request = request,
+	.respond = respond,
+	.receive = receive,
+	.timer = ibt_timer,
+};

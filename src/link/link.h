@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A link moves frames and knows no QP. It puts the envelope and the ICRC around what it sends, and hands up
+ * only what carries a right ICRC.
+ */
+#ifndef LINK_LINK_H
+#define LINK_LINK_H
+
+#include "base/frame.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct link;
+
+struct link_stats {
+	uint64_t tx_packets, tx_bytes, tx_errors, rx_packets, rx_bytes, bad_icrc, bad_length;
+};
+
+typedef void link_deliver_fn(void *arg, const struct frame_in *in);
+
+struct link_ops {
+	/* Sends a batch; any thread. 0 or -errno; what could not be sent is as good as lost on the way. */
+	int (*send)(struct link *l, const struct frame_batch *b);
+	/* Hands up what has arrived, at most about `max` frames; one thread at a time. Returns how many. */
+	int (*receive)(struct link *l, unsigned max, link_deliver_fn *deliver, void *arg);
+	/* Descriptors to sleep on: fills fds[], returns how many (at most 4). */
+	int (*fds)(struct link *l, int fds[4]);
+	/* Joins or leaves a multicast group on an interface: 0 or -errno. */
+	int (*mcast)(struct link *l, const uint8_t mgid[16], uint32_t ifindex, bool join);
+	void (*close)(struct link *l);
+	/* The process is about to exit: tell the other processes, close nothing. NULL: nothing to tell. */
+	void (*leaving)(struct link *l);
+	/* After fork, in the child: close the descriptors, change nothing that is shared with the parent. */
+	void (*abandon)(struct link *l);
+};
+
+struct link {
+	const struct link_ops *ops;
+	struct link_stats stats;
+};
+
+#endif

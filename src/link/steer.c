@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: MIT */
+#include "link/steer.h"
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "base/rundir.h"
+#include "wire/ibt.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SLOTS = 512, SLOT_SHIFT = 15, MAGIC = 0x616e7972, PLACE_WAIT_MS = 50, REPAIR_EVERY_MS = 20 };
+
+/* The shared file. Written under the file lock, except `place`, which its member answers into. */
+struct steer_group {
+	uint32_t magic, members;
+	uint64_t nonce; /* of the PLACE round under way */
+	struct {
+		uint32_t slot;
+		_Atomic uint64_t answer; /* nonce xor place + 1 of the last PLACE packet that came */
+	} member[SLOTS]; /* in the order of places */
+};
+
+/* PLACE packet: BTH with the place in the P_Key field's and the nonce behind it. */
+enum { PLACE_OFF = 2, NONCE_OFF = BTH_LEN, PLACE_LEN = BTH_LEN + 8 };
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* ---- slots: abstract Unix names ---- */
+static socklen_t slot_name(struct sockaddr_un *sa, uint16_t port, uint32_t slot)
+{
+	memset(sa, 0, sizeof(*sa));
+	sa->sun_family = AF_UNIX;
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+		(size_t)snprintf(sa->sun_path + 1, sizeof(sa->sun_path) - 1, "anyrdma/%u/%u", port, slot));
+}
+
+static bool slot_alive(uint16_t port, uint32_t slot)
+{
+	struct sockaddr_un sa;
+	socklen_t len = slot_name(&sa, port, slot);
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool alive = fd < 0 || connect(fd, (struct sockaddr *)&sa, len) == 0 || errno != ECONNREFUSED;
+
+	if (fd >= 0)
+		close(fd);
+	return alive;
+}
+
+static int slot_claim(struct steer *s)
+{
+	uint32_t first = random_u32();
+	int one = 1;
+
+	s->hand_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (s->hand_fd < 0)
+		return -errno;
+	setsockopt(s->hand_fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one));
+	/* Slot 0 holds QP0 and QP1, the last one the multicast QPN. */
+	for (uint32_t i = 0; i < SLOTS - 2; i++) {
+		struct sockaddr_un sa;
+		uint32_t slot = 1 + (first + i) % (SLOTS - 2);
+
+		if (!bind(s->hand_fd, (struct sockaddr *)&sa, slot_name(&sa, s->port, slot))) {
+			s->slot = slot;
+			return 0;
+		}
+	}
+	log_error("all %d process slots of UDP port %u are in use on this host", SLOTS - 2, s->port);
+	close(s->hand_fd);
+	return -EUSERS;
+}
+
+/* ---- the program ---- */
+static void attach(struct steer *s)
+{
+	struct sock_filter code[6 + 2 * SLOTS];
+	struct sock_fprog prog = {.filter = code};
+	unsigned n = 0;
+
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0);
+	code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OPCODE_PLACE, 0, 2);
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_H | BPF_ABS, PLACE_OFF);
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_A, 0);
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 5);
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, SLOT_SHIFT - 8);
+	for (uint32_t i = 0; i < s->group->members; i++) {
+		code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, s->group->member[i].slot, 0, 1);
+		code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, i);
+	}
+	/* Nobody's: out of range, the kernel picks by hash. */
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0xffffffff);
+	prog.len = (unsigned short)n;
+	for (int i = 0; i < 2; i++) {
+		int fd = i ? s->fd6 : s->fd4;
+
+		if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &prog, sizeof(prog)))
+			log_warn("cannot steer packets between processes (%s): they will be handed over, slowly",
+				strerror(errno));
+	}
+}
+
+/* ---- the group file ---- */
+static int group_open(struct steer *s)
+{
+	char path[256];
+	size_t n;
+	int err = base_rundir(path, sizeof(path));
+
+	if (err)
+		return err;
+	n = strlen(path);
+	snprintf(path + n, sizeof(path) - n, "/group-%u", s->port);
+	s->file_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (s->file_fd < 0 || ftruncate(s->file_fd, sizeof(struct steer_group))) {
+		err = -errno;
+		log_error("cannot open %s: %s", path, strerror(-err));
+		goto close_file;
+	}
+	s->group = mmap(NULL, sizeof(*s->group), PROT_READ | PROT_WRITE, MAP_SHARED, s->file_fd, 0);
+	if (s->group != MAP_FAILED)
+		return 0;
+	err = -errno;
+close_file:
+	if (s->file_fd >= 0)
+		close(s->file_fd);
+	return err;
+}
+
+static void group_lock(struct steer *s)
+{
+	while (flock(s->file_fd, LOCK_EX) && errno == EINTR)
+		;
+	/* The file is the user's own, but a torn or foreign one must not lead us out of bounds. */
+	if (s->group->magic != MAGIC || s->group->members > SLOTS) {
+		s->group->magic = MAGIC;
+		s->group->members = 0;
+	}
+}
+
+static void group_unlock(struct steer *s)
+{
+	flock(s->file_fd, LOCK_UN);
+}
+
+/* The kernel's rule: the last takes the place of the one that left. */
+static void member_remove(struct steer_group *g, uint32_t i)
+{
+	uint32_t last = --g->members;
+
+	g->member[i].slot = g->member[last].slot;
+	g->member[last].slot = 0;
+}
+
+static unsigned bury_dead(struct steer *s)
+{
+	struct steer_group *g = s->group;
+	unsigned dead = 0;
+
+	for (uint32_t i = 0; i < g->members;) {
+		if (g->member[i].slot == s->slot || slot_alive(s->port, g->member[i].slot)) {
+			i++;
+		} else {
+			member_remove(g, i);
+			dead++;
+		}
+	}
+	return dead;
+}
+
+/* ---- asking who sits where ---- */
+static void ask_places(struct steer *s, uint32_t places)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(s->port)};
+	uint8_t pkt[PLACE_LEN] = {OPCODE_PLACE};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return;
+	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	put_be64(pkt + NONCE_OFF, s->group->nonce);
+	for (uint32_t i = 0; i < places; i++) {
+		put_be16(pkt + PLACE_OFF, (uint16_t)i);
+		sendto(fd, pkt, sizeof(pkt), MSG_DONTWAIT, (struct sockaddr *)&to, sizeof(to));
+	}
+	close(fd);
+}
+
+static int place_of(const struct steer_group *g, uint32_t i)
+{
+	uint64_t v = atomic_load(&g->member[i].answer) ^ g->nonce;
+
+	return v && v <= SLOTS ? (int)(v - 1) : -1;
+}
+
+/* Takes PLACE packets off our own socket while we wait: the helper may be the one that waits here. */
+static void read_own_place(struct steer *s)
+{
+	uint8_t pkt[64];
+	ssize_t n = recv(s->fd4, pkt, sizeof(pkt), MSG_DONTWAIT | MSG_PEEK);
+
+	if (n < PLACE_LEN || pkt[0] != OPCODE_PLACE)
+		return;
+	n = recv(s->fd4, pkt, sizeof(pkt), MSG_DONTWAIT);
+	if (n >= PLACE_LEN)
+		steer_placed(s, pkt, (uint32_t)n);
+}
+
+static void sort_by_places(struct steer *s)
+{
+	struct steer_group *g = s->group;
+	uint32_t slots[SLOTS] = {0}, silent[SLOTS], n = g->members, nsilent = 0, at = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		int p = place_of(g, i);
+
+		if (p >= 0 && p < (int)n && !slots[p])
+			slots[p] = g->member[i].slot;
+		else
+			silent[nsilent++] = g->member[i].slot;
+	}
+	/* Those that did not answer (stopped?) sit in what is left, in some order. */
+	for (uint32_t i = 0; i < nsilent; i++) {
+		while (slots[at])
+			at++;
+		slots[at] = silent[i];
+	}
+	for (uint32_t i = 0; i < n; i++)
+		g->member[i].slot = slots[i];
+}
+
+static void find_places(struct steer *s)
+{
+	struct steer_group *g = s->group;
+	uint64_t until = now_ms() + PLACE_WAIT_MS;
+	uint32_t known;
+
+	do
+		random_bytes(&g->nonce, sizeof(g->nonce));
+	while (g->nonce <= SLOTS);
+	for (uint32_t i = 0; i < g->members; i++)
+		atomic_store(&g->member[i].answer, 0);
+	ask_places(s, g->members);
+	do {
+		struct timespec ms = {.tv_nsec = 500000};
+
+		read_own_place(s);
+		known = 0;
+		for (uint32_t i = 0; i < g->members; i++)
+			known += place_of(g, i) >= 0;
+		if (known == g->members)
+			break;
+		nanosleep(&ms, NULL);
+	} while (now_ms() < until);
+	log_info("UDP port %u: %u of %u processes told their place", s->port, known, g->members);
+	sort_by_places(s);
+}
+
+void steer_placed(struct steer *s, const uint8_t *pkt, uint32_t len)
+{
+	struct steer_group *g = s->group;
+
+	if (len < PLACE_LEN || get_be64(pkt + NONCE_OFF) != g->nonce)
+		return;
+	for (uint32_t i = 0; i < SLOTS; i++) {
+		if (g->member[i].slot == s->slot)
+			atomic_store(&g->member[i].answer, g->nonce ^ ((uint64_t)get_be16(pkt + PLACE_OFF) + 1));
+	}
+}
+
+/* ---- joining and leaving ---- */
+static int bind_port(int fd, int family, uint16_t port)
+{
+	struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_port = htons(port)};
+	struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+
+	if (family == AF_INET)
+		return bind(fd, (struct sockaddr *)&a4, sizeof(a4)) ? -errno : 0;
+	return bind(fd, (struct sockaddr *)&a6, sizeof(a6)) ? -errno : 0;
+}
+
+int steer_join(struct steer *s, uint16_t port, int fd4, int fd6)
+{
+	struct steer_group *g;
+	unsigned dead;
+	int err;
+
+	s->port = port;
+	s->fd4 = fd4;
+	s->fd6 = fd6;
+	atomic_init(&s->repaired_at, 0);
+	err = group_open(s);
+	if (err)
+		return err;
+	g = s->group;
+	group_lock(s);
+	err = slot_claim(s);
+	if (err)
+		goto unlock;
+	dead = bury_dead(s);
+	err = bind_port(fd4, AF_INET, port);
+	if (!err && fd6 >= 0)
+		err = bind_port(fd6, AF_INET6, port);
+	if (err) {
+		close(s->hand_fd);
+		goto unlock;
+	}
+	g->member[g->members++].slot = s->slot;
+	attach(s);
+	if (dead > 1) {
+		find_places(s);
+		attach(s);
+	}
+	group_unlock(s);
+	return 0;
+
+unlock:
+	group_unlock(s);
+	munmap(s->group, sizeof(*s->group));
+	close(s->file_fd);
+	return err;
+}
+
+/* The lock is held; attaches the program for the order as it will be once our sockets are closed. */
+static void leave_group(struct steer *s)
+{
+	struct steer_group *g = s->group;
+
+	for (uint32_t i = 0; i < g->members; i++) {
+		if (g->member[i].slot == s->slot) {
+			member_remove(g, i);
+			break;
+		}
+	}
+	if (g->members)
+		attach(s);
+}
+
+static void close_sockets(struct steer *s)
+{
+	close(s->fd4);
+	if (s->fd6 >= 0)
+		close(s->fd6);
+	close(s->hand_fd);
+}
+
+void steer_leaving(struct steer *s)
+{
+	group_lock(s);
+	leave_group(s);
+	group_unlock(s);
+}
+
+void steer_leave(struct steer *s)
+{
+	group_lock(s);
+	leave_group(s);
+	close_sockets(s);
+	group_unlock(s);
+	munmap(s->group, sizeof(*s->group));
+	close(s->file_fd);
+}
+
+void steer_abandon(struct steer *s)
+{
+	close_sockets(s);
+	munmap(s->group, sizeof(*s->group));
+	close(s->file_fd);
+}
+
+static void repair(struct steer *s)
+{
+	uint64_t last = atomic_load(&s->repaired_at), now = now_ms();
+
+	if (now - last < REPAIR_EVERY_MS || !atomic_compare_exchange_strong(&s->repaired_at, &last, now))
+		return;
+	if (flock(s->file_fd, LOCK_EX | LOCK_NB))
+		return; /* somebody is at it */
+	group_lock(s);
+	if (bury_dead(s) != 1)
+		find_places(s);
+	attach(s);
+	group_unlock(s);
+}
+
+/* ---- packets that landed wrong ---- */
+struct hand {
+	uint8_t sgid[16], dgid[16];
+	uint32_t ifindex, len;
+	uint8_t tclass, hop_limit;
+};
+
+bool steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in)
+{
+	struct hand h = {.ifindex = in->ifindex, .len = in->len, .tclass = in->tclass, .hop_limit = in->hop_limit};
+	struct iovec iov[2] = {{&h, sizeof(h)}, {(void *)in->bytes, in->len}};
+	struct sockaddr_un sa;
+	struct msghdr m = {.msg_name = &sa, .msg_namelen = slot_name(&sa, s->port, slot), .msg_iov = iov, .msg_iovlen = 2};
+	bool sent;
+
+	memcpy(h.sgid, in->sgid, 16);
+	memcpy(h.dgid, in->dgid, 16);
+	sent = sendmsg(s->hand_fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+	if (sent)
+		repair(s);
+	return sent;
+}
+
+static bool same_user(const struct msghdr *m)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR((struct msghdr *)m, c)) {
+		struct ucred cred;
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_CREDENTIALS)
+			continue;
+		memcpy(&cred, CMSG_DATA(c), sizeof(cred));
+		return cred.uid == geteuid() || cred.uid == 0;
+	}
+	return false;
+}
+
+int steer_receive(struct steer *s, unsigned max, void (*deliver)(void *, const struct frame_in *), void *arg)
+{
+	unsigned n = 0;
+
+	for (; n < max; n++) {
+		uint8_t bytes[8192];
+		char control[CMSG_SPACE(sizeof(struct ucred))];
+		struct hand h;
+		struct iovec iov[2] = {{&h, sizeof(h)}, {bytes, sizeof(bytes)}};
+		struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2, .msg_control = control, .msg_controllen = sizeof(control)};
+		ssize_t len = recvmsg(s->hand_fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		struct frame_in in;
+
+		if (len < 0)
+			break;
+		if ((size_t)len < sizeof(h) || (size_t)len - sizeof(h) != h.len || (m.msg_flags & MSG_TRUNC) || !same_user(&m))
+			continue;
+		in = (struct frame_in){
+			.bytes = bytes, .len = h.len, .ifindex = h.ifindex, .tclass = h.tclass, .hop_limit = h.hop_limit};
+		memcpy(in.sgid, h.sgid, 16);
+		memcpy(in.dgid, h.dgid, 16);
+		deliver(arg, &in);
+	}
+	return (int)n;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Many processes, one UDP port. All bind it with SO_REUSEPORT; a classic BPF program reads the destination
+ * QPN of each packet, whose upper bits are the slot of the process it belongs to, and names the socket's
+ * place in the group. No privilege is needed.
+ *
+ * A slot is claimed by binding the abstract Unix name anyrdma/<port>/<slot>: that is atomic, keyed by network
+ * namespace like the port itself, and released by a crash. The same socket takes the packets that reached
+ * the wrong process.
+ *
+ * The order of sockets in the group is the kernel's: a new one comes last; when one closes, the last takes
+ * its place. A file in the run directory, under a lock, follows that. After a crash, or when a packet lands
+ * wrong, whoever notices repairs: one death is followed by the same rule; otherwise every place is asked
+ * who sits there by a PLACE packet, which the program steers by the place it carries.
+ */
+#ifndef LINK_STEER_H
+#define LINK_STEER_H
+
+#include "base/frame.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct steer_group;
+
+struct steer {
+	uint16_t port;
+	uint32_t slot;
+	int fd4, fd6; /* the UDP sockets; fd6 -1 without IPv6 */
+	int hand_fd;  /* the Unix socket of our slot */
+	int file_fd;
+	struct steer_group *group; /* shared with the other processes */
+	_Atomic uint64_t repaired_at;
+};
+
+/* Binds fd4 and fd6 to the port within the group. 0 or -errno (-EADDRINUSE: the port is someone else's). */
+int steer_join(struct steer *s, uint16_t port, int fd4, int fd6);
+/* Leaves and closes the sockets. */
+void steer_leave(struct steer *s);
+
+/* Tells the others that we are about to go, but closes nothing. */
+void steer_leaving(struct steer *s);
+/* After fork, in the child: closes the descriptors; the parent stays a member. */
+void steer_abandon(struct steer *s);
+
+/* A PLACE packet reached us: note where we sit. */
+void steer_placed(struct steer *s, const uint8_t *pkt, uint32_t len);
+/* A frame for another slot reached us: hand it over; false when nobody is there. */
+bool steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in);
+/* Frames handed over to us; returns how many. */
+int steer_receive(struct steer *s, unsigned max, void (*deliver)(void *, const struct frame_in *), void *arg);
+
+#endif

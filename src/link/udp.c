@@ -1,0 +1,605 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * RoCEv2 over plain UDP sockets.
+ *
+ * Sending: the sockets are not connected and forbid fragmentation, so that the kernel sends IP identification
+ * 0, which the ICRC covers; packets of one UDP_SEGMENT batch carry 0, 1, 2, ... Frames of equal length that
+ * follow each other go out as one such batch, and all of a call's batches by one sendmmsg. A path MTU
+ * larger than the interface's goes through a second socket that lets the kernel fragment: only other
+ * anyrdma adapters accept that (they check the ICRC for an unfragmented header).
+ *
+ * Receiving: the sockets are bound to the wildcard address; IP_PKTINFO tells which address was meant. The
+ * kernel does not show the IP identification, so the check accepts any (wire/icrc.h).
+ */
+#include "link/udp.h"
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "link/steer.h"
+#include "wire/ibt.h"
+#include "wire/icrc.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+#ifndef UDP_NO_CHECK6_RX
+#define UDP_NO_CHECK6_RX 102
+#endif
+
+enum {
+	RX_MSGS = 32,
+	RX_BUF = 65536,
+	BATCH_BYTES = 64000, /* of one UDP_SEGMENT send: the UDP length field is 16 bits */
+	SOCKBUF = 4 << 20,   /* asked for; the kernel gives what net.core.*mem_max allows */
+	STAGE = 64 * 4160,
+	CONTROL = 96,
+};
+
+static const uint8_t v4_prefix[12] = {[10] = 0xff, [11] = 0xff};
+
+struct udp_link {
+	struct link link;
+	struct steer steer;
+	uint16_t port;
+	_Atomic bool gso;
+	_Atomic bool v6_seen; /* traffic on IPv6: worth a system call per poll */
+	_Atomic int frag4, frag6; /* sockets that may fragment; -1 until needed */
+	unsigned polls;
+	pthread_mutex_t frag_mutex;
+	uint8_t *rx_buf;
+	struct mmsghdr rx_msg[RX_MSGS];
+	struct iovec rx_iov[RX_MSGS];
+	union {
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} rx_from[RX_MSGS];
+	_Alignas(8) char rx_control[RX_MSGS][CONTROL];
+};
+
+static bool is_v4(const uint8_t gid[16])
+{
+	return !memcmp(gid, v4_prefix, sizeof(v4_prefix));
+}
+
+/* ---- sending ---- */
+/* What one send call works with; one per thread, since threads send at the same time. */
+struct scratch {
+	struct mmsghdr msg[FRAME_BATCH_MAX];
+	struct iovec iov[FRAME_BATCH_MAX * 2 + FRAME_BATCH_IOV];
+	uint8_t trailer[FRAME_BATCH_MAX][8]; /* pad and ICRC */
+	_Alignas(8) char control[FRAME_BATCH_MAX][CONTROL];
+	uint8_t stage[STAGE]; /* copies of payload that may change while it is sent */
+	size_t staged;
+};
+
+static pthread_key_t scratch_key;
+static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
+
+static void scratch_make_key(void)
+{
+	pthread_key_create(&scratch_key, free);
+}
+
+static struct scratch *scratch_get(void)
+{
+	struct scratch *s;
+
+	pthread_once(&scratch_once, scratch_make_key);
+	s = pthread_getspecific(scratch_key);
+	if (!s) {
+		s = malloc(sizeof(*s));
+		if (s)
+			pthread_setspecific(scratch_key, s);
+	}
+	if (s)
+		s->staged = 0;
+	return s;
+}
+
+/* Payload pieces into one private piece. */
+static void stage_payload(struct scratch *s, struct iovec *iov, unsigned *n)
+{
+	uint8_t *to = s->stage + s->staged;
+	size_t len = 0;
+
+	for (unsigned i = 0; i < *n; i++) {
+		memcpy(to + len, iov[i].iov_base, iov[i].iov_len);
+		len += iov[i].iov_len;
+	}
+	iov[0] = (struct iovec){to, len};
+	*n = len ? 1 : 0;
+	s->staged += len;
+}
+
+/* The iovecs of one frame with its trailer; returns how many. */
+static unsigned put_frame(struct scratch *s, const struct icrc_flow *flow, const struct frame_batch *b, unsigned i,
+	uint16_t ip_id, struct iovec *iov)
+{
+	const struct frame_out *f = &b->frame[i];
+	uint8_t *trailer = s->trailer[i];
+	unsigned n = f->iov_count;
+	uint32_t crc;
+
+	iov[0] = (struct iovec){(void *)f->hdr, f->hdr_len};
+	memcpy(iov + 1, b->iov + f->iov_first, n * sizeof(*iov));
+	if (f->copy && s->staged + f->payload_len <= STAGE)
+		stage_payload(s, iov + 1, &n);
+	crc = icrc_begin(flow, frame_len(f) + ICRC_LEN, ip_id);
+	crc = icrc_headers(crc, f->hdr, f->hdr_len);
+	for (unsigned k = 1; k <= n; k++)
+		crc = icrc_bytes(crc, iov[k].iov_base, iov[k].iov_len);
+	memset(trailer, 0, f->pad);
+	if (f->pad)
+		crc = icrc_bytes(crc, trailer, f->pad);
+	icrc_put(trailer + f->pad, crc);
+	iov[n + 1] = (struct iovec){trailer, (size_t)f->pad + ICRC_LEN};
+	return n + 2;
+}
+
+/* How many frames from i on can go as one batch: all as long as the first, but for a shorter last one. */
+static unsigned run_length(const struct frame_batch *b, unsigned i)
+{
+	uint32_t size = frame_len(&b->frame[i]) + ICRC_LEN, total = size;
+	unsigned n = 1;
+
+	for (; i + n < b->nframes; n++) {
+		uint32_t next = frame_len(&b->frame[i + n]) + ICRC_LEN;
+
+		if (next > size || total + next > BATCH_BYTES)
+			break;
+		total += next;
+		if (next < size)
+			return n + 1;
+	}
+	return n;
+}
+
+static struct cmsghdr *put_cmsg(struct msghdr *m, struct cmsghdr *c, int level, int type, const void *data, size_t len)
+{
+	c = c ? (struct cmsghdr *)((char *)c + CMSG_ALIGN(c->cmsg_len)) : (struct cmsghdr *)m->msg_control;
+	c->cmsg_level = level;
+	c->cmsg_type = type;
+	c->cmsg_len = CMSG_LEN(len);
+	memcpy(CMSG_DATA(c), data, len);
+	m->msg_controllen += CMSG_SPACE(len);
+	return c;
+}
+
+static void put_control(struct msghdr *m, char *control, const struct frame_dest *d, bool v4, uint16_t segment)
+{
+	struct cmsghdr *c = NULL;
+
+	m->msg_control = control;
+	m->msg_controllen = 0;
+	if (v4) {
+		struct in_pktinfo pi = {0};
+
+		memcpy(&pi.ipi_spec_dst, d->sgid + 12, 4);
+		if ((d->dgid[12] & 0xf0) == 0xe0)
+			pi.ipi_ifindex = (int)d->ifindex;
+		c = put_cmsg(m, c, IPPROTO_IP, IP_PKTINFO, &pi, sizeof(pi));
+	} else {
+		struct in6_pktinfo pi = {0};
+
+		memcpy(&pi.ipi6_addr, d->sgid, 16);
+		if (d->dgid[0] == 0xff || (d->dgid[0] == 0xfe && (d->dgid[1] & 0xc0) == 0x80))
+			pi.ipi6_ifindex = d->ifindex;
+		c = put_cmsg(m, c, IPPROTO_IPV6, IPV6_PKTINFO, &pi, sizeof(pi));
+	}
+	if (d->tclass) {
+		int tclass = d->tclass;
+
+		c = put_cmsg(m, c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &tclass, sizeof(tclass));
+	}
+	if (segment)
+		put_cmsg(m, c, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof(segment));
+}
+
+/* The socket that may fragment, and its own port, which the ICRC covers. -1: none. */
+static int frag_socket(struct udp_link *l, bool v4, uint16_t *port)
+{
+	_Atomic int *slot = v4 ? &l->frag4 : &l->frag6;
+	struct sockaddr_in6 any = {.sin6_family = v4 ? AF_INET : AF_INET6};
+	socklen_t len = sizeof(any);
+	int fd;
+
+	pthread_mutex_lock(&l->frag_mutex);
+	fd = *slot;
+	if (fd < 0) {
+		int omit = IP_PMTUDISC_OMIT;
+
+		fd = socket(any.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+		if (fd >= 0 &&
+			(setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER, &omit,
+				 sizeof(omit)) ||
+				bind(fd, (struct sockaddr *)&any, v4 ? sizeof(struct sockaddr_in) : sizeof(any)))) {
+			close(fd);
+			fd = -1;
+		}
+		if (fd >= 0)
+			log_info("the path MTU is larger than the interface's: packets will be fragmented");
+		*slot = fd;
+	}
+	pthread_mutex_unlock(&l->frag_mutex);
+	if (fd >= 0 && !getsockname(fd, (struct sockaddr *)&any, &len))
+		*port = ntohs(any.sin6_port);
+	return fd;
+}
+
+static int udp_send(struct link *link, const struct frame_batch *b)
+{
+	struct udp_link *l = (struct udp_link *)link;
+	struct scratch *s = scratch_get();
+	const struct frame_dest *d = &b->dest;
+	bool v4 = is_v4(d->dgid);
+	int fd = v4 ? l->steer.fd4 : l->steer.fd6;
+	struct sockaddr_in to4 = {.sin_family = AF_INET, .sin_port = htons(l->port)};
+	struct sockaddr_in6 to6 = {.sin6_family = AF_INET6, .sin6_port = htons(l->port), .sin6_scope_id = d->ifindex};
+	struct icrc_flow flow = {.sport = l->port, .dport = l->port};
+	bool gso = l->gso;
+	unsigned nmsg, done;
+	struct iovec *iov;
+
+	if (!s || fd < 0)
+		return s ? -EAFNOSUPPORT : -ENOMEM;
+	memcpy(flow.src, d->sgid, 16);
+	memcpy(flow.dst, d->dgid, 16);
+	memcpy(&to4.sin_addr, d->dgid + 12, 4);
+	memcpy(&to6.sin6_addr, d->dgid, 16);
+	if (!v4 && !l->v6_seen)
+		l->v6_seen = true;
+again:
+	nmsg = 0;
+	iov = s->iov;
+	s->staged = 0;
+	for (unsigned i = 0, n; i < b->nframes; i += n) {
+		struct msghdr *m = &s->msg[nmsg].msg_hdr;
+
+		n = gso ? run_length(b, i) : 1;
+		*m = (struct msghdr){.msg_iov = iov};
+		m->msg_name = v4 ? (void *)&to4 : (void *)&to6;
+		m->msg_namelen = v4 ? sizeof(to4) : sizeof(to6);
+		for (unsigned k = 0; k < n; k++)
+			iov += put_frame(s, &flow, b, i + k, (uint16_t)k, iov);
+		m->msg_iovlen = (size_t)(iov - m->msg_iov);
+		put_control(m, s->control[nmsg], d, v4, n > 1 ? (uint16_t)(frame_len(&b->frame[i]) + ICRC_LEN) : 0);
+		nmsg++;
+	}
+	for (done = 0; done < nmsg;) {
+		int n = sendmmsg(fd, s->msg + done, nmsg - done, MSG_NOSIGNAL);
+
+		if (n > 0) {
+			done += (unsigned)n;
+			continue;
+		}
+		if (errno == EINTR)
+			continue;
+		if (errno == EMSGSIZE && flow.sport == l->port) {
+			fd = frag_socket(l, v4, &flow.sport);
+			gso = false;
+			if (fd >= 0)
+				goto again; /* what went out already is a duplicate to the peer */
+			return -EMSGSIZE;
+		}
+		if (gso && (errno == EIO || errno == EINVAL || errno == EOPNOTSUPP)) {
+			log_info("UDP_SEGMENT refused (%s): sending packets one by one", strerror(errno));
+			l->gso = gso = false;
+			goto again;
+		}
+		/* No route, buffer full, host unreachable: as good as lost on the way. */
+		log_debug("cannot send a packet: %s", strerror(errno));
+		l->link.stats.tx_errors++;
+		done++;
+	}
+	return 0;
+}
+
+/* ---- receiving ---- */
+struct rx_meta {
+	struct icrc_flow flow;
+	uint32_t ifindex;
+	unsigned segment; /* size of the packets merged into one buffer; 0: one packet */
+};
+
+static void read_control(struct msghdr *m, bool v4, struct rx_meta *meta)
+{
+	meta->segment = 0;
+	meta->ifindex = 0;
+	memset(meta->flow.dst, 0, 16);
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+		if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
+			int size;
+
+			memcpy(&size, CMSG_DATA(c), sizeof(size));
+			meta->segment = (unsigned)size;
+		} else if (v4 && c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
+			struct in_pktinfo pi;
+
+			memcpy(&pi, CMSG_DATA(c), sizeof(pi));
+			memcpy(meta->flow.dst, v4_prefix, 12);
+			memcpy(meta->flow.dst + 12, &pi.ipi_addr, 4);
+			meta->ifindex = (uint32_t)pi.ipi_ifindex;
+		} else if (!v4 && c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
+			struct in6_pktinfo pi;
+
+			memcpy(&pi, CMSG_DATA(c), sizeof(pi));
+			memcpy(meta->flow.dst, &pi.ipi6_addr, 16);
+			meta->ifindex = pi.ipi6_ifindex;
+		}
+	}
+}
+
+static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len, const struct rx_meta *meta,
+	link_deliver_fn *deliver, void *arg)
+{
+	struct frame_in in = {.bytes = pkt, .len = len - ICRC_LEN, .ifindex = meta->ifindex, .hop_limit = 64};
+	struct link_stats *st = &l->link.stats;
+	uint32_t slot;
+
+	if (len < BTH_LEN + ICRC_LEN || len % 4) {
+		st->bad_length++;
+		return false;
+	}
+	if (pkt[0] == OPCODE_PLACE) {
+		steer_placed(&l->steer, pkt, len);
+		return false;
+	}
+	if (!icrc_check(&meta->flow, pkt, len, false, 0)) {
+		st->bad_icrc++;
+		return false;
+	}
+	st->rx_packets++;
+	st->rx_bytes += len;
+	memcpy(in.sgid, meta->flow.src, 16);
+	memcpy(in.dgid, meta->flow.dst, 16);
+	slot = bth_dqpn(pkt) >> 15;
+	if (slot != l->steer.slot && slot != 0 && bth_dqpn(pkt) != QP_MULTICAST &&
+		steer_hand_over(&l->steer, slot, &in))
+		return true;
+	deliver(arg, &in);
+	return true;
+}
+
+static int receive_message(struct udp_link *l, unsigned i, bool v4, link_deliver_fn *deliver, void *arg)
+{
+	const uint8_t *p = l->rx_buf + (size_t)i * RX_BUF;
+	uint32_t left = l->rx_msg[i].msg_len, step;
+	struct rx_meta meta;
+	int n = 0;
+
+	read_control(&l->rx_msg[i].msg_hdr, v4, &meta);
+	if (v4) {
+		memcpy(meta.flow.src, v4_prefix, 12);
+		memcpy(meta.flow.src + 12, &l->rx_from[i].v4.sin_addr, 4);
+		meta.flow.sport = ntohs(l->rx_from[i].v4.sin_port);
+	} else {
+		memcpy(meta.flow.src, &l->rx_from[i].v6.sin6_addr, 16);
+		meta.flow.sport = ntohs(l->rx_from[i].v6.sin6_port);
+	}
+	meta.flow.dport = l->port;
+	step = meta.segment && meta.segment < left ? meta.segment : left;
+	for (; left; p += step, left -= step) {
+		if (step > left)
+			step = left;
+		n += receive_packet(l, p, step, &meta, deliver, arg);
+	}
+	return n;
+}
+
+static int receive_socket(struct udp_link *l, int fd, bool v4, link_deliver_fn *deliver, void *arg)
+{
+	int n, got = 0;
+
+	for (unsigned i = 0; i < RX_MSGS; i++) {
+		struct msghdr *m = &l->rx_msg[i].msg_hdr;
+
+		m->msg_namelen = sizeof(l->rx_from[i]);
+		m->msg_controllen = CONTROL;
+	}
+	n = recvmmsg(fd, l->rx_msg, RX_MSGS, MSG_DONTWAIT, NULL);
+	for (int i = 0; i < n; i++)
+		got += receive_message(l, (unsigned)i, v4, deliver, arg);
+	return got;
+}
+
+static int udp_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
+{
+	enum { EVERY = 16 };
+	struct udp_link *l = (struct udp_link *)link;
+	bool all = max == 0 || l->polls++ % EVERY == 0;
+	int n = receive_socket(l, l->steer.fd4, true, deliver, arg);
+
+	/* Most programs use one family: look at the other, and at what is handed over, now and then. */
+	if (l->steer.fd6 >= 0 && (l->v6_seen || all)) {
+		int n6 = receive_socket(l, l->steer.fd6, false, deliver, arg);
+
+		if (n6)
+			l->v6_seen = true;
+		n += n6;
+	}
+	if (all)
+		n += steer_receive(&l->steer, 64, deliver, arg);
+	return n;
+}
+
+static int udp_fds(struct link *link, int fds[4])
+{
+	struct udp_link *l = (struct udp_link *)link;
+	int n = 0;
+
+	fds[n++] = l->steer.fd4;
+	if (l->steer.fd6 >= 0)
+		fds[n++] = l->steer.fd6;
+	fds[n++] = l->steer.hand_fd;
+	return n;
+}
+
+static int udp_mcast(struct link *link, const uint8_t mgid[16], uint32_t ifindex, bool join)
+{
+	struct udp_link *l = (struct udp_link *)link;
+
+	if (is_v4(mgid)) {
+		struct ip_mreqn r = {.imr_ifindex = (int)ifindex};
+
+		memcpy(&r.imr_multiaddr, mgid + 12, 4);
+		return setsockopt(l->steer.fd4, IPPROTO_IP, join ? IP_ADD_MEMBERSHIP : IP_DROP_MEMBERSHIP, &r, sizeof(r))
+			? -errno
+			: 0;
+	} else {
+		struct ipv6_mreq r = {.ipv6mr_interface = ifindex};
+
+		memcpy(&r.ipv6mr_multiaddr, mgid, 16);
+		l->v6_seen = true;
+		return setsockopt(l->steer.fd6, IPPROTO_IPV6, join ? IPV6_ADD_MEMBERSHIP : IPV6_DROP_MEMBERSHIP, &r,
+			       sizeof(r))
+			? -errno
+			: 0;
+	}
+}
+
+static void udp_close(struct link *link)
+{
+	struct udp_link *l = (struct udp_link *)link;
+
+	steer_leave(&l->steer);
+	if (l->frag4 >= 0)
+		close(l->frag4);
+	if (l->frag6 >= 0)
+		close(l->frag6);
+	munmap(l->rx_buf, (size_t)RX_MSGS * RX_BUF);
+	free(l);
+}
+
+static void udp_leaving(struct link *link)
+{
+	steer_leaving(&((struct udp_link *)link)->steer);
+}
+
+static void udp_abandon(struct link *link)
+{
+	struct udp_link *l = (struct udp_link *)link;
+
+	steer_abandon(&l->steer);
+	if (l->frag4 >= 0)
+		close(l->frag4);
+	if (l->frag6 >= 0)
+		close(l->frag6);
+}
+
+static const struct link_ops udp_ops = {
+	.send = udp_send,
+	.receive = udp_receive,
+	.fds = udp_fds,
+	.mcast = udp_mcast,
+	.close = udp_close,
+	.leaving = udp_leaving,
+	.abandon = udp_abandon,
+};
+
+/* ---- opening ---- */
+static void set(int fd, int level, int name, int value)
+{
+	if (setsockopt(fd, level, name, &value, sizeof(value)))
+		log_debug("setsockopt(%d, %d): %s", level, name, strerror(errno));
+}
+
+static int open_socket(int family)
+{
+	int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	set(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+	set(fd, SOL_SOCKET, SO_RCVBUF, SOCKBUF);
+	set(fd, SOL_SOCKET, SO_SNDBUF, SOCKBUF);
+	set(fd, IPPROTO_UDP, UDP_GRO, 1);
+	if (family == AF_INET) {
+		set(fd, IPPROTO_IP, IP_PKTINFO, 1);
+		set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
+		set(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);
+		set(fd, IPPROTO_IP, IP_MULTICAST_LOOP, 1);
+	} else {
+		set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+		set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
+		set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
+		set(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
+		set(fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 1);
+		set(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1); /* Linux's rxe sends no checksum */
+	}
+	return fd;
+}
+
+static bool gso_wanted(void)
+{
+	const char *v = getenv("ANYRDMA_GSO");
+
+	return !v || strcmp(v, "off");
+}
+
+int link_udp_open(struct link **out, uint16_t port, uint32_t *slot)
+{
+	struct udp_link *l = calloc(1, sizeof(*l));
+	int fd4, fd6, err;
+
+	if (!l)
+		return -ENOMEM;
+	fd4 = open_socket(AF_INET);
+	if (fd4 < 0) {
+		err = fd4;
+		goto free_link;
+	}
+	fd6 = open_socket(AF_INET6);
+	l->rx_buf = mmap(NULL, (size_t)RX_MSGS * RX_BUF, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (l->rx_buf == MAP_FAILED) {
+		err = -ENOMEM;
+		goto close_sockets;
+	}
+	for (unsigned i = 0; i < RX_MSGS; i++) {
+		l->rx_iov[i] = (struct iovec){l->rx_buf + (size_t)i * RX_BUF, RX_BUF};
+		l->rx_msg[i].msg_hdr.msg_iov = &l->rx_iov[i];
+		l->rx_msg[i].msg_hdr.msg_iovlen = 1;
+		l->rx_msg[i].msg_hdr.msg_name = &l->rx_from[i];
+		l->rx_msg[i].msg_hdr.msg_control = l->rx_control[i];
+	}
+	l->link.ops = &udp_ops;
+	l->port = port;
+	l->gso = gso_wanted();
+	l->frag4 = l->frag6 = -1;
+	pthread_mutex_init(&l->frag_mutex, NULL);
+	err = steer_join(&l->steer, port, fd4, fd6 < 0 ? -1 : fd6);
+	if (err) {
+		if (err == -EADDRINUSE)
+			log_error("UDP port %u is in use by another program or user on this host; "
+				  "`anyrdma doctor` says by whom",
+				port);
+		goto unmap;
+	}
+	*slot = l->steer.slot;
+	*out = &l->link;
+	return 0;
+
+unmap:
+	munmap(l->rx_buf, (size_t)RX_MSGS * RX_BUF);
+close_sockets:
+	close(fd4);
+	if (fd6 >= 0)
+		close(fd6);
+free_link:
+	free(l);
+	return err;
+}

@@ -1,0 +1,48 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# info.sh: the programs that only look, as an ordinary user: devices, their attributes, their events.
+# shellcheck source=tests/clients/lib.sh
+. "$(dirname "$0")/lib.sh"
+enter veth-1500 "$@"
+as_ordinary_user
+
+# expect LABEL OUTPUT PATTERN
+expect() {
+	if grep -Eqs -- "$3" "$2"; then say "ok    $1"; else fail "$1: no line matches '$3'" "$2"; fi
+}
+
+devices_are_listed() {
+	run A ibv_devices >"$TMP/devices" 2>&1 || fail "ibv_devices" "$TMP/devices"
+	expect "ibv_devices lists the interface" "$TMP/devices" '^ *roce_va[[:space:]]+[0-9a-f]{16}'
+	expect "ibv_devices lists the loopback" "$TMP/devices" '^ *roce_lo[[:space:]]+[0-9a-f]{16}'
+}
+
+attributes_are_told() {
+	learn_gids
+	expect "the transport is InfiniBand's" "$TMP/devinfo_A" 'transport:[[:space:]]+InfiniBand \(0\)'
+	expect "the port is up" "$TMP/devinfo_A" 'state:[[:space:]]+PORT_ACTIVE \(4\)'
+	expect "the link layer is Ethernet" "$TMP/devinfo_A" 'link_layer:[[:space:]]+Ethernet'
+	expect "1500 bytes carry an MTU of 1024" "$TMP/devinfo_A" 'active_mtu:[[:space:]]+1024'
+	expect "IPv4 address is a GID" "$TMP/devinfo_A" "GID\[.*::ffff:$IP4_A, RoCE v2"
+	expect "IPv6 address is a GID" "$TMP/devinfo_A" "GID\[.*$IP6_A, RoCE v2"
+}
+
+# An address that comes and goes while a program has the device open.
+events_are_told() {
+	start watch A ibv_asyncwatch -d "$(device A)"
+	until_true 10 says watch 'async event FD' || fail "ibv_asyncwatch does not start" "$TMP/watch"
+	on A ip addr add 10.77.0.99/24 dev va
+	until_true 10 says watch 'event_type' || fail "no event for a new address" "$TMP/watch"
+	kill_hard watch
+	expect "a new address raises an event" "$TMP/watch" 'event_type .*GID'
+	learn_gids
+	expect "and is a GID" "$TMP/devinfo_A" 'GID\[.*::ffff:10.77.0.99, RoCE v2'
+	on A ip addr del 10.77.0.99/24 dev va
+	learn_gids
+	! grep -q 10.77.0.99 "$TMP/devinfo_A" || fail "an address that went is still a GID" "$TMP/devinfo_A"
+}
+
+devices_are_listed
+attributes_are_told
+events_are_told
+done_testing

@@ -1,0 +1,355 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT
+# Worlds, pairs and verdicts for tests that run strangers' programs under anyrdma.
+#
+# A test sources this file, enters a world and runs pairs of programs in it: a server on side A, a client on
+# side B, both through "anyrdma run". Nothing waits for time: a client starts when its server listens, and
+# every wait has a deadline. The first failure ends the test and shows what both programs said
+# (KEEP_GOING=1 goes on to the next).
+#
+# A world is a network namespace of the test's own, so that tests neither disturb each other nor the machine:
+#   loopback      both sides on the loopback interface
+#   veth-MTU      two namespaces joined by a veth pair of that MTU
+# The namespaces have no names; they live as long as the processes in them, so nothing can be left behind.
+# Variables with a side in their name (ON_A, IP4_B, NETDEV_A) are read through namerefs.
+# shellcheck disable=SC2034
+
+set -Eeuo pipefail
+trap 'echo "FAIL  ${BASH_SOURCE[0]##*/} line $LINENO: $BASH_COMMAND"' ERR
+
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+ANYRDMA_BUILD=${ANYRDMA_BUILD:-$HERE/../../build}
+ANYRDMA=$ANYRDMA_BUILD/bin/anyrdma
+PATIENCE=${PATIENCE:-30} # seconds that one pair of programs may take
+
+# "anyrdma run" loads a sanitized build's runtime; the stranger's own leaks are not our business.
+SANITIZER=()
+if [ -n "${SANITIZED:-}" ]; then
+	SANITIZER=(env ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1)
+	PATIENCE=$((PATIENCE * 4))
+fi
+
+TMP=$(mktemp -d "${TMPDIR:-/tmp}/anyrdma-test.XXXXXX")
+RUN_DIR=$TMP/run # where the adapters of the world find each other; as_ordinary_user takes the usual place
+export ANYRDMA_DIR=$RUN_DIR
+declare -A PID=()        # name of a program that was started: its process id
+declare -A GID=()        # "side family": index in the side's GID table
+declare -a ON_A=() ON_B=() IDENTITY=() NAMESPACES=()
+FAILURES=0
+NEXT_PORT=18515
+trap leave EXIT
+trap 'exit 130' INT TERM
+
+leave() {
+	local status=$? name
+	for name in "${!PID[@]}"; do
+		kill -9 "${PID[$name]}" 2>/dev/null || true
+		wait "${PID[$name]}" 2>/dev/null || true
+	done
+	remove_run_dir
+	if [ -n "${KEEP_OUTPUT:-}" ]; then echo "outputs kept in $TMP"; else rm -rf "$TMP"; fi
+	exit "$status"
+}
+
+# remove_run_dir: the usual place outlives our namespaces; what lies there in their names goes with them.
+remove_run_dir() {
+	local inode
+	[ "$RUN_DIR" != "$TMP/run" ] && [ -n "${IN_OWN_NETWORK:-}" ] || return 0
+	for inode in "${NAMESPACES[@]}"; do
+		rm -rf "$RUN_DIR/net-$inode"
+	done
+}
+
+# ---- words to the reader ------------------------------------------------------------------------------
+
+say() { printf '%s\n' "$*"; }
+
+# fail WHAT [OUTPUT...]: says what went wrong and shows the named outputs.
+fail() {
+	local what=$1 name
+	shift
+	say "FAIL  $what"
+	for name; do
+		say "------ ${name##*/}"
+		tail -n 60 "$name" 2>/dev/null || true
+	done
+	say "------"
+	FAILURES=$((FAILURES + 1))
+	[ -n "${KEEP_GOING:-}" ] || exit 1
+}
+
+# skip WHY: this machine cannot run the test. Continuous integration must be able to.
+skip() {
+	say "SKIP  $1"
+	[ -z "${CI:-}" ] || exit 1
+	exit 77
+}
+
+done_testing() { [ "$FAILURES" -eq 0 ] || exit 1; }
+
+# ---- waiting for conditions ---------------------------------------------------------------------------
+
+# until_true SECONDS COMMAND...: polls until COMMAND succeeds; fails at the deadline.
+until_true() {
+	local deadline=$((SECONDS + $1 + 1))
+	shift
+	until "$@"; do
+		[ "$SECONDS" -lt "$deadline" ] || return 1
+		sleep 0.02
+	done
+}
+
+gone() { ! kill -0 "$1" 2>/dev/null; }
+
+# listens PID PORT: something listens on the TCP port in the namespace of the process, or that is over.
+listens() {
+	local listening
+	listening="^ *[0-9]*: [0-9a-f]*:$(printf %04x "$2") [0-9a-f]*:0000 0a "
+	gone "$1" || grep -qsi "$listening" "/proc/$1/net/tcp" "/proc/$1/net/tcp6"
+}
+
+# says NAME PATTERN: the program's output has a line that matches.
+says() { grep -Eqs -- "$2" "$TMP/$1"; }
+
+# traffic: the bytes that side A's interface has sent and received.
+traffic() { awk -v dev="$NETDEV_A:" '$1 == dev { printf "%.0f", $2 + $10 }' /proc/net/dev; }
+
+traffic_beyond() { [ "$(traffic)" -ge "$1" ]; }
+
+# more_traffic MIB: waits until that much more has passed side A's interface.
+more_traffic() { until_true "$PATIENCE" traffic_beyond $(($(traffic) + ($1 << 20))); }
+
+# cpu_ticks PID: user and system time of all its threads, in clock ticks.
+cpu_ticks() { sed 's/.*) //' "/proc/$1/stat" | awk '{ print $12 + $13 }'; }
+
+# ---- worlds -------------------------------------------------------------------------------------------
+
+# own_network "$@": runs the script again in a network namespace of its own: plainly as root, else inside
+# a user namespace. Returns 1 where neither is allowed.
+own_network() {
+	local how
+	[ -z "${IN_OWN_NETWORK:-}" ] || return 0
+	for how in -n -Urn; do
+		if unshare "$how" true 2>/dev/null; then
+			rm -rf "$TMP"
+			IN_OWN_NETWORK=1 exec unshare "$how" -- "$0" "$@"
+		fi
+	done
+	return 1
+}
+
+# enter WORLD "$@": makes the world; the script's own arguments are for running it again.
+enter() {
+	local world=$1
+	shift
+	case $world in
+	loopback)
+		own_network "$@" || NEXT_PORT=$((20000 + $$ % 400 * 100))
+		[ -z "${IN_OWN_NETWORK:-}" ] || ip link set lo up
+		on_loopback
+		;;
+	veth-*)
+		own_network "$@" || skip "needs root or user namespaces to make network namespaces"
+		between_namespaces "${world#veth-}"
+		;;
+	*) fail "no such world: $world" && exit 2 ;;
+	esac
+	WORLD=$world
+	NAMESPACES=("$(on A stat -Lc %i /proc/self/ns/net)" "$(on B stat -Lc %i /proc/self/ns/net)")
+	mkdir -m 700 "$RUN_DIR"
+	[ -x "$ANYRDMA" ] || fail "$ANYRDMA is not there: build first, or set ANYRDMA_BUILD"
+}
+
+on_loopback() {
+	NETDEV_A=lo NETDEV_B=lo
+	IP4_A=127.0.0.1 IP4_B=127.0.0.1 IP6_A=::1 IP6_B=::1
+}
+
+# between_namespaces MTU: side A is the namespace the script is in, side B that of a sleeping child.
+between_namespaces() {
+	NETDEV_A=va NETDEV_B=vb
+	IP4_A=10.77.0.1 IP4_B=10.77.0.2 IP6_A=fd77::1 IP6_B=fd77::2
+	setpriv --pdeathsig KILL unshare -n sleep infinity &
+	PID[namespace_b]=$!
+	until_true 5 other_network "$!" || fail "no second network namespace"
+	ON_B=(nsenter -t "$!" -n --)
+	ip link add va mtu "$1" type veth peer name vb mtu "$1" netns "$!"
+	bring_up va "$IP4_A" "$IP6_A"
+	"${ON_B[@]}" bash -c "$(declare -f bring_up); bring_up vb $IP4_B $IP6_B"
+	until_true 10 is_up A || fail "va does not come up"
+	until_true 10 is_up B || fail "vb does not come up"
+}
+
+other_network() { [ "$(readlink "/proc/$1/ns/net")" != "$(readlink /proc/self/ns/net)" ]; }
+
+# bring_up NETDEV IP4 IP6: addresses that are usable at once (no duplicate address detection).
+bring_up() {
+	{ echo 0 >"/proc/sys/net/ipv6/conf/$1/accept_dad"; } 2>/dev/null || true
+	ip link set lo up
+	ip addr add "$2/24" dev "$1"
+	ip addr add "$3/64" dev "$1" nodad
+	ip link set "$1" up
+}
+
+is_up() { on "$1" ip link show "$(netdev "$1")" | grep -q 'state UP'; }
+
+netdev() { local -n dev=NETDEV_$1 && echo "$dev"; }
+
+# on SIDE COMMAND...: runs a command of the machine (not under anyrdma) on that side, as the script's user.
+on() {
+	local -n prefix=ON_$1
+	shift
+	"${prefix[@]}" "$@"
+}
+
+# ---- who runs the programs ----------------------------------------------------------------------------
+
+# as_ordinary_user: from now on programs have no capability, no environment to speak of, and stand in a
+# directory they cannot write to; when the test is root, they are user 65534.
+as_ordinary_user() {
+	local nobody=(--reuid=65534 --regid=65534 --clear-groups)
+	local powerless=(--bounding-set=-all --inh-caps=-all)
+	mkdir -p "$TMP/sealed"
+	chmod 711 "$TMP"
+	chmod 555 "$TMP/sealed"
+	cd "$TMP/sealed"
+	if setpriv "${nobody[@]}" true 2>/dev/null; then
+		IDENTITY=(setpriv "${nobody[@]}" "${powerless[@]}")
+	elif setpriv "${powerless[@]}" true 2>/dev/null; then
+		IDENTITY=(setpriv "${powerless[@]}")
+	fi
+	if ! "${IDENTITY[@]}" test -x "$ANYRDMA" 2>/dev/null; then
+		# The build tree may lie where only its owner can go.
+		mkdir "$TMP/copy"
+		cp -r "$ANYRDMA_BUILD/bin" "$ANYRDMA_BUILD/lib" "$TMP/copy"
+		chmod -R go+rX "$TMP/copy"
+		ANYRDMA=$TMP/copy/bin/anyrdma
+	fi
+	RUN_DIR=/dev/shm/anyrdma-$("${IDENTITY[@]}" id -u)
+	IDENTITY+=(env -i "PATH=$PATH")
+}
+
+# ---- programs -----------------------------------------------------------------------------------------
+
+# become SIDE PROGRAM ARGS...: turns this (sub)shell into the program, so that its process id is the
+# program's; it dies with the script.
+become() {
+	local -n prefix=ON_$1
+	shift
+	exec "${prefix[@]}" "${IDENTITY[@]}" setpriv --pdeathsig KILL "${SANITIZER[@]}" "$ANYRDMA" run "$@"
+}
+
+# start NAME SIDE PROGRAM ARGS...: runs it in the background; its output is $TMP/NAME.
+start() {
+	local name=$1
+	shift
+	become "$@" >"$TMP/$name" 2>&1 </dev/null &
+	PID[$name]=$!
+}
+
+# finish NAME [SECONDS]: waits for it and returns its exit status; kills it at the deadline.
+finish() {
+	local pid=${PID[$1]} patience=${2:-$PATIENCE} status=0
+	if ! until_true "$patience" gone "$pid"; then
+		say "(still running after $patience s; killed)" >>"$TMP/$1"
+		kill -9 "$pid" 2>/dev/null || true
+	fi
+	wait "$pid" 2>/dev/null || status=$?
+	unset "PID[$1]"
+	[ "$status" -eq 0 ] || say "(exit status $status)" >>"$TMP/$1"
+	return "$status"
+}
+
+# kill_hard NAME: kill -9 of a program in the middle of its work.
+kill_hard() {
+	kill -9 "${PID[$1]}"
+	wait "${PID[$1]}" 2>/dev/null || true
+	unset "PID[$1]"
+}
+
+# run SIDE PROGRAM ARGS...: runs it to its end; its output is ours.
+run() { (become "$@"); }
+
+# registry: every file in the run directory of the world's two namespaces.
+registry() { { find "${NAMESPACES[@]/#/$RUN_DIR/net-}" ! -type d 2>/dev/null || true; } | sort -u; }
+
+# nothing_left: the registry has no more files than when $TMP/registry_before was written. The next program
+# may clean up after a dead one, so one is run first.
+nothing_left() {
+	run A ibv_devices >/dev/null
+	run B ibv_devices >/dev/null
+	registry >"$TMP/registry_after"
+	if [ "$(wc -l <"$TMP/registry_after")" -le "$(wc -l <"$TMP/registry_before")" ]; then
+		say "ok    nothing is left in the registry"
+	else
+		fail "files are left in the registry" "$TMP/registry_before" "$TMP/registry_after"
+	fi
+}
+
+# ---- pairs --------------------------------------------------------------------------------------------
+
+# gid SIDE FAMILY: the index of the side's IPv4 (4) or IPv6 (6) address in its device's GID table.
+gid() {
+	local -n address=IP$2_$1
+	local text=$address
+	[ "$2" = 6 ] || text=::ffff:$address
+	sed -n "s/.*GID\[ *\([0-9]*\)\]:[[:space:]]*$text\(,.*\)\?$/\1/p" "$TMP/devinfo_$1" | head -n 1
+}
+
+# device SIDE: the RoCE device on the side's interface.
+device() { echo "roce_$(netdev "$1")"; }
+
+# learn_gids: asks both sides for their tables, once.
+learn_gids() {
+	local side family
+	for side in A B; do
+		run "$side" ibv_devinfo -v -d "$(device "$side")" >"$TMP/devinfo_$side" 2>&1 ||
+			fail "ibv_devinfo -v -d $(device "$side")" "$TMP/devinfo_$side"
+		for family in 4 6; do
+			GID["$side $family"]=$(gid "$side" "$family")
+			[ -n "${GID["$side $family"]}" ] || fail "no GID for IPv$family on side $side" "$TMP/devinfo_$side"
+		done
+	done
+}
+
+# active_mtu: the port's, in bytes; what a UD message may have.
+active_mtu() { awk '$1 == "active_mtu:" { print $2; exit }' "$TMP/devinfo_A"; }
+
+# start_pair NAME FAMILY PROGRAM ARGS...: the server on A, and once it listens the client on B. Leaves
+# programs NAME.server and NAME.client.
+start_pair() {
+	local name=$1 family=$2 program=$3 port=$NEXT_PORT gid_option=-x
+	local -n host=IP$2_A
+	shift 3
+	NEXT_PORT=$((NEXT_PORT + 1))
+	[ "${#GID[@]}" -gt 0 ] || learn_gids
+	[ "${program#ibv_}" = "$program" ] || gid_option=-g
+	start "$name.server" A "$program" -d "$(device A)" $gid_option "${GID["A $family"]}" -p "$port" "$@"
+	until_true "$PATIENCE" listens "${PID[$name.server]}" "$port" || true
+	start "$name.client" B "$program" -d "$(device B)" $gid_option "${GID["B $family"]}" -p "$port" "$@" "$host"
+}
+
+# finish_pair NAME LABEL: both end well, neither complains, and the client has a result.
+finish_pair() {
+	local status=0
+	finish "$1.client" || status=1
+	finish "$1.server" || status=1
+	if [ "$status" -eq 0 ] && says "$1.client" "$RESULT" && content "$1.client" && content "$1.server"; then
+		say "ok    $2"
+	else
+		fail "$2 ($WORLD)" "$TMP/$1.server" "$TMP/$1.client"
+	fi
+}
+
+# A line of results, of a pingpong or of perftest. Only clients must have one: the target of READs and atomics
+# has nothing to report.
+RESULT='^[0-9]+ bytes in|^ *[0-9]+ +[0-9]+ +[0-9.]+'
+
+# content NAME: the program complains of nothing; some end with status 0 whatever they saw.
+content() { ! says "$1" 'invalid data|Failed status|Completion with error|Sanitizer'; }
+
+# pair FAMILY PROGRAM ARGS...: one run, start to verdict.
+pair() {
+	start_pair pair "$@"
+	finish_pair pair "IPv$1 ${*:2}"
+}

@@ -1,0 +1,103 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# perftest.sh WORLD: the measuring programs, each operation, connection type and mode they offer.
+#
+# Numbers are not judged here. perftest refuses -e with WRITE, and wants at least 5 iterations. What is
+# unreliable (UC, UD) stays within a receiver's queue and socket: nothing there may be lost, or the receiver
+# would wait for ever.
+# shellcheck source=tests/clients/lib.sh
+. "$(dirname "$0")/lib.sh"
+enter "$1" "$@"
+learn_gids
+
+RUN=(-F -n 20)
+
+# measure FAMILY PROGRAM ARGS...
+measure() {
+	local family=$1 program=$2
+	shift 2
+	pair "$family" "$program" "${RUN[@]}" "$@"
+}
+
+every_size() {
+	local operation
+	for operation in send write read; do
+		measure 4 "ib_${operation}_bw" -a
+		measure 4 "ib_${operation}_lat" -a
+	done
+	measure 6 ib_write_bw -a -b
+	measure 6 ib_send_bw -a -b
+	measure 4 ib_read_bw -a -b
+	measure 6 ib_read_lat -a
+}
+
+sleeping() {
+	local operation
+	for operation in send read; do
+		measure 4 "ib_${operation}_bw" -e
+		measure 4 "ib_${operation}_bw" -e -b
+		measure 6 "ib_${operation}_lat" -e
+	done
+	measure 4 ib_atomic_bw -e
+	measure 4 ib_atomic_lat -e
+}
+
+atomics() {
+	local kind
+	for kind in FETCH_AND_ADD CMP_AND_SWAP; do
+		measure 4 ib_atomic_bw -A $kind
+		measure 6 ib_atomic_lat -A $kind
+	done
+	measure 4 ib_atomic_bw -b
+}
+
+many_queue_pairs() {
+	local operation
+	for operation in send write read atomic; do
+		measure 4 "ib_${operation}_bw" -q 8
+	done
+	measure 6 ib_write_bw -q 8 -b
+	measure 4 ib_send_bw -q 8 -e
+	measure 4 ib_send_bw --use-srq -q 4
+}
+
+unreliable_connected() {
+	local size
+	for size in 2 4096 65536; do
+		measure 4 ib_send_lat -c UC -s $size
+		measure 4 ib_write_lat -c UC -s $size
+	done
+	measure 4 ib_send_bw -c UC -s 4096
+	measure 6 ib_send_bw -c UC -s 4096 -e
+	measure 4 ib_write_bw -c UC -s 4096
+	measure 6 ib_write_bw -c UC -s 4096 -b
+}
+
+unreliable_datagrams() {
+	measure 4 ib_send_lat -c UD -a
+	measure 6 ib_send_lat -c UD -e -s 512
+	measure 4 ib_send_bw -c UD -s 1024
+	measure 6 ib_send_bw -c UD -s 1024 -e
+	measure 4 ib_send_bw -c UD -s 256 -b
+	measure 4 ib_send_bw -c UD -s 256 -q 8
+}
+
+# at_once: four pairs of different kinds share the port.
+at_once() {
+	local operation
+	for operation in send write read atomic; do
+		start_pair "at_once_$operation" 4 "ib_${operation}_bw" -F -n 200
+	done
+	for operation in send write read atomic; do
+		finish_pair "at_once_$operation" "ib_${operation}_bw, four pairs at once"
+	done
+}
+
+every_size
+sleeping
+atomics
+many_queue_pairs
+unreliable_connected
+unreliable_datagrams
+at_once
+done_testing

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the conformance tests stand on. A test gets a `struct vt`: an opened device, chosen by the
+ * environment, and everything it builds with vt_ep() is closed again after it, so that a test that
+ * fails leaves nothing to the next. Only the public verbs API is used: the same suite says of any
+ * device whether it behaves.
+ *
+ * Environment:
+ *   VERBS_DEVICE    the device's name; roce_lo unless told
+ *   VERBS_GID       4 or 6: which address family's GID connects; 4 unless told
+ *   VERBS_CAPS      what the transport can do, e.g. "UC UD ATOMIC MCAST"; unset means everything
+ *   VERBS_DEADLINE  seconds a wait may take before it is a failure; 10 unless told
+ *
+ * Helpers fail the running test by cmocka's assertions. In another thread or in a peer process an
+ * assertion ends the process instead, which fails the whole theme.
+ */
+#ifndef TESTS_VERBS_FIXTURE_H
+#define TESTS_VERBS_FIXTURE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <sys/types.h>
+#include <cmocka.h>
+#include <infiniband/verbs.h>
+
+#define VT_ALL_ACCESS                                                                                        \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+#define VT_NO_ACCESS (-1) /* vt_opts.access: none at all, since 0 stands for the default */
+#define VT_QKEY      0x1badcafe
+#define VT_GRH       40
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+/* One test's world. */
+struct vt {
+	struct ibv_context *ctx;
+	struct ibv_device_attr dev;
+	struct ibv_port_attr port;
+	uint8_t port_num;
+	int gid_index;
+	union ibv_gid gid;
+	struct vt_ep *eps; /* newest first */
+};
+
+/* One end of a connection: a QP and what it needs. Pointers given in vt_opts are borrowed. */
+struct vt_ep {
+	struct vt *t;
+	struct vt_ep *next;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_srq *srq;
+	struct ibv_qp *qp;
+	struct ibv_qp_cap cap; /* as granted */
+	struct ibv_mr *mr;
+	uint8_t *buf;
+	size_t len;
+	bool own_pd, own_cq;
+};
+
+/* How to build an endpoint; what is zero takes the default named here. */
+struct vt_opts {
+	enum ibv_qp_type type;     /* RC */
+	size_t len;                /* 64 KiB of page-aligned zeros */
+	int access;                /* VT_ALL_ACCESS, of the region */
+	uint32_t send_wr, recv_wr; /* 64 each */
+	uint32_t sge;              /* 4 */
+	uint32_t inline_data;      /* none */
+	int cqe;                   /* enough for both queues */
+	int sig_all;               /* no */
+	bool channel;              /* no completion channel */
+	uint64_t send_ops;         /* QP_EX with these builders */
+	struct ibv_pd *pd;         /* an own one */
+	struct ibv_cq *cq;         /* an own one */
+	struct ibv_srq *srq;       /* none */
+};
+
+struct vt_ep *vt_ep_open(struct vt *t, const struct vt_opts *opts);
+#define vt_ep(t, ...) vt_ep_open(t, &(struct vt_opts){__VA_ARGS__})
+
+/* Closes one endpoint before the test's end. */
+void vt_ep_close(struct vt_ep *ep);
+
+/* Destroys the endpoint's QP and leaves the rest. */
+void vt_ep_drop_qp(struct vt_ep *ep);
+
+/* Where an endpoint is: all that the other side has to know, also over a pipe. */
+struct vt_addr {
+	union ibv_gid gid;
+	uint16_t lid;
+	uint32_t qpn;
+	uint64_t addr;
+	uint32_t rkey;
+};
+
+struct vt_addr vt_addr(const struct vt_ep *ep);
+
+/* The attributes of a connection. vt_conn() gives the defaults, to be changed from there. */
+struct vt_conn {
+	uint32_t psn_out, psn_in; /* vt_connect(): out of a, into a */
+	enum ibv_mtu mtu;
+	uint8_t timeout, retry, rnr_retry, min_rnr;
+	uint8_t rd_atomic, dest_rd_atomic;
+	unsigned int access;
+};
+
+struct vt_conn vt_conn(const struct vt *t);
+
+/* The steps of a connection, one end each. `c` may be NULL for the defaults. */
+void vt_init(struct vt_ep *ep, const struct vt_conn *c);
+void vt_rtr(struct vt_ep *ep, const struct vt_addr *to, const struct vt_conn *c);
+void vt_rts(struct vt_ep *ep, const struct vt_conn *c);
+void vt_connect(struct vt_ep *a, struct vt_ep *b, const struct vt_conn *c);
+/* Both ends default-built and default-connected. */
+void vt_pair(struct vt *t, enum ibv_qp_type type, struct vt_ep **a, struct vt_ep **b);
+/* A UD endpoint ready to send and receive. */
+void vt_ud_start(struct vt_ep *ep, uint32_t qkey);
+
+void vt_fill_av(const struct vt *t, const union ibv_gid *gid, uint16_t lid, struct ibv_ah_attr *av);
+struct ibv_ah *vt_ah(struct vt_ep *ep, const struct vt_addr *to);
+
+/* State changes and questions of a QP. */
+int vt_modify_state(struct ibv_qp *qp, enum ibv_qp_state to);
+enum ibv_qp_state vt_state(struct ibv_qp *qp);
+
+/* A send request, put together from few words. Signalled unless quiet. */
+struct vt_req {
+	enum ibv_wr_opcode op;
+	uint64_t id;
+	size_t off; /* in the endpoint's buffer */
+	uint32_t len;
+	unsigned int flags;
+	bool quiet;
+	uint32_t imm;           /* host order */
+	const struct vt_ep *to; /* remote address and key from this endpoint ... */
+	size_t roff;
+	uint64_t raddr; /* ... or said outright */
+	uint32_t rkey;
+	uint32_t lkey; /* the endpoint's unless told */
+	uint64_t add, swap;
+	struct ibv_ah *ah;
+	uint32_t qpn, qkey;
+};
+
+int vt_try_post(struct vt_ep *ep, const struct vt_req *r);
+#define vt_try(ep, ...)  vt_try_post(ep, &(struct vt_req){__VA_ARGS__})
+#define vt_post(ep, ...) assert_int_equal(vt_try(ep, __VA_ARGS__), 0)
+
+struct ibv_sge vt_sge(const struct vt_ep *ep, size_t off, uint32_t len);
+int vt_try_recv(struct vt_ep *ep, uint64_t id, size_t off, uint32_t len);
+#define vt_recv(ep, id, off, len) assert_int_equal(vt_try_recv(ep, id, off, len), 0)
+
+/*
+ * Waiting is polling until the deadline; nothing sleeps. vt_wait() takes the next completion, whatever
+ * it says; vt_expect() wants this request and this status.
+ */
+struct ibv_wc vt_wait_at(struct ibv_cq *cq, const char *file, int line);
+struct ibv_wc vt_expect_at(
+	struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status, const char *file, int line);
+#define vt_wait_cq(cq)            vt_wait_at(cq, __FILE__, __LINE__)
+#define vt_wait(ep)               vt_wait_at((ep)->cq, __FILE__, __LINE__)
+#define vt_expect(ep, id, status) vt_expect_at((ep)->cq, id, status, __FILE__, __LINE__)
+#define vt_ok(ep, id)             vt_expect(ep, id, IBV_WC_SUCCESS)
+#define vt_cq_is_empty(ep)        assert_int_equal(ibv_poll_cq((ep)->cq, 1, &(struct ibv_wc){0}), 0)
+
+/* The next completion, with one of two statuses: where adapters differ and both are right. */
+struct ibv_wc vt_expect_either_at(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status a, enum ibv_wc_status b,
+	const char *file, int line);
+#define vt_expect_either(ep, id, a, b) vt_expect_either_at((ep)->cq, id, a, b, __FILE__, __LINE__)
+
+/* Asynchronous events: waits for one of the type on the object, acknowledges it. */
+void vt_expect_async_at(
+	struct vt *t, enum ibv_event_type type, const void *element, const char *file, int line);
+#define vt_expect_async(t, type, element) vt_expect_async_at(t, type, element, __FILE__, __LINE__)
+/* Fails when an event is waiting now that the test must have caused. */
+void vt_no_async(struct vt *t);
+
+/* True when the descriptor becomes readable before the deadline / is readable now. */
+bool vt_readable_soon(int fd);
+bool vt_readable_now(int fd);
+void vt_nonblock(int fd);
+
+/* Contents that differ by position and seed, and the check that they arrived and nothing more did. */
+void vt_fill(void *p, size_t len, uint32_t seed);
+void vt_check_at(const void *p, size_t len, uint32_t seed, const char *file, int line);
+void vt_check_all_at(const void *p, size_t len, uint8_t byte, const char *file, int line);
+#define vt_check(p, len, seed)     vt_check_at(p, len, seed, __FILE__, __LINE__)
+#define vt_check_all(p, len, byte) vt_check_all_at(p, len, byte, __FILE__, __LINE__)
+
+/* One SEND from a to b and one back: shows that the connection lives. */
+void vt_ping_pong_at(struct vt_ep *a, struct vt_ep *b, const char *file, int line);
+#define vt_ping_pong(a, b) vt_ping_pong_at(a, b, __FILE__, __LINE__)
+
+double vt_now(void); /* seconds, monotonic */
+double vt_deadline(void);
+uint32_t vt_random(uint32_t *state);
+uint32_t vt_mtu_bytes(enum ibv_mtu mtu);
+
+/* Skips the running test when the transport does not claim the capability. */
+bool vt_can(const char *cap);
+#define vt_need(cap)                                                                                         \
+	do {                                                                                                 \
+		if (!vt_can(cap))                                                                            \
+			skip();                                                                              \
+	} while (0)
+
+/*
+ * A peer is this program again in another process, running one of the theme's roles with a socket to
+ * the test. It starts by exec, so that it shares nothing with the test but the socket, and it dies
+ * with the test.
+ */
+struct vt_peer {
+	pid_t pid;
+	int fd;
+};
+
+struct vt_role {
+	const char *name;
+	void (*run)(struct vt *t, int fd);
+};
+
+void vt_peer_start(struct vt_peer *p, const char *role);
+/* Ends the peer: by closing the socket and waiting, or by SIGKILL. */
+void vt_peer_finish(struct vt_peer *p);
+void vt_peer_kill(struct vt_peer *p);
+void vt_tell(int fd, const void *data, size_t len);
+void vt_hear(int fd, void *data, size_t len);
+/* Connects with the peer over the socket; both processes call it, with the same attributes. */
+void vt_meet(struct vt_ep *ep, int fd, const struct vt_conn *c, struct vt_addr *peer);
+
+int vt_setup(void **state);
+int vt_teardown(void **state);
+#define VT_TEST(f) cmocka_unit_test_setup_teardown(f, vt_setup, vt_teardown)
+
+/* Runs a theme; argv[1] may be a pattern of test names. `roles` ends with a NULL name, or is NULL. */
+int vt_main(int argc, char **argv, const char *theme, const struct CMUnitTest *tests, size_t n,
+	const struct vt_role *roles);
+#define VT_MAIN(theme, tests, roles)                                                                         \
+	int main(int argc, char **argv)                                                                      \
+	{                                                                                                    \
+		return vt_main(argc, argv, theme, tests, ARRAY_LEN(tests), roles);                           \
+	}
+
+#endif

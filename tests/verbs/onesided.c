@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One-sided means one-sided: the target is another process that, once connected, never calls verbs again; it
+ * sleeps, computes, or is killed. Also two processes in ordinary conversation, and what idleness costs.
+ */
+#include "fixture.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LEN = 4 << 20 };
+
+/* Connected, then deaf: only the socket's end ends it. */
+static void role_sleeper(struct vt *t, int fd)
+{
+	struct vt_ep *ep = vt_ep(t, .len = LEN);
+	struct vt_addr peer;
+	char byte;
+
+	vt_fill(ep->buf, LEN, 11);
+	vt_meet(ep, fd, NULL, &peer);
+	while (read(fd, &byte, 1) > 0)
+		;
+}
+
+/* The same, but it never gives up the processor. */
+static void role_computer(struct vt *t, int fd)
+{
+	struct vt_ep *ep = vt_ep(t, .len = LEN);
+	struct pollfd p = {.fd = fd};
+	struct vt_addr peer;
+	volatile uint64_t n = 0;
+
+	vt_fill(ep->buf, LEN, 11);
+	vt_meet(ep, fd, NULL, &peer);
+	do
+		for (int i = 0; i < 100000000; i++)
+			n += i;
+	while (n && poll(&p, 1, 0) == 0);
+}
+
+/* Many connections of one sleeping process. */
+static void role_many(struct vt *t, int fd)
+{
+	struct vt_addr peer;
+	char byte;
+
+	for (int i = 0; i < 8; i++)
+		vt_meet(vt_ep(t), fd, NULL, &peer);
+	while (read(fd, &byte, 1) > 0)
+		;
+}
+
+/* Sends back what comes, until a message of no bytes; two buffers take turns. */
+static void role_echo(struct vt *t, int fd)
+{
+	struct vt_ep *ep = vt_ep(t, .len = 2 << 20);
+	struct vt_addr peer;
+	size_t at = 0;
+
+	vt_meet(ep, fd, NULL, &peer);
+	vt_recv(ep, 1, at, 1 << 20);
+	for (;;) {
+		struct ibv_wc wc = vt_wait(ep);
+
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		if (wc.wr_id != 1)
+			continue;
+		if (!wc.byte_len)
+			break;
+		vt_recv(ep, 1, at ^ (1 << 20), 1 << 20);
+		vt_post(ep, .op = IBV_WR_SEND, .id = 2, .off = at, .len = wc.byte_len);
+		at ^= 1 << 20;
+	}
+}
+
+static const uint32_t lengths[] = {1, 8, 100, 1024, 4096, 4097, 65536, 1000003};
+
+static void exercise(struct vt_ep *a, const struct vt_addr *to)
+{
+	for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
+		uint32_t len = lengths[i];
+
+		vt_post(a, .op = IBV_WR_RDMA_READ, .id = 1, .len = len, .raddr = to->addr, .rkey = to->rkey);
+		vt_ok(a, 1);
+		vt_check(a->buf, len, 11);
+		vt_fill(a->buf, len, i);
+		vt_post(a, .op = IBV_WR_RDMA_WRITE, .id = 2, .len = len, .raddr = to->addr + (2 << 20),
+			.rkey = to->rkey);
+		vt_ok(a, 2);
+		vt_post(a, .op = IBV_WR_RDMA_READ, .id = 3, .off = 2 << 20, .len = len,
+			.raddr = to->addr + (2 << 20), .rkey = to->rkey);
+		vt_ok(a, 3);
+		vt_check(a->buf + (2 << 20), len, i);
+	}
+}
+
+static void count_up(struct vt_ep *a, const struct vt_addr *to, int n)
+{
+	uint64_t at = to->addr + LEN - 8, first = 0;
+
+	for (int i = 0; i < n; i++) {
+		vt_post(a, .op = IBV_WR_ATOMIC_FETCH_AND_ADD, .id = i, .len = 8, .raddr = at,
+			.rkey = to->rkey, .add = 1);
+		vt_ok(a, i);
+		if (!i)
+			memcpy(&first, a->buf, 8);
+		assert_true(*(uint64_t *)a->buf == first + i);
+	}
+	vt_post(a, .op = IBV_WR_ATOMIC_CMP_AND_SWP, .id = 1, .len = 8, .raddr = at, .rkey = to->rkey,
+		.add = first + n, .swap = 7);
+	vt_ok(a, 1);
+	assert_true(*(uint64_t *)a->buf == first + n);
+}
+
+static void target(void **state, const char *role)
+{
+	struct vt *t = *state;
+	struct vt_ep *a = vt_ep(t, .len = LEN);
+	struct vt_addr to;
+	struct vt_peer p;
+
+	vt_peer_start(&p, role);
+	vt_meet(a, p.fd, NULL, &to);
+	exercise(a, &to);
+	if (vt_can("ATOMIC"))
+		count_up(a, &to, 200);
+	vt_peer_finish(&p);
+}
+
+static void target_that_sleeps_is_read_and_written(void **state)
+{
+	target(state, "sleeper");
+}
+
+static void target_that_computes_is_read_and_written(void **state)
+{
+	target(state, "computer");
+}
+
+/* The target has slept for longer than any helper's patience before the request comes. */
+static void target_that_slept_long_answers(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a = vt_ep(t, .len = LEN);
+	struct vt_addr to;
+	struct vt_peer p;
+
+	vt_peer_start(&p, "sleeper");
+	vt_meet(a, p.fd, NULL, &to);
+	for (int i = 0; i < 3; i++) {
+		nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+		exercise(a, &to);
+	}
+	vt_peer_finish(&p);
+}
+
+static void sleeping_target_serves_many_connections(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a[8];
+	struct vt_addr to[8];
+	struct vt_peer p;
+
+	vt_peer_start(&p, "many");
+	for (int i = 0; i < 8; i++) {
+		a[i] = vt_ep(t);
+		vt_meet(a[i], p.fd, NULL, &to[i]);
+	}
+	for (int k = 0; k < 50; k++) {
+		for (int i = 0; i < 8; i++) {
+			vt_fill(a[i]->buf, 5000, 8 * k + i);
+			vt_post(a[i], .op = IBV_WR_RDMA_WRITE, .id = 1, .len = 5000, .raddr = to[i].addr,
+				.rkey = to[i].rkey, .quiet = true);
+			vt_post(a[i], .op = IBV_WR_RDMA_READ, .id = 2, .off = 8192, .len = 5000,
+				.raddr = to[i].addr, .rkey = to[i].rkey);
+		}
+		for (int i = 0; i < 8; i++) {
+			vt_ok(a[i], 2);
+			vt_check(a[i]->buf + 8192, 5000, 8 * k + i);
+		}
+	}
+	vt_peer_finish(&p);
+}
+
+static void wait_for_both(struct vt_ep *a, uint32_t len)
+{
+	for (int seen = 0; seen != 3;) {
+		struct ibv_wc wc = vt_wait(a);
+
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		if (wc.wr_id == 1)
+			assert_int_equal(wc.byte_len, len);
+		seen |= (int)wc.wr_id;
+	}
+}
+
+static void two_processes_converse(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a = vt_ep(t, .len = 2 << 20);
+	struct vt_addr to;
+	struct vt_peer p;
+
+	vt_peer_start(&p, "echo");
+	vt_meet(a, p.fd, NULL, &to);
+	for (int k = 0; k < 50; k++) {
+		uint32_t len = lengths[k % ARRAY_LEN(lengths)];
+
+		vt_fill(a->buf, len, k);
+		vt_recv(a, 1, 1 << 20, 1 << 20);
+		vt_post(a, .op = IBV_WR_SEND, .id = 2, .len = len, .quiet = k % 8 != 0);
+		if (k % 8 == 0) /* the answer may overtake the acknowledgement */
+			wait_for_both(a, len);
+		else
+			assert_int_equal(vt_ok(a, 1).byte_len, len);
+		vt_check(a->buf + (1 << 20), len, k);
+	}
+	vt_post(a, .op = IBV_WR_SEND, .id = 3);
+	vt_ok(a, 3);
+	vt_peer_finish(&p);
+}
+
+/* The survivor learns of it by its own timeouts, has its work back, and the next peer finds all in order. */
+static void killed_peer_leaves_errors_and_no_trace(void **state)
+{
+	struct vt *t = *state;
+	struct vt_conn c = vt_conn(t);
+
+	c.timeout = 10; /* 4.2 ms */
+	c.retry = 2;
+	for (int round = 0; round < 5; round++) {
+		struct vt_ep *a = vt_ep(t, .len = LEN);
+		struct vt_addr to;
+		struct vt_peer p;
+		bool failed = false;
+
+		vt_peer_start(&p, "sleeper");
+		vt_meet(a, p.fd, &c, &to);
+		for (int i = 0; i < 32; i++)
+			vt_post(a, .op = i % 2 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, .id = i,
+				.len = 1 << 20, .raddr = to.addr, .rkey = to.rkey);
+		vt_wait(a);
+		kill(p.pid, SIGKILL);
+		for (int i = 1; i < 32; i++) {
+			struct ibv_wc wc = vt_wait(a);
+
+			assert_int_equal(wc.wr_id, i);
+			if (wc.status != IBV_WC_SUCCESS) {
+				assert_int_equal(
+					wc.status, failed ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR);
+				failed = true;
+			} else {
+				assert_false(failed);
+			}
+		}
+		vt_post(a, .op = IBV_WR_RDMA_READ, .id = 99, .len = 8, .raddr = to.addr, .rkey = to.rkey);
+		vt_expect_either(a, 99, IBV_WC_WR_FLUSH_ERR, IBV_WC_RETRY_EXC_ERR);
+		vt_peer_kill(&p);
+		vt_ep_close(a);
+	}
+	target(state, "sleeper");
+}
+
+static double cpu_seconds(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return ts.tv_sec + ts.tv_nsec / 1e9;
+}
+
+/* Connected, with receives posted and a channel armed, but nothing to do: under half a percent of a core. */
+static void idle_connections_cost_nothing(void **state)
+{
+	struct vt *t = *state;
+	double cpu, wall;
+
+	for (int i = 0; i < 8; i++) {
+		struct vt_ep *a, *b;
+
+		vt_pair(t, IBV_QPT_RC, &a, &b);
+		vt_ping_pong(a, b);
+		vt_recv(a, 1, 0, 100);
+		vt_recv(b, 1, 0, 100);
+		assert_int_equal(ibv_req_notify_cq(a->cq, 0), 0);
+	}
+	nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+	cpu = cpu_seconds();
+	wall = vt_now();
+	nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
+	cpu = cpu_seconds() - cpu;
+	wall = vt_now() - wall;
+	if (cpu / wall >= 0.005)
+		fail_msg("idle for %.1f s took %.1f ms of CPU", wall, cpu * 1000);
+}
+
+static const struct vt_role roles[] = {
+	{"sleeper", role_sleeper},
+	{"computer", role_computer},
+	{"many", role_many},
+	{"echo", role_echo},
+	{NULL, NULL},
+};
+
+static const struct CMUnitTest tests[] = {
+	VT_TEST(target_that_sleeps_is_read_and_written),
+	VT_TEST(target_that_computes_is_read_and_written),
+	VT_TEST(target_that_slept_long_answers),
+	VT_TEST(sleeping_target_serves_many_connections),
+	VT_TEST(two_processes_converse),
+	VT_TEST(killed_peer_leaves_errors_and_no_trace),
+	VT_TEST(idle_connections_cost_nothing),
+};
+
+VT_MAIN("onesided", tests, roles)

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: MIT */
+/* UD: datagrams to address handles, the 40 bytes in front of each, Q_Keys, and multicast. */
+#include "fixture.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <net/if.h>
+#include <netinet/ip.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static struct vt_ep *ud(struct vt *t)
+{
+	struct vt_ep *ep = vt_ep(t, .type = IBV_QPT_UD);
+
+	vt_ud_start(ep, VT_QKEY);
+	return ep;
+}
+
+static struct ibv_ah *ah_to(struct vt_ep *from, struct vt_ep *to)
+{
+	struct vt_addr addr = vt_addr(to);
+
+	return vt_ah(from, &addr);
+}
+
+static int datagram(struct vt_ep *a, struct vt_ep *b, struct ibv_ah *ah, uint64_t id, uint32_t len)
+{
+	return vt_try(
+		a, .op = IBV_WR_SEND, .id = id, .len = len, .ah = ah, .qpn = b->qp->qp_num, .qkey = VT_QKEY);
+}
+
+static uint16_t ip_checksum(const void *header)
+{
+	const uint16_t *w = header;
+	uint32_t sum = 0;
+
+	for (int i = 0; i < 10; i++)
+		sum += w[i];
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (uint16_t) ~(sum + (sum >> 16));
+}
+
+/* What ibv_init_ah_from_wc() will read: an IPv4 header in the last 20 bytes, or a whole GRH. */
+static void check_grh(struct vt *t, const uint8_t *grh)
+{
+	const struct iphdr *ip = (const void *)(grh + 20);
+	const struct ibv_grh *g = (const void *)grh;
+
+	if (t->gid.raw[10] == 0xff && t->gid.raw[11] == 0xff) {
+		assert_int_equal(ip->version, 4);
+		assert_int_equal(ip->ihl, 5);
+		assert_int_equal(ip->protocol, IPPROTO_UDP);
+		assert_int_equal(ip_checksum(ip), 0);
+		assert_memory_equal(&ip->saddr, t->gid.raw + 12, 4);
+		assert_memory_equal(&ip->daddr, t->gid.raw + 12, 4);
+	} else {
+		assert_int_equal(ntohl(g->version_tclass_flow) >> 28, 6);
+		assert_memory_equal(&g->sgid, &t->gid, 16);
+		assert_memory_equal(&g->dgid, &t->gid, 16);
+	}
+}
+
+static void every_length_arrives_behind_forty_bytes(void **state)
+{
+	struct vt *t = *state;
+	uint32_t mtu = vt_mtu_bytes(t->port.active_mtu);
+	const uint32_t lengths[] = {0, 1, 2, 3, 4, 5, 100, 1000, mtu - 1, mtu};
+	struct vt_ep *a, *b;
+	struct ibv_ah *ah;
+
+	vt_need("UD");
+	a = ud(t);
+	b = ud(t);
+	ah = ah_to(a, b);
+	for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
+		uint32_t len = lengths[i];
+		struct ibv_wc wc;
+
+		vt_fill(a->buf, len, i);
+		memset(b->buf, 0x55, 8192);
+		vt_recv(b, 2, 0, VT_GRH + mtu);
+		assert_int_equal(datagram(a, b, ah, 1, len), 0);
+		assert_int_equal(vt_ok(a, 1).opcode, IBV_WC_SEND);
+		wc = vt_ok(b, 2);
+		assert_int_equal(wc.opcode, IBV_WC_RECV);
+		assert_int_equal(wc.byte_len, VT_GRH + len);
+		assert_int_equal(wc.src_qp, a->qp->qp_num);
+		assert_int_equal(wc.qp_num, b->qp->qp_num);
+		assert_int_equal(wc.wc_flags & (IBV_WC_GRH | IBV_WC_WITH_IMM), IBV_WC_GRH);
+		assert_int_equal(wc.pkey_index, 0);
+		check_grh(t, b->buf);
+		vt_check(b->buf + VT_GRH, len, i);
+		vt_check_all(b->buf + VT_GRH + len, 64, 0x55);
+	}
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+}
+
+static void immediate_data_comes_along(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a, *b;
+	struct ibv_ah *ah;
+	struct ibv_wc wc;
+
+	vt_need("UD");
+	a = ud(t);
+	b = ud(t);
+	ah = ah_to(a, b);
+	vt_recv(b, 2, 0, 1000);
+	vt_post(a, .op = IBV_WR_SEND_WITH_IMM, .id = 1, .len = 100, .imm = 0x12345678, .ah = ah,
+		.qpn = b->qp->qp_num, .qkey = VT_QKEY);
+	vt_ok(a, 1);
+	wc = vt_ok(b, 2);
+	assert_int_equal(wc.wc_flags & (IBV_WC_GRH | IBV_WC_WITH_IMM), IBV_WC_GRH | IBV_WC_WITH_IMM);
+	assert_int_equal(ntohl(wc.imm_data), 0x12345678);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+}
+
+static void answer_goes_back_by_the_completion(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a, *b;
+	struct ibv_ah *ah, *back;
+	struct ibv_ah_attr attr;
+	struct ibv_wc wc;
+
+	vt_need("UD");
+	a = ud(t);
+	b = ud(t);
+	ah = ah_to(a, b);
+	vt_recv(b, 2, 0, 1000);
+	assert_int_equal(datagram(a, b, ah, 1, 10), 0);
+	vt_ok(a, 1);
+	wc = vt_ok(b, 2);
+	assert_int_equal(ibv_init_ah_from_wc(t->ctx, t->port_num, &wc, (struct ibv_grh *)b->buf, &attr), 0);
+	assert_int_equal(attr.port_num, t->port_num);
+	if (attr.is_global) {
+		union ibv_gid sgid;
+
+		assert_memory_equal(&attr.grh.dgid, &t->gid, 16);
+		assert_int_equal(ibv_query_gid(t->ctx, t->port_num, attr.grh.sgid_index, &sgid), 0);
+		assert_memory_equal(&sgid, &t->gid, 16);
+	}
+	back = ibv_create_ah_from_wc(b->pd, &wc, (struct ibv_grh *)b->buf, t->port_num);
+	assert_non_null(back);
+	vt_recv(a, 4, 0, 1000);
+	vt_fill(b->buf, 50, 9);
+	vt_post(b, .op = IBV_WR_SEND, .id = 3, .len = 50, .ah = back, .qpn = wc.src_qp, .qkey = VT_QKEY);
+	vt_ok(b, 3);
+	vt_ok(a, 4);
+	vt_check(a->buf + VT_GRH, 50, 9);
+	assert_int_equal(ibv_destroy_ah(back), 0);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+}
+
+static void wrong_qkey_is_dropped_in_silence(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a, *b;
+	struct ibv_ah *ah;
+
+	vt_need("UD");
+	a = ud(t);
+	b = ud(t);
+	ah = ah_to(a, b);
+	vt_recv(b, 3, 0, 1000);
+	vt_post(a, .op = IBV_WR_SEND, .id = 1, .len = 10, .ah = ah, .qpn = b->qp->qp_num,
+		.qkey = VT_QKEY ^ 1);
+	vt_ok(a, 1);
+	vt_fill(a->buf, 20, 5);
+	assert_int_equal(datagram(a, b, ah, 2, 20), 0);
+	vt_ok(a, 2);
+	assert_int_equal(vt_ok(b, 3).byte_len, VT_GRH + 20);
+	vt_check(b->buf + VT_GRH, 20, 5);
+	vt_cq_is_empty(b);
+	assert_int_equal(vt_state(b->qp), IBV_QPS_RTS);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+}
+
+/* IBA 10.2.5: a Q_Key with its highest bit set asks for the sending QP's own. */
+static void controlled_qkey_stands_for_the_senders_own(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a, *b;
+	struct ibv_ah *ah;
+
+	vt_need("UD");
+	a = ud(t);
+	b = ud(t);
+	ah = ah_to(a, b);
+	vt_recv(b, 2, 0, 1000);
+	vt_post(a, .op = IBV_WR_SEND, .id = 1, .len = 10, .ah = ah, .qpn = b->qp->qp_num, .qkey = 0x80000000);
+	vt_ok(a, 1);
+	vt_ok(b, 2);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+}
+
+/* IBA C10-93.1.1 wants no packet; whether the sender hears of it is the adapter's choice. */
+static void datagram_longer_than_the_mtu_is_not_sent(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a, *b;
+	struct ibv_ah *ah;
+	enum ibv_wc_status status = IBV_WC_SUCCESS;
+
+	vt_need("UD");
+	a = ud(t);
+	b = ud(t);
+	ah = ah_to(a, b);
+	vt_recv(b, 3, 0, 32768);
+	if (!datagram(a, b, ah, 1, vt_mtu_bytes(t->port.active_mtu) + 1)) {
+		status = vt_expect_either(a, 1, IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS).status;
+	}
+	if (status == IBV_WC_SUCCESS) {
+		assert_int_equal(datagram(a, b, ah, 2, 20), 0);
+		vt_ok(a, 2);
+	} else {
+		struct vt_ep *c = ud(t);
+		struct ibv_ah *other = ah_to(c, b);
+
+		assert_int_equal(datagram(c, b, other, 2, 20), 0);
+		vt_ok(c, 2);
+		assert_int_equal(ibv_destroy_ah(other), 0);
+	}
+	assert_int_equal(vt_ok(b, 3).byte_len, VT_GRH + 20);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+}
+
+static void datagram_without_a_receive_is_dropped(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a, *b, *c, *d;
+	struct ibv_ah *ah;
+
+	vt_need("UD");
+	a = ud(t);
+	b = ud(t);
+	vt_pair(t, IBV_QPT_RC, &c, &d);
+	ah = ah_to(a, b);
+	assert_int_equal(datagram(a, b, ah, 1, 10), 0);
+	vt_ok(a, 1);
+	for (int i = 0; i < 10; i++)
+		vt_ping_pong(c, d);
+	vt_recv(b, 3, 0, 1000);
+	assert_int_equal(datagram(a, b, ah, 2, 30), 0);
+	vt_ok(a, 2);
+	assert_int_equal(vt_ok(b, 3).byte_len, VT_GRH + 30);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+}
+
+static void one_qp_reaches_many(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a, *to[5];
+	struct ibv_ah *ah;
+
+	vt_need("UD");
+	a = ud(t);
+	for (size_t i = 0; i < ARRAY_LEN(to); i++)
+		to[i] = ud(t);
+	ah = ah_to(a, to[0]);
+	for (int round = 0; round < 20; round++) {
+		for (size_t i = 0; i < ARRAY_LEN(to); i++) {
+			vt_recv(to[i], round, 0, 1000);
+			vt_fill(a->buf, 100, round + i);
+			assert_int_equal(datagram(a, to[i], ah, i, 100), 0);
+			vt_ok(a, i);
+		}
+		for (size_t i = 0; i < ARRAY_LEN(to); i++) {
+			vt_ok(to[i], round);
+			vt_check(to[i]->buf + VT_GRH, 100, round + i);
+		}
+	}
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+}
+
+static void rdma_is_not_for_ud(void **state)
+{
+	static const enum ibv_wr_opcode op[] = {
+		IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD};
+	struct vt *t = *state;
+
+	vt_need("UD");
+	for (size_t i = 0; i < ARRAY_LEN(op); i++) {
+		struct vt_ep *a = ud(t);
+		struct ibv_ah *ah = ah_to(a, a);
+		int rc = vt_try(
+			a, .op = op[i], .id = 1, .len = 8, .ah = ah, .qpn = a->qp->qp_num, .qkey = VT_QKEY);
+
+		if (!rc)
+			vt_expect(a, 1, IBV_WC_LOC_QP_OP_ERR);
+		else
+			assert_int_equal(rc, EINVAL);
+		assert_int_equal(ibv_destroy_ah(ah), 0);
+	}
+}
+
+static void inline_datagram_needs_no_key(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a, *b;
+	struct ibv_ah *ah;
+
+	vt_need("UD");
+	a = vt_ep(t, .type = IBV_QPT_UD, .inline_data = 64);
+	vt_ud_start(a, VT_QKEY);
+	b = ud(t);
+	ah = ah_to(a, b);
+	vt_recv(b, 2, 0, 1000);
+	vt_fill(a->buf, 64, 3);
+	vt_post(a, .op = IBV_WR_SEND, .id = 1, .len = 64, .flags = IBV_SEND_INLINE, .lkey = 0xbad, .ah = ah,
+		.qpn = b->qp->qp_num, .qkey = VT_QKEY);
+	memset(a->buf, 0, 64);
+	vt_ok(a, 1);
+	vt_ok(b, 2);
+	vt_check(b->buf + VT_GRH, 64, 3);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+}
+
+/* The interface behind our GID must carry multicast: loopback does not unless told to. */
+static bool interface_has_multicast(struct vt *t)
+{
+	struct ibv_gid_entry e;
+	struct ifreq r = {0};
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	bool yes = false;
+
+	if (!ibv_query_gid_ex(t->ctx, t->port_num, t->gid_index, &e, 0) &&
+		if_indextoname(e.ndev_ifindex, r.ifr_name) && !ioctl(fd, SIOCGIFFLAGS, &r))
+		yes = r.ifr_flags & IFF_MULTICAST;
+	close(fd);
+	return yes;
+}
+
+static union ibv_gid group(struct vt *t)
+{
+	union ibv_gid g = {0};
+
+	if (t->gid.raw[10] == 0xff && t->gid.raw[11] == 0xff)
+		inet_pton(AF_INET6, "::ffff:239.77.1.2", &g);
+	else
+		inet_pton(AF_INET6, "ff05::4d01:2", &g);
+	return g;
+}
+
+static void multicast_copies_to_every_member(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a, *m[3];
+	struct vt_addr to = {.gid = group(t), .lid = 0xc001};
+	struct ibv_ah *ah;
+
+	vt_need("MCAST");
+	if (!interface_has_multicast(t))
+		skip();
+	a = ud(t);
+	for (int i = 0; i < 3; i++)
+		m[i] = ud(t);
+	ah = vt_ah(a, &to);
+	for (int i = 0; i < 3; i++) {
+		vt_recv(m[i], 10, 0, 1000);
+		vt_recv(m[i], 11, 0, 1000);
+		if (i < 2) /* the third has nothing to do with the group */
+			assert_int_equal(ibv_attach_mcast(m[i]->qp, &to.gid, to.lid), 0);
+	}
+	vt_fill(a->buf, 100, 8);
+	vt_post(a, .op = IBV_WR_SEND, .id = 1, .len = 100, .ah = ah, .qpn = 0xffffff, .qkey = VT_QKEY);
+	vt_ok(a, 1);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(vt_ok(m[i], 10).byte_len, VT_GRH + 100);
+		vt_check(m[i]->buf + VT_GRH, 100, 8);
+	}
+	assert_int_equal(ibv_detach_mcast(m[0]->qp, &to.gid, to.lid), 0);
+	assert_int_equal(ibv_detach_mcast(m[0]->qp, &to.gid, to.lid), EINVAL);
+	vt_post(a, .op = IBV_WR_SEND, .id = 2, .len = 50, .ah = ah, .qpn = 0xffffff, .qkey = VT_QKEY);
+	vt_ok(a, 2);
+	vt_ok(m[1], 11);
+	for (int i = 0; i < 3; i++)
+		vt_cq_is_empty(m[i]);
+	assert_int_equal(ibv_detach_mcast(m[1]->qp, &to.gid, to.lid), 0);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+}
+
+static void only_ud_and_only_groups_attach(void **state)
+{
+	struct vt *t = *state;
+	union ibv_gid g = group(t);
+	struct vt_ep *rc, *a;
+
+	vt_need("MCAST");
+	rc = vt_ep(t);
+	a = ud(t);
+	assert_int_not_equal(ibv_attach_mcast(rc->qp, &g, 0xc001), 0);
+	assert_int_not_equal(ibv_attach_mcast(a->qp, &t->gid, 0xc001), 0);
+}
+
+static const struct CMUnitTest tests[] = {
+	VT_TEST(every_length_arrives_behind_forty_bytes),
+	VT_TEST(immediate_data_comes_along),
+	VT_TEST(answer_goes_back_by_the_completion),
+	VT_TEST(wrong_qkey_is_dropped_in_silence),
+	VT_TEST(controlled_qkey_stands_for_the_senders_own),
+	VT_TEST(datagram_longer_than_the_mtu_is_not_sent),
+	VT_TEST(datagram_without_a_receive_is_dropped),
+	VT_TEST(one_qp_reaches_many),
+	VT_TEST(rdma_is_not_for_ud),
+	VT_TEST(inline_datagram_needs_no_key),
+	VT_TEST(multicast_copies_to_every_member),
+	VT_TEST(only_ud_and_only_groups_attach),
+};
+
+VT_MAIN("ud", tests, NULL)

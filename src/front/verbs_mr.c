@@ -92,23 +92,27 @@ int verbs_dealloc_mw(struct ibv_mw *mw)
 /* ---- thread and parent domains: promises about locking that we do not need ---- */
 struct ibv_td *verbs_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr)
 {
-	struct ibv_td *td;
+	struct hca_td *td;
 
 	if (attr->comp_mask) {
 		errno = EINVAL;
 		return NULL;
 	}
 	td = calloc(1, sizeof(*td));
-	if (td) {
-		td->context = c;
-		hca_context(c)->objects++;
-	}
-	return td;
+	if (!td)
+		return NULL;
+	td->ibv.context = c;
+	hca_context_get(hca_context(c));
+	return &td->ibv;
 }
 
-int verbs_dealloc_td(struct ibv_td *td)
+int verbs_dealloc_td(struct ibv_td *ibv)
 {
-	hca_context(td->context)->objects--;
+	struct hca_td *td = (struct hca_td *)ibv;
+
+	if (td->users)
+		return EBUSY;
+	hca_context_put(hca_context(ibv->context));
 	free(td);
 	return 0;
 }
@@ -127,5 +131,8 @@ struct ibv_pd *verbs_alloc_parent_domain(struct ibv_context *c, struct ibv_paren
 		return NULL;
 	pd->parent = hca_pd(attr->pd);
 	pd->parent->objects++;
+	pd->td = (struct hca_td *)attr->td;
+	if (pd->td)
+		pd->td->users++;
 	return &pd->ibv;
 }

@@ -56,6 +56,7 @@ struct hca_context *hca_context_open(struct hca_device *dev)
 	err = hca_evq_init(&ctx->async);
 	if (err)
 		goto free_ctx;
+	ctx->objects = 1;
 	ctx->adapter = dev->adapter;
 	ctx->dev = dev;
 	ctx->v.sz = sizeof(ctx->v);
@@ -83,21 +84,27 @@ free_ctx:
 	return NULL;
 }
 
-int hca_context_close(struct hca_context *ctx)
+void hca_context_put(struct hca_context *ctx)
 {
-	if (ctx->objects)
-		return EBUSY;
-	lock_take(&ctx->adapter->lock);
-	list_del(&ctx->node);
-	lock_drop(&ctx->adapter->lock);
-	hca_adapter_down(ctx->adapter);
+	struct hca_adapter *a = ctx->adapter;
+
+	if (--ctx->objects)
+		return;
 	for (struct list *n; (n = list_pop(&ctx->async.events));)
 		free(container_of(n, struct async_record, node));
 	hca_evq_fini(&ctx->async);
 	close(ctx->v.context.cmd_fd);
 	pthread_mutex_destroy(&ctx->v.context.mutex);
 	free(ctx);
-	return 0;
+	hca_adapter_down(a);
+}
+
+void hca_context_close(struct hca_context *ctx)
+{
+	lock_take(&ctx->adapter->lock);
+	list_del(&ctx->node);
+	lock_drop(&ctx->adapter->lock);
+	hca_context_put(ctx);
 }
 
 void hca_async_raise(struct hca_context *ctx, enum ibv_event_type type, void *object)

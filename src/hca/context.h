@@ -22,7 +22,7 @@ struct hca_context {
 	struct hca_device *dev;
 	struct hca_evq async;
 	struct list node; /* in adapter->contexts */
-	_Atomic unsigned objects; /* PDs, CQs, channels alive: ibv_close_device says EBUSY */
+	_Atomic unsigned objects; /* PDs, CQs, channels, ... alive, plus one while it is open */
 };
 
 static inline struct hca_context *hca_context(struct ibv_context *c)
@@ -32,8 +32,13 @@ static inline struct hca_context *hca_context(struct ibv_context *c)
 
 /* Opens dev; its function table is the front's. NULL with errno. */
 struct hca_context *hca_context_open(struct hca_device *dev);
-/* 0, or EBUSY while objects live */
-int hca_context_close(struct hca_context *ctx);
+/* Objects that live on keep it in memory until the last of them is gone, as the kernel would. */
+void hca_context_close(struct hca_context *ctx);
+void hca_context_put(struct hca_context *ctx);
+static inline void hca_context_get(struct hca_context *ctx)
+{
+	ctx->objects++;
+}
 
 /*
  * Queues an asynchronous event. `events_completed`, for events about an object, is that object's

@@ -27,7 +27,7 @@ struct hca_channel *hca_channel_create(struct hca_context *ctx)
 	}
 	ch->ibv.context = &ctx->v.context;
 	ch->ibv.fd = ch->q.fd;
-	ctx->objects++;
+	hca_context_get(ctx);
 	return ch;
 }
 
@@ -40,7 +40,7 @@ int hca_channel_destroy(struct hca_channel *ch)
 	lock_drop(&ch->q.lock);
 	if (busy)
 		return EBUSY;
-	hca_context(ch->ibv.context)->objects--;
+	hca_context_put(hca_context(ch->ibv.context));
 	hca_evq_fini(&ch->q);
 	free(ch);
 	return 0;
@@ -136,7 +136,7 @@ struct hca_cq *hca_cq_create(struct hca_context *ctx, unsigned cqe, void *user, 
 		ch->ibv.refcnt++;
 		lock_drop(&ch->q.lock);
 	}
-	ctx->objects++;
+	hca_context_get(ctx);
 	return cq;
 }
 
@@ -200,7 +200,7 @@ int hca_cq_destroy(struct hca_cq *cq)
 	}
 	pthread_mutex_destroy(&cq->ex.mutex);
 	pthread_cond_destroy(&cq->ex.cond);
-	cq->ctx->objects--;
+	hca_context_put(cq->ctx);
 	lock_fini(&cq->lock);
 	free(cq->ring);
 	free(cq);

@@ -231,8 +231,11 @@ static void run_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t now)
 {
 	struct list *n;
 
-	while (f && (n = hca_flow_pop(f)))
+	while (f && (n = hca_flow_pop(f))) {
 		run_qp(e, container_of(n, struct hca_qp, flow_node), now);
+		if (!list_empty(n))
+			break; /* it waits again: the window is as good as closed */
+	}
 }
 
 static void run_touched(struct hca_engine *e, uint64_t now)

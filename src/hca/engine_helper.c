@@ -128,6 +128,23 @@ static bool stand_by(struct hca_engine *e)
 	}
 }
 
+/*
+ * The helper runs for microseconds and then sleeps. Asking for a short slice (Linux 6.12 and later, no privilege)
+ * lets it run at once even when every CPU is busy with programs that spin. Older kernels ignore it.
+ */
+static void ask_for_short_slice(void)
+{
+	struct {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t runtime, deadline, period;
+	} attr = {.size = sizeof(attr), .runtime = 100 * 1000};
+
+	syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
 static void *helper_main(void *arg)
 {
 	struct hca_engine *e = arg;
@@ -135,6 +152,7 @@ static void *helper_main(void *arg)
 
 	prctl(PR_SET_NAME, "anyrdma-helper");
 	prctl(PR_SET_TIMERSLACK, 1000);
+	ask_for_short_slice();
 	while (!atomic_load(&e->stop)) {
 		uint32_t seen = atomic_load(&e->drives);
 		bool link = watch_once(e), drove;
@@ -182,6 +200,8 @@ int hca_engine_start_helper(struct hca_engine *e)
 		watch(e, e->netlink_fd, WATCH_NETLINK);
 	/* The program's signals are the program's: none may land here. */
 	sigfillset(&all);
+	sigdelset(&all, SIGSEGV); /* ours, see base/guard.h */
+	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	atomic_store(&e->stop, false);
 	err = -pthread_create(&e->helper, NULL, helper_main, e);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "hca/mr.h"
 
+#include "base/guard.h"
 #include "hca/adapter.h"
 #include "hca/context.h"
 
@@ -25,7 +26,7 @@ struct hca_pd *hca_pd_alloc(struct hca_context *ctx)
 	if (!pd)
 		return NULL;
 	pd->ibv.context = &ctx->v.context;
-	ctx->objects++;
+	hca_context_get(ctx);
 	return pd;
 }
 
@@ -35,7 +36,9 @@ int hca_pd_dealloc(struct hca_pd *pd)
 		return EBUSY;
 	if (pd->parent)
 		pd->parent->objects--;
-	hca_context(pd->ibv.context)->objects--;
+	if (pd->td)
+		pd->td->users--;
+	hca_context_put(hca_context(pd->ibv.context));
 	free(pd);
 	return 0;
 }
@@ -165,6 +168,7 @@ struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t
 		errno = err;
 		return NULL;
 	}
+	guard_install();
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return NULL;

@@ -18,9 +18,15 @@
 struct hca_adapter;
 struct hca_context;
 
+struct hca_td {
+	struct ibv_td ibv;
+	_Atomic unsigned users; /* parent domains */
+};
+
 struct hca_pd {
 	struct ibv_pd ibv;
 	struct hca_pd *parent;    /* of a parent domain: the PD it stands for; else NULL */
+	struct hca_td *td;        /* of a parent domain, or NULL */
 	_Atomic unsigned objects; /* MRs, QPs, SRQs, AHs, parent domains */
 };
 

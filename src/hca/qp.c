@@ -2,6 +2,7 @@
 /* Queue pairs: life, state machine, completions. Posting is in qp_send.c, the attribute table in qp_attr.c. */
 #include "hca/qp.h"
 
+#include "base/guard.h"
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/context.h"
@@ -504,7 +505,8 @@ bool hca_sge_scatter(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge
 	if (!hca_sge_gather(qp, sge, nsge, off, len, IBV_ACCESS_LOCAL_WRITE, iov, HCA_MAX_SGE, &n))
 		return false;
 	for (unsigned i = 0; i < n; i++) {
-		memcpy(iov[i].iov_base, from, iov[i].iov_len);
+		if (!guard_copy(iov[i].iov_base, from, iov[i].iov_len))
+			return false;
 		from += iov[i].iov_len;
 	}
 	return true;

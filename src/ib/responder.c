@@ -6,6 +6,7 @@
  */
 #include "ib/ibt.h"
 
+#include "base/guard.h"
 #include "base/log.h"
 #include "hca/adapter.h"
 
@@ -208,14 +209,23 @@ static enum verdict do_read(struct hca_qp *qp, const struct ibt_packet *p)
 	return DONE;
 }
 
-static uint64_t atomic_execute(uint8_t opcode, uint64_t *at, const struct atomiceth *h)
-{
-	uint64_t expected = h->compare;
+struct atomic_op {
+	bool add;
+	uint64_t *at;
+	struct atomiceth h;
+	uint64_t original;
+};
 
-	if ((opcode & 0x1f) == OP_FETCH_ADD)
-		return __atomic_fetch_add(at, h->swap_add, __ATOMIC_SEQ_CST);
-	__atomic_compare_exchange_n(at, &expected, h->swap_add, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-	return expected;
+static void atomic_execute(void *arg)
+{
+	struct atomic_op *o = arg;
+
+	o->original = o->h.compare;
+	if (o->add)
+		o->original = __atomic_fetch_add(o->at, o->h.swap_add, __ATOMIC_SEQ_CST);
+	else
+		__atomic_compare_exchange_n(
+			o->at, &o->original, o->h.swap_add, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
 static void answer_atomic(struct hca_qp *qp, uint32_t psn, uint64_t original)
@@ -233,15 +243,18 @@ static void answer_atomic(struct hca_qp *qp, uint32_t psn, uint64_t original)
 static enum verdict do_atomic(struct hca_qp *qp, const struct ibt_packet *p)
 {
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
-	struct atomiceth h = atomiceth_get(p->ext);
+	struct atomic_op o = {.add = (p->opcode & 0x1f) == OP_FETCH_ADD, .h = atomiceth_get(p->ext)};
 	struct ibt_atomic *saved;
 
 	if (answers_pending(r) >= IBT_ANSWERS || !qp->attr.max_dest_rd_atomic)
 		return BAD_REQUEST;
+	o.at = target(qp, o.h.va, o.h.rkey, 8, IBV_ACCESS_REMOTE_ATOMIC);
+	if (!guard_run(atomic_execute, &o))
+		return NO_ACCESS;
 	saved = &r->atomic[r->atomic_next++ % qp->attr.max_dest_rd_atomic];
 	saved->valid = true;
 	saved->psn = p->psn;
-	saved->original = atomic_execute(p->opcode, target(qp, h.va, h.rkey, 8, IBV_ACCESS_REMOTE_ATOMIC), &h);
+	saved->original = o.original;
 	r->msn = (r->msn + 1) & PSN_MASK;
 	r->epsn = psn_add(r->epsn, 1);
 	answer_atomic(qp, p->psn, saved->original);
@@ -261,7 +274,8 @@ static enum verdict put_payload(struct hca_qp *qp, const struct ibt_packet *p)
 		to = target(qp, r->reth.va + r->off, r->reth.rkey, p->len, IBV_ACCESS_REMOTE_WRITE);
 		if (!to)
 			return NO_ACCESS;
-		memcpy(to, p->payload, p->len);
+		if (!guard_copy(to, p->payload, p->len))
+			return NO_ACCESS; /* registered, but unmapped since */
 	} else {
 		if (p->len > qp->recv.length - r->off)
 			return TOO_LONG;

@@ -14,6 +14,7 @@
 #include "link/udp.h"
 
 #include "base/bytes.h"
+#include "base/guard.h"
 #include "base/log.h"
 #include "link/steer.h"
 #include "wire/ibt.h"
@@ -241,6 +242,41 @@ static int frag_socket(struct udp_link *l, bool v4, uint16_t *port)
 	return fd;
 }
 
+struct build {
+	struct scratch *s;
+	const struct frame_batch *b;
+	const struct icrc_flow *flow;
+	void *to;
+	bool v4, gso;
+	unsigned nmsg;
+};
+
+/* Messages for all frames of a batch. Reads the program's memory, which may be gone: runs guarded. */
+static void build_messages(void *arg)
+{
+	struct build *w = arg;
+	const struct frame_batch *b = w->b;
+	struct scratch *s = w->s;
+	struct iovec *iov = s->iov;
+
+	w->nmsg = 0;
+	s->staged = 0;
+	for (unsigned i = 0, n; i < b->nframes; i += n) {
+		struct msghdr *m = &s->msg[w->nmsg].msg_hdr;
+
+		n = w->gso ? run_length(b, i) : 1;
+		*m = (struct msghdr){.msg_iov = iov};
+		m->msg_name = w->to;
+		m->msg_namelen = w->v4 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+		for (unsigned k = 0; k < n; k++)
+			iov += put_frame(s, w->flow, b, i + k, (uint16_t)k, iov);
+		m->msg_iovlen = (size_t)(iov - m->msg_iov);
+		put_control(m, s->control[w->nmsg], &b->dest, w->v4,
+			n > 1 ? (uint16_t)(frame_len(&b->frame[i]) + ICRC_LEN) : 0);
+		w->nmsg++;
+	}
+}
+
 static int udp_send(struct link *link, const struct frame_batch *b)
 {
 	struct udp_link *l = (struct udp_link *)link;
@@ -253,7 +289,7 @@ static int udp_send(struct link *link, const struct frame_batch *b)
 	struct icrc_flow flow = {.sport = l->port, .dport = l->port};
 	bool gso = l->gso;
 	unsigned nmsg, done;
-	struct iovec *iov;
+	struct build w;
 
 	if (!s || fd < 0)
 		return s ? -EAFNOSUPPORT : -ENOMEM;
@@ -263,23 +299,14 @@ static int udp_send(struct link *link, const struct frame_batch *b)
 	memcpy(&to6.sin6_addr, d->dgid, 16);
 	if (!v4 && !l->v6_seen)
 		l->v6_seen = true;
+	w = (struct build){.s = s, .b = b, .flow = &flow, .v4 = v4, .gso = gso, .to = v4 ? (void *)&to4 : (void *)&to6};
 again:
-	nmsg = 0;
-	iov = s->iov;
-	s->staged = 0;
-	for (unsigned i = 0, n; i < b->nframes; i += n) {
-		struct msghdr *m = &s->msg[nmsg].msg_hdr;
-
-		n = gso ? run_length(b, i) : 1;
-		*m = (struct msghdr){.msg_iov = iov};
-		m->msg_name = v4 ? (void *)&to4 : (void *)&to6;
-		m->msg_namelen = v4 ? sizeof(to4) : sizeof(to6);
-		for (unsigned k = 0; k < n; k++)
-			iov += put_frame(s, &flow, b, i + k, (uint16_t)k, iov);
-		m->msg_iovlen = (size_t)(iov - m->msg_iov);
-		put_control(m, s->control[nmsg], d, v4, n > 1 ? (uint16_t)(frame_len(&b->frame[i]) + ICRC_LEN) : 0);
-		nmsg++;
+	/* A payload that is not there any more: nothing is sent, and the requester's or the peer's timer tells. */
+	if (!guard_run(build_messages, &w)) {
+		l->link.stats.tx_errors++;
+		return -EFAULT;
 	}
+	nmsg = w.nmsg;
 	for (done = 0; done < nmsg;) {
 		int n = sendmmsg(fd, s->msg + done, nmsg - done, MSG_NOSIGNAL);
 
@@ -291,14 +318,14 @@ again:
 			continue;
 		if (errno == EMSGSIZE && flow.sport == l->port) {
 			fd = frag_socket(l, v4, &flow.sport);
-			gso = false;
+			w.gso = gso = false;
 			if (fd >= 0)
 				goto again; /* what went out already is a duplicate to the peer */
 			return -EMSGSIZE;
 		}
 		if (gso && (errno == EIO || errno == EINVAL || errno == EOPNOTSUPP)) {
 			log_info("UDP_SEGMENT refused (%s): sending packets one by one", strerror(errno));
-			l->gso = gso = false;
+			l->gso = w.gso = gso = false;
 			goto again;
 		}
 		/* No route, buffer full, host unreachable: as good as lost on the way. */

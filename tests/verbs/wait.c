@@ -257,7 +257,7 @@ void vt_meet(struct vt_ep *ep, int fd, const struct vt_conn *c, struct vt_addr *
  * Stands in for cmocka's own, which keeps a failure's words until the test has ended: a thread or a peer that
  * fails ends its process before that.
  */
-void cm_print_error(const char *format, ...);
+__attribute__((visibility("default"))) void cm_print_error(const char *format, ...);
 void cm_print_error(const char *format, ...)
 {
 	va_list args;

@@ -10,6 +10,7 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -344,7 +345,12 @@ int ibv_get_pkey_index(struct ibv_context *c, uint8_t port, __be16 pkey)
 /* ---- asynchronous events ---- */
 int ibv_get_async_event(struct ibv_context *c, struct ibv_async_event *event)
 {
-	int err = hca_async_get(hca_context(c), event);
+	int err = 0;
+
+	if (!(fcntl(c->async_fd, F_GETFL) & O_NONBLOCK))
+		err = hca_async_wait(hca_context(c));
+	if (!err)
+		err = hca_async_get(hca_context(c), event);
 
 	if (err) {
 		errno = -err;

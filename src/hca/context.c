@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -122,6 +123,27 @@ void hca_async_raise(struct hca_context *ctx, enum ibv_event_type type, void *ob
 	list_add_tail(&ctx->async.events, &r->node);
 	hca_evq_signal(&ctx->async);
 	lock_drop(&ctx->async.lock);
+}
+
+int hca_async_wait(struct hca_context *ctx)
+{
+	struct pollfd p[2] = {{.fd = ctx->async.fd, .events = POLLIN}, {.fd = -1, .events = POLLIN}};
+	int err = 0;
+
+	if (!ctx->adapter->up) {
+		p[1].fd = hca_devices_watch();
+		if (p[1].fd >= 0)
+			hca_devices_refresh(ctx->adapter); /* what changed before we watched */
+	}
+	while (!err && !(p[0].revents & POLLIN)) {
+		if (poll(p, 2, -1) < 0)
+			err = -errno;
+		else if (p[1].revents)
+			hca_devices_changed(ctx->adapter, p[1].fd);
+	}
+	if (p[1].fd >= 0)
+		close(p[1].fd);
+	return err;
 }
 
 int hca_async_get(struct hca_context *ctx, struct ibv_async_event *ev)

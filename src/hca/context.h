@@ -45,6 +45,11 @@ static inline void hca_context_get(struct hca_context *ctx)
  * acknowledge counter (its destroy waits for it).
  */
 void hca_async_raise(struct hca_context *ctx, enum ibv_event_type type, void *object);
+/*
+ * Waits for an event. Before the first QP there is no helper to watch the interfaces: then who waits here does
+ * it. 0 or -EINTR.
+ */
+int hca_async_wait(struct hca_context *ctx);
 int hca_async_get(struct hca_context *ctx, struct ibv_async_event *ev);
 void hca_async_ack(struct ibv_async_event *ev);
 /*

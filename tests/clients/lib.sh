@@ -316,10 +316,10 @@ learn_gids() {
 active_mtu() { awk '$1 == "active_mtu:" { print $2; exit }' "$TMP/devinfo_A"; }
 
 # start_pair NAME FAMILY PROGRAM ARGS...: the server on A, and once it listens the client on B. Leaves
-# programs NAME.server and NAME.client.
+# programs NAME.server and NAME.client. They find each other by IPv4 whatever the GIDs are: these programs
+# listen on the first address that getaddrinfo gives.
 start_pair() {
-	local name=$1 family=$2 program=$3 port=$NEXT_PORT gid_option=-x
-	local -n host=IP$2_A
+	local name=$1 family=$2 program=$3 port=$NEXT_PORT gid_option=-x host=$IP4_A
 	shift 3
 	NEXT_PORT=$((NEXT_PORT + 1))
 	[ "${#GID[@]}" -gt 0 ] || learn_gids

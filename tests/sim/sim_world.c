@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT */
+#include "sim_world.h"
+
+#include "ib/ibt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void must(bool ok, const char *what)
+{
+	if (ok)
+		return;
+	fprintf(stderr, "simulation: cannot %s\n", what);
+	abort();
+}
+
+/* ---- nodes ---- */
+static void node_gid(unsigned i, bool ipv6, uint8_t gid[16])
+{
+	memset(gid, 0, 16);
+	if (ipv6) {
+		memcpy(gid, (uint8_t[]){0xfd, 0x51, 0x3a}, 3);
+	} else {
+		gid[10] = gid[11] = 0xff;
+		gid[12] = 10;
+	}
+	gid[15] = (uint8_t)(i + 1);
+}
+
+static void node_init(struct sim_world *w, unsigned i, uint64_t seed, bool ipv6)
+{
+	struct sim_node *n = &w->node[i];
+	struct link *link;
+
+	hca_adapter_init(&n->adapter);
+	n->adapter.seed = seed * SIM_NODES + i + 1;
+	n->adapter.slot = i + 1;
+	n->adapter.transport = &ibt_transport;
+	memset(&n->dev, 0, sizeof(n->dev));
+	n->dev.adapter = &n->adapter;
+	n->dev.mtu = 9000;
+	n->dev.up = true;
+	n->dev.ifindex = 1;
+	snprintf(n->dev.vd.ibv.name, sizeof(n->dev.vd.ibv.name), "sim%u", i);
+	node_gid(i, ipv6, n->dev.gid[0].raw);
+	list_add_tail(&n->adapter.devices, &n->dev.node);
+	link = sim_port_open(w->net, n->dev.gid[0].raw);
+	must(link && !hca_engine_init(&n->adapter.engine, &n->adapter, link, sim_clock, w->net), "make an engine");
+	n->adapter.up = true;
+	n->ctx = hca_context_open(&n->dev);
+	n->pd = n->ctx ? hca_pd_alloc(n->ctx) : NULL;
+	must(n->pd, "open a device");
+}
+
+void sim_world_init(struct sim_world *w, unsigned nodes, uint64_t seed, bool ipv6)
+{
+	w->net = sim_net_open(seed);
+	must(w->net, "make a net");
+	w->nodes = nodes;
+	for (unsigned i = 0; i < nodes; i++)
+		node_init(w, i, seed, ipv6);
+}
+
+void sim_world_fini(struct sim_world *w)
+{
+	for (unsigned i = 0; i < w->nodes; i++) {
+		struct sim_node *n = &w->node[i];
+
+		must(!hca_pd_dealloc(n->pd), "free a PD: something the test made is left");
+		hca_context_close(n->ctx); /* takes the engine and its link with it */
+		hca_adapter_fini(&n->adapter);
+	}
+	sim_net_close(w->net);
+}
+
+/* ---- time ---- */
+static void drive(struct sim_world *w)
+{
+	bool again;
+
+	do {
+		again = false;
+		for (unsigned i = 0; i < w->nodes; i++) {
+			struct hca_engine *e = &w->node[i].adapter.engine;
+
+			hca_engine_drive(e);
+			again |= !list_empty(&e->touched);
+		}
+	} while (again || sim_next_arrival(w->net) <= sim_now(w));
+}
+
+bool sim_step(struct sim_world *w, uint64_t limit)
+{
+	uint64_t next;
+
+	drive(w);
+	next = sim_next_arrival(w->net);
+	for (unsigned i = 0; i < w->nodes; i++) {
+		uint64_t timer = w->node[i].adapter.engine.next_timer;
+
+		if (timer < next)
+			next = timer;
+	}
+	if (next > limit || next == UINT64_MAX) {
+		if (limit != UINT64_MAX)
+			sim_clock_set(w->net, limit);
+		return false;
+	}
+	sim_clock_set(w->net, next);
+	return true;
+}
+
+void sim_run(struct sim_world *w, uint64_t limit)
+{
+	while (sim_step(w, limit))
+		;
+	drive(w);
+}
+
+void sim_run_idle(struct sim_world *w)
+{
+	sim_run(w, UINT64_MAX);
+}
+
+/* ---- objects ---- */
+struct hca_cq *sim_cq(struct sim_node *n, unsigned cqe)
+{
+	struct hca_cq *cq = hca_cq_create(n->ctx, cqe, NULL, NULL, 0);
+
+	must(cq, "make a CQ");
+	return cq;
+}
+
+struct hca_mr *sim_mr(struct sim_node *n, void *addr, size_t len, uint64_t iova)
+{
+	struct hca_mr *mr = hca_mr_reg(n->pd, addr, len, iova, SIM_ALL_ACCESS);
+
+	must(mr, "register memory");
+	return mr;
+}
+
+static struct ibv_ah_attr path_to(const uint8_t gid[16])
+{
+	struct ibv_ah_attr a = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}};
+
+	memcpy(a.grh.dgid.raw, gid, 16);
+	return a;
+}
+
+struct hca_ah *sim_ah(struct sim_node *n, const struct sim_node *to)
+{
+	struct hca_ah *ah = calloc(1, sizeof(*ah));
+
+	must(ah, "make an address handle");
+	ah->ibv.context = &n->ctx->v.context;
+	ah->ibv.pd = &n->pd->ibv;
+	ah->attr = path_to(to->dev.gid[0].raw);
+	must(!hca_device_resolve(&n->dev, &ah->attr, &ah->dest), "resolve an address");
+	return ah;
+}
+
+void sim_ah_free(struct hca_ah *ah)
+{
+	free(ah);
+}
+
+/* ---- queue pairs ---- */
+struct sim_qp_opts sim_qp_opts(struct hca_cq *cq)
+{
+	return (struct sim_qp_opts){
+		.type = IBV_QPT_RC,
+		.send_cq = cq,
+		.recv_cq = cq,
+		.send_wr = 64,
+		.recv_wr = 64,
+		.sge = 4,
+		.inline_data = 128,
+		.sig_all = true,
+		.mtu = IBV_MTU_1024,
+		.rd_atomic = 4,
+		.timeout = 10, /* 4 ms */
+		.retry = 7,
+		.rnr_retry = 7,
+		.rnr_timer = 8, /* 160 us */
+	};
+}
+
+struct hca_qp *sim_qp(struct sim_node *n, const struct sim_qp_opts *o)
+{
+	struct ibv_qp_init_attr_ex init = {
+		.send_cq = (struct ibv_cq *)o->send_cq,
+		.recv_cq = (struct ibv_cq *)o->recv_cq,
+		.srq = o->srq ? &o->srq->ibv : NULL,
+		.cap = {.max_send_wr = o->send_wr,
+			.max_recv_wr = o->recv_wr,
+			.max_send_sge = o->sge,
+			.max_recv_sge = o->sge,
+			.max_inline_data = o->inline_data},
+		.qp_type = o->type,
+		.sq_sig_all = o->sig_all,
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = &n->pd->ibv,
+	};
+	struct hca_qp *qp = hca_qp_create(n->ctx, &init);
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = SIM_QKEY, .qp_access_flags = SIM_ALL_ACCESS};
+	int last = o->type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+
+	must(qp, "make a QP");
+	must(!hca_qp_modify(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | last), "modify a QP to INIT");
+	return qp;
+}
+
+struct sim_node *sim_node_of(struct hca_qp *qp)
+{
+	return container_of(qp->adapter, struct sim_node, adapter);
+}
+
+void sim_connect(struct hca_qp *qp, const struct sim_qp_opts *o, struct hca_qp *peer, const struct sim_qp_opts *po)
+{
+	int rtr = IBV_QP_STATE, rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR};
+
+	if (o->type != IBV_QPT_UD) {
+		rtr |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+		a.ah_attr = path_to(sim_node_of(peer)->dev.gid[0].raw);
+		a.path_mtu = o->mtu;
+		a.dest_qp_num = hca_qpn(peer);
+		a.rq_psn = po->psn;
+	}
+	if (o->type == IBV_QPT_RC) {
+		rtr |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+		a.max_dest_rd_atomic = (uint8_t)po->rd_atomic;
+		a.min_rnr_timer = (uint8_t)o->rnr_timer;
+		rts |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	}
+	must(!hca_qp_modify(qp, &a, rtr), "modify a QP to RTR");
+	a.qp_state = IBV_QPS_RTS;
+	a.sq_psn = o->psn;
+	a.timeout = (uint8_t)o->timeout;
+	a.retry_cnt = (uint8_t)o->retry;
+	a.rnr_retry = (uint8_t)o->rnr_retry;
+	a.max_rd_atomic = (uint8_t)o->rd_atomic;
+	must(!hca_qp_modify(qp, &a, rts), "modify a QP to RTS");
+}
+
+/* ---- what is in flight, counted packet by packet, apart from how the transport counts ---- */
+uint64_t sim_qp_in_flight(struct hca_qp *qp, bool reads)
+{
+	const struct ibt_requester *r = &ibt_qp(qp)->req;
+	uint32_t mtu = ibt_mtu(qp);
+	uint64_t cost = 0;
+
+	if (hca_qp_type(qp) != IBV_QPT_RC)
+		return 0;
+	for (uint32_t i = qp->sq.tail; i != qp->sq.head; i++) {
+		const struct hca_send_wqe *w = hca_sq_at(&qp->sq, i);
+		bool is_read = w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+			w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+
+		if (!w->started)
+			break;
+		for (uint32_t k = 0; is_read == reads && k < w->npkts; k++) {
+			uint32_t psn = psn_add(w->psn, k), left = w->length - k * mtu;
+
+			if (psn_diff(psn, r->una) >= 0 && psn_diff(psn, r->sent) < 0)
+				cost += flow_cost(1, left < mtu ? left : mtu);
+		}
+	}
+	return cost;
+}

@@ -6,6 +6,7 @@
 #include "hca/adapter.h"
 #include "hca/context.h"
 #include "hca/device.h"
+#include "hca/registry.h"
 #include "hca/sysfs.h"
 
 #include <endian.h>
@@ -112,6 +113,7 @@ struct ibv_device **(ibv_get_device_list)(int *num)
 		errno = ENOMEM;
 		return NULL;
 	}
+	hca_registry_clean();
 	err = hca_devices_refresh(a);
 	if (err) {
 		log_error("cannot read the network interfaces: %s", strerror(-err));

@@ -158,6 +158,14 @@ void hca_engine_arm(struct hca_engine *e, struct hca_qp *qp)
 	lock_drop(&e->timer_lock);
 }
 
+void hca_engine_alarm_rang(struct hca_engine *e)
+{
+	lock_take(&e->timer_lock);
+	e->timerfd_at = UINT64_MAX;
+	heap_publish(e);
+	lock_drop(&e->timer_lock);
+}
+
 static struct hca_qp *timer_due(struct hca_engine *e, uint64_t now)
 {
 	struct hca_qp *qp = NULL;

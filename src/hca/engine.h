@@ -89,6 +89,8 @@ void hca_engine_quiesce(struct hca_engine *e);
 void hca_engine_forget(struct hca_engine *e, struct hca_qp *qp);
 /* Brings the timer heap in line with qp->deadline; qp->lock held. */
 void hca_engine_arm(struct hca_engine *e, struct hca_qp *qp);
+/* The helper's alarm rang: it has to be set again for what is still to come. */
+void hca_engine_alarm_rang(struct hca_engine *e);
 /* Waits, driving, until fd is readable: 0 or -EINTR. */
 int hca_engine_wait_fd(struct hca_engine *e, int fd);
 /* Joins or leaves a multicast group; under the drive lock. 0 or -errno. */

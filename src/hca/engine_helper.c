@@ -52,11 +52,9 @@ static void drain_timer(struct hca_engine *e)
 {
 	uint64_t n;
 
-	lock_take(&e->timer_lock);
-	e->timerfd_at = UINT64_MAX; /* whoever publishes next sets it anew */
-	lock_drop(&e->timer_lock);
 	if (read(e->timer_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
 		log_debug("timerfd: %d", errno);
+	hca_engine_alarm_rang(e);
 }
 
 static void drain_wake(struct hca_engine *e)

@@ -49,6 +49,14 @@ static void bury_dead(const char *dir)
 	closedir(d);
 }
 
+void hca_registry_clean(void)
+{
+	char dir[200];
+
+	if (!base_rundir_find(dir, sizeof(dir)))
+		bury_dead(dir);
+}
+
 int hca_registry_open(struct hca_registry **out, uint32_t slot)
 {
 	struct hca_registry *r = calloc(1, sizeof(*r));

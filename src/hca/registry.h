@@ -26,6 +26,8 @@ struct hca_registry_file {
 
 struct hca_registry;
 
+/* Removes what dead processes left. */
+void hca_registry_clean(void);
 /* 0 or -errno; a process without a registry file works all the same. */
 int hca_registry_open(struct hca_registry **out, uint32_t slot);
 void hca_registry_close(struct hca_registry *r);

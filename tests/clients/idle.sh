@@ -24,6 +24,9 @@ idle() {
 # sleeps PID: the main thread is in nanosleep, where perftest waits before it destroys its objects.
 sleeps() { gone "$1" || grep -qs nanosleep "/proc/$1/wchan"; }
 
+# rests NAME: it has printed its result, for which perftest burns CPU to measure the clock, and sleeps.
+rests() { says "$1" '^ 65536' && sleeps "${PID[$1]}"; }
+
 watching() {
 	start watch A ibv_asyncwatch -d "$(device A)"
 	until_true 10 says watch 'async event FD' || fail "ibv_asyncwatch does not start" "$TMP/watch"
@@ -42,8 +45,8 @@ waiting_for_a_client() {
 # Eight connected queue pairs on each end that have had traffic and have none now.
 connected() {
 	start_pair connected 4 ib_write_bw -F -n 20 -q 8 --wait_destroy=$((WATCH * 3))
-	until_true "$PATIENCE" sleeps "${PID[connected.client]}" || fail "no pause" "$TMP/connected.client"
-	until_true "$PATIENCE" sleeps "${PID[connected.server]}" || fail "no pause" "$TMP/connected.server"
+	until_true "$PATIENCE" rests connected.client || fail "no pause" "$TMP/connected.client"
+	until_true "$PATIENCE" rests connected.server || fail "no pause" "$TMP/connected.server"
 	idle "connected queue pairs, initiator" connected.client
 	idle "connected queue pairs, target" connected.server
 	finish_pair connected "and the pair ends well"

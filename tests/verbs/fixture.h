@@ -171,6 +171,16 @@ struct ibv_wc vt_expect_either_at(struct ibv_cq *cq, uint64_t id, enum ibv_wc_st
 	const char *file, int line);
 #define vt_expect_either(ep, id, a, b) vt_expect_either_at((ep)->cq, id, a, b, __FILE__, __LINE__)
 
+/*
+ * UC and UD may lose a message, and where many processes come and go on one address some are lost. This sends
+ * the message again until the receive, which is already posted, completes; five in a row that are lost are no
+ * accident.
+ */
+struct ibv_wc vt_deliver_at(struct vt_ep *from, const struct vt_req *r, struct vt_ep *to, uint64_t recv_id,
+	const char *file, int line);
+#define vt_deliver(from, to, recv_id, ...)                                                                   \
+	vt_deliver_at(from, &(struct vt_req){__VA_ARGS__}, to, recv_id, __FILE__, __LINE__)
+
 /* Asynchronous events: waits for one of the type on the object, acknowledges it. */
 void vt_expect_async_at(
 	struct vt *t, enum ibv_event_type type, const void *element, const char *file, int line);

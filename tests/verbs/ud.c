@@ -26,11 +26,8 @@ static struct ibv_ah *ah_to(struct vt_ep *from, struct vt_ep *to)
 	return vt_ah(from, &addr);
 }
 
-static int datagram(struct vt_ep *a, struct vt_ep *b, struct ibv_ah *ah, uint64_t id, uint32_t len)
-{
-	return vt_try(
-		a, .op = IBV_WR_SEND, .id = id, .len = len, .ah = ah, .qpn = b->qp->qp_num, .qkey = VT_QKEY);
-}
+/* The words of a datagram to b, for vt_deliver(), vt_post() and vt_try(). */
+#define TO(b, handle) .ah = handle, .qpn = (b)->qp->qp_num, .qkey = VT_QKEY
 
 static uint16_t ip_checksum(const void *header)
 {
@@ -82,9 +79,7 @@ static void every_length_arrives_behind_forty_bytes(void **state)
 		vt_fill(a->buf, len, i);
 		memset(b->buf, 0x55, 8192);
 		vt_recv(b, 2, 0, VT_GRH + mtu);
-		assert_int_equal(datagram(a, b, ah, 1, len), 0);
-		assert_int_equal(vt_ok(a, 1).opcode, IBV_WC_SEND);
-		wc = vt_ok(b, 2);
+		wc = vt_deliver(a, b, 2, .op = IBV_WR_SEND, .id = 1, .len = len, TO(b, ah));
 		assert_int_equal(wc.opcode, IBV_WC_RECV);
 		assert_int_equal(wc.byte_len, VT_GRH + len);
 		assert_int_equal(wc.src_qp, a->qp->qp_num);
@@ -110,10 +105,8 @@ static void immediate_data_comes_along(void **state)
 	b = ud(t);
 	ah = ah_to(a, b);
 	vt_recv(b, 2, 0, 1000);
-	vt_post(a, .op = IBV_WR_SEND_WITH_IMM, .id = 1, .len = 100, .imm = 0x12345678, .ah = ah,
-		.qpn = b->qp->qp_num, .qkey = VT_QKEY);
-	vt_ok(a, 1);
-	wc = vt_ok(b, 2);
+	wc = vt_deliver(
+		a, b, 2, .op = IBV_WR_SEND_WITH_IMM, .id = 1, .len = 100, .imm = 0x12345678, TO(b, ah));
 	assert_int_equal(wc.wc_flags & (IBV_WC_GRH | IBV_WC_WITH_IMM), IBV_WC_GRH | IBV_WC_WITH_IMM);
 	assert_int_equal(ntohl(wc.imm_data), 0x12345678);
 	assert_int_equal(ibv_destroy_ah(ah), 0);
@@ -132,9 +125,7 @@ static void answer_goes_back_by_the_completion(void **state)
 	b = ud(t);
 	ah = ah_to(a, b);
 	vt_recv(b, 2, 0, 1000);
-	assert_int_equal(datagram(a, b, ah, 1, 10), 0);
-	vt_ok(a, 1);
-	wc = vt_ok(b, 2);
+	wc = vt_deliver(a, b, 2, .op = IBV_WR_SEND, .id = 1, .len = 10, TO(b, ah));
 	assert_int_equal(ibv_init_ah_from_wc(t->ctx, t->port_num, &wc, (struct ibv_grh *)b->buf, &attr), 0);
 	assert_int_equal(attr.port_num, t->port_num);
 	if (attr.is_global) {
@@ -148,9 +139,8 @@ static void answer_goes_back_by_the_completion(void **state)
 	assert_non_null(back);
 	vt_recv(a, 4, 0, 1000);
 	vt_fill(b->buf, 50, 9);
-	vt_post(b, .op = IBV_WR_SEND, .id = 3, .len = 50, .ah = back, .qpn = wc.src_qp, .qkey = VT_QKEY);
-	vt_ok(b, 3);
-	vt_ok(a, 4);
+	vt_deliver(b, a, 4, .op = IBV_WR_SEND, .id = 3, .len = 50, .ah = back, .qpn = wc.src_qp,
+		.qkey = VT_QKEY);
 	vt_check(a->buf + VT_GRH, 50, 9);
 	assert_int_equal(ibv_destroy_ah(back), 0);
 	assert_int_equal(ibv_destroy_ah(ah), 0);
@@ -161,6 +151,7 @@ static void wrong_qkey_is_dropped_in_silence(void **state)
 	struct vt *t = *state;
 	struct vt_ep *a, *b;
 	struct ibv_ah *ah;
+	struct ibv_wc wc;
 
 	vt_need("UD");
 	a = ud(t);
@@ -171,9 +162,8 @@ static void wrong_qkey_is_dropped_in_silence(void **state)
 		.qkey = VT_QKEY ^ 1);
 	vt_ok(a, 1);
 	vt_fill(a->buf, 20, 5);
-	assert_int_equal(datagram(a, b, ah, 2, 20), 0);
-	vt_ok(a, 2);
-	assert_int_equal(vt_ok(b, 3).byte_len, VT_GRH + 20);
+	wc = vt_deliver(a, b, 3, .op = IBV_WR_SEND, .id = 2, .len = 20, TO(b, ah));
+	assert_int_equal(wc.byte_len, VT_GRH + 20);
 	vt_check(b->buf + VT_GRH, 20, 5);
 	vt_cq_is_empty(b);
 	assert_int_equal(vt_state(b->qp), IBV_QPS_RTS);
@@ -192,9 +182,8 @@ static void controlled_qkey_stands_for_the_senders_own(void **state)
 	b = ud(t);
 	ah = ah_to(a, b);
 	vt_recv(b, 2, 0, 1000);
-	vt_post(a, .op = IBV_WR_SEND, .id = 1, .len = 10, .ah = ah, .qpn = b->qp->qp_num, .qkey = 0x80000000);
-	vt_ok(a, 1);
-	vt_ok(b, 2);
+	vt_deliver(a, b, 2, .op = IBV_WR_SEND, .id = 1, .len = 10, .ah = ah, .qpn = b->qp->qp_num,
+		.qkey = 0x80000000);
 	assert_int_equal(ibv_destroy_ah(ah), 0);
 }
 
@@ -202,30 +191,23 @@ static void controlled_qkey_stands_for_the_senders_own(void **state)
 static void datagram_longer_than_the_mtu_is_not_sent(void **state)
 {
 	struct vt *t = *state;
-	struct vt_ep *a, *b;
-	struct ibv_ah *ah;
-	enum ibv_wc_status status = IBV_WC_SUCCESS;
+	uint32_t too_long = vt_mtu_bytes(t->port.active_mtu) + 1;
+	struct vt_ep *a, *b, *c;
+	struct ibv_ah *ah, *other;
+	struct ibv_wc wc;
 
 	vt_need("UD");
 	a = ud(t);
 	b = ud(t);
+	c = ud(t);
 	ah = ah_to(a, b);
+	other = ah_to(c, b);
 	vt_recv(b, 3, 0, 32768);
-	if (!datagram(a, b, ah, 1, vt_mtu_bytes(t->port.active_mtu) + 1)) {
-		status = vt_expect_either(a, 1, IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS).status;
-	}
-	if (status == IBV_WC_SUCCESS) {
-		assert_int_equal(datagram(a, b, ah, 2, 20), 0);
-		vt_ok(a, 2);
-	} else {
-		struct vt_ep *c = ud(t);
-		struct ibv_ah *other = ah_to(c, b);
-
-		assert_int_equal(datagram(c, b, other, 2, 20), 0);
-		vt_ok(c, 2);
-		assert_int_equal(ibv_destroy_ah(other), 0);
-	}
-	assert_int_equal(vt_ok(b, 3).byte_len, VT_GRH + 20);
+	if (!vt_try(a, .op = IBV_WR_SEND, .id = 1, .len = too_long, TO(b, ah)))
+		vt_expect_either(a, 1, IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
+	wc = vt_deliver(c, b, 3, .op = IBV_WR_SEND, .id = 2, .len = 20, TO(b, other));
+	assert_int_equal(wc.byte_len, VT_GRH + 20);
+	assert_int_equal(ibv_destroy_ah(other), 0);
 	assert_int_equal(ibv_destroy_ah(ah), 0);
 }
 
@@ -234,20 +216,20 @@ static void datagram_without_a_receive_is_dropped(void **state)
 	struct vt *t = *state;
 	struct vt_ep *a, *b, *c, *d;
 	struct ibv_ah *ah;
+	struct ibv_wc wc;
 
 	vt_need("UD");
 	a = ud(t);
 	b = ud(t);
 	vt_pair(t, IBV_QPT_RC, &c, &d);
 	ah = ah_to(a, b);
-	assert_int_equal(datagram(a, b, ah, 1, 10), 0);
+	vt_post(a, .op = IBV_WR_SEND, .id = 1, .len = 10, TO(b, ah));
 	vt_ok(a, 1);
 	for (int i = 0; i < 10; i++)
 		vt_ping_pong(c, d);
 	vt_recv(b, 3, 0, 1000);
-	assert_int_equal(datagram(a, b, ah, 2, 30), 0);
-	vt_ok(a, 2);
-	assert_int_equal(vt_ok(b, 3).byte_len, VT_GRH + 30);
+	wc = vt_deliver(a, b, 3, .op = IBV_WR_SEND, .id = 2, .len = 30, TO(b, ah));
+	assert_int_equal(wc.byte_len, VT_GRH + 30);
 	assert_int_equal(ibv_destroy_ah(ah), 0);
 }
 
@@ -266,11 +248,7 @@ static void one_qp_reaches_many(void **state)
 		for (size_t i = 0; i < ARRAY_LEN(to); i++) {
 			vt_recv(to[i], round, 0, 1000);
 			vt_fill(a->buf, 100, round + i);
-			assert_int_equal(datagram(a, to[i], ah, i, 100), 0);
-			vt_ok(a, i);
-		}
-		for (size_t i = 0; i < ARRAY_LEN(to); i++) {
-			vt_ok(to[i], round);
+			vt_deliver(a, to[i], round, .op = IBV_WR_SEND, .id = i, .len = 100, TO(to[i], ah));
 			vt_check(to[i]->buf + VT_GRH, 100, round + i);
 		}
 	}
@@ -311,11 +289,8 @@ static void inline_datagram_needs_no_key(void **state)
 	ah = ah_to(a, b);
 	vt_recv(b, 2, 0, 1000);
 	vt_fill(a->buf, 64, 3);
-	vt_post(a, .op = IBV_WR_SEND, .id = 1, .len = 64, .flags = IBV_SEND_INLINE, .lkey = 0xbad, .ah = ah,
-		.qpn = b->qp->qp_num, .qkey = VT_QKEY);
-	memset(a->buf, 0, 64);
-	vt_ok(a, 1);
-	vt_ok(b, 2);
+	vt_deliver(a, b, 2, .op = IBV_WR_SEND, .id = 1, .len = 64, .flags = IBV_SEND_INLINE, .lkey = 0xbad,
+		TO(b, ah));
 	vt_check(b->buf + VT_GRH, 64, 3);
 	assert_int_equal(ibv_destroy_ah(ah), 0);
 }

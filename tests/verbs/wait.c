@@ -43,22 +43,48 @@ uint32_t vt_mtu_bytes(enum ibv_mtu mtu)
 	return 128u << mtu;
 }
 
-struct ibv_wc vt_wait_at(struct ibv_cq *cq, const char *file, int line)
+static int poll_until(struct ibv_cq *cq, struct ibv_wc *wc, double end)
 {
-	double end = vt_deadline();
-	struct ibv_wc wc;
 	int n;
 
 	do {
 		for (int i = 0; i < 1000; i++) {
-			memset(&wc, 0xEE, sizeof(wc));
-			n = ibv_poll_cq(cq, 1, &wc);
+			memset(wc, 0xEE, sizeof(*wc));
+			n = ibv_poll_cq(cq, 1, wc);
 			if (n)
-				break;
+				return n;
 		}
-	} while (!n && vt_now() < end);
+	} while (vt_now() < end);
+	return 0;
+}
+
+struct ibv_wc vt_wait_at(struct ibv_cq *cq, const char *file, int line)
+{
+	struct ibv_wc wc;
+	int n = poll_until(cq, &wc, vt_deadline());
+
 	if (n != 1) {
 		print_error("%s\n", n ? "polling the CQ failed" : "no completion before the deadline");
+		_fail(file, line);
+	}
+	return wc;
+}
+
+struct ibv_wc vt_deliver_at(struct vt_ep *from, const struct vt_req *r, struct vt_ep *to, uint64_t recv_id,
+	const char *file, int line)
+{
+	struct ibv_wc wc = {0};
+	int n = 0;
+
+	for (int i = 0; i < 5 && !n; i++) {
+		assert_int_equal(vt_try_post(from, r), 0);
+		vt_expect_at(from->cq, r->id, IBV_WC_SUCCESS, file, line);
+		n = poll_until(to->cq, &wc, vt_now() + 2);
+		if (!n)
+			print_message("  a message of %u bytes was lost\n", r->len);
+	}
+	if (n != 1 || wc.wr_id != recv_id || wc.status != IBV_WC_SUCCESS) {
+		print_error("%s\n", n ? "another completion than expected" : "nothing arrives");
 		_fail(file, line);
 	}
 	return wc;

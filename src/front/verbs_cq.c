@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -72,6 +73,23 @@ int ibv_destroy_cq(struct ibv_cq *cq)
 	return hca_cq_destroy(hca_cq(cq));
 }
 
+/*
+ * Moves packets for a program that found its queue empty. One that has found it empty for a while gives way
+ * to other threads, if any wait for the CPU: what it waits for may have to be made by one of them.
+ */
+static void drive_for(struct hca_cq *cq)
+{
+	enum { PATIENCE = 64 };
+
+	hca_engine_poll(&cq->ctx->adapter->engine);
+	if (!hca_cq_empty(cq))
+		cq->empty_polls = 0;
+	else if (cq->empty_polls < PATIENCE)
+		cq->empty_polls++;
+	else
+		sched_yield();
+}
+
 int verbs_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 {
 	struct hca_cq *cq = hca_cq(ibv);
@@ -79,7 +97,7 @@ int verbs_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 
 	if (got)
 		return got;
-	hca_engine_poll(&cq->ctx->adapter->engine);
+	drive_for(cq);
 	return hca_cq_take(cq, wc, n);
 }
 
@@ -118,7 +136,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 	if (attr->comp_mask)
 		return EINVAL;
 	if (hca_cq_empty(cq))
-		hca_engine_poll(&cq->ctx->adapter->engine);
+		drive_for(cq);
 	return advance(ex);
 }
 

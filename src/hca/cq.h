@@ -37,6 +37,7 @@ struct hca_cq {
 	_Atomic uint32_t head, tail; /* push at head, poll at tail */
 	enum hca_cq_arm armed;
 	bool overrun;
+	_Atomic unsigned empty_polls; /* in a row */
 	unsigned queued_events; /* in the channel, not yet read; under channel->q.lock */
 	unsigned reported_events; /* read, maybe not acknowledged; likewise */
 	struct list event_node;

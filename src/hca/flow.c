@@ -13,12 +13,26 @@ void hca_flow_init(struct hca_flow *f, const uint8_t dgid[16], uint32_t slot)
 	list_init(&f->waiters);
 }
 
-/* f->lock held. An idle flow always lets one packet out. */
+/*
+ * f->lock held. An idle flow always lets one packet out. Unreliable traffic is only known to have arrived when an
+ * echo says so, and nobody asks for one behind its last packets: it may hold back half of the window, no more, and
+ * never the only packet whose acknowledge would move things on.
+ */
 static bool is_open(const struct hca_flow *f, uint32_t cost)
+{
+	uint64_t unreliable = f->sent - f->echoed;
+
+	if (unreliable > f->window / 2)
+		unreliable = f->window / 2;
+	return !f->in_flight || f->in_flight + unreliable + cost <= f->window;
+}
+
+/* Unreliable traffic itself sees all of it, but is let through when it has to ask for an echo first. */
+static bool is_open_unreliable(const struct hca_flow *f, uint32_t cost)
 {
 	uint64_t busy = f->in_flight + (f->sent - f->echoed);
 
-	return !busy || busy + cost <= f->window;
+	return !busy || busy + cost <= f->window || (!f->echo_asked && f->in_flight + cost <= f->window);
 }
 
 bool hca_flow_take(struct hca_flow *f, uint32_t cost, struct list *waiter)
@@ -86,7 +100,7 @@ bool hca_flow_take_unreliable(struct hca_flow *f, uint32_t cost, struct list *wa
 	bool open;
 
 	lock_take(&f->lock);
-	open = is_open(f, cost) || now < f->deaf_until;
+	open = is_open_unreliable(f, cost) || now < f->deaf_until;
 	if (open) {
 		f->sent += cost;
 		list_del(waiter);

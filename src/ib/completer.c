@@ -179,6 +179,7 @@ static void rnr(struct hca_qp *qp, uint32_t psn, unsigned code, uint64_t now)
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	qp->count->rnr_received++;
+	r->retries = qp->attr.retry_cnt; /* the peer answers: what was lost before does not add up for ever */
 	if (qp->attr.rnr_retry != 7) {
 		if (!r->rnr_retries) {
 			fail_at(qp, psn, IBV_WC_RNR_RETRY_EXC_ERR, now);

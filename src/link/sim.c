@@ -41,13 +41,19 @@ struct sim_port {
 	uint64_t buffer, waiting, peak; /* bytes */
 };
 
+/* Mercy: how often in a row a packet was spoilt. */
+struct spoilt {
+	uint64_t what;
+	uint32_t times;
+};
+
 struct sim_net {
 	uint64_t now, seq, random;
 	unsigned nports;
 	struct sim_port port[SIM_PORTS];
 	struct sim_rules rules[SIM_PORTS][SIM_PORTS];
 	uint64_t last[SIM_PORTS][SIM_PORTS]; /* arrival of the last packet that kept its place */
-	uint8_t spoilt[SPOILT];              /* mercy: by a hash of the packet */
+	struct spoilt spoilt[SPOILT];        /* by a hash of the packet */
 	struct sim_frame *free;
 	sim_judge_fn *judge;
 	sim_trace_fn *trace;
@@ -186,22 +192,26 @@ static bool is_response(uint8_t opcode)
 
 /*
  * The same packet: same QP, same PSN, same direction; all acknowledges of a QP count as the same, since a
- * later one says what an earlier one said. Packets that share a place in the table get more mercy, never
- * less.
+ * later one says what an earlier one said. NULL: it was not spoilt yet.
  */
-static uint8_t *spoilt(struct sim_net *n, const struct sim_frame *f)
+static struct spoilt *spoilt(struct sim_net *n, const struct sim_frame *f, bool make)
 {
 	uint8_t op = bth_opcode(f->bytes);
-	uint32_t what = is_response(op) ? 1u << 24 : 0;
+	uint64_t what = (uint64_t)bth_dqpn(f->bytes) << 32 | (is_response(op) ? 1u << 31 : 0) | 1u << 30;
+	struct spoilt *s;
 
-	what |= op == (IBT_RC | OP_ACK) ? 1u << 25 : bth_psn(f->bytes);
-	return &n->spoilt[((what * 0x9e3779b1u) ^ (bth_dqpn(f->bytes) * 0x85ebca6bu)) >> 20];
+	what |= op == (IBT_RC | OP_ACK) ? 1u << 29 : bth_psn(f->bytes);
+	s = &n->spoilt[(what * 0x9e3779b97f4a7c15ull) >> 52];
+	if (s->what != what && make)
+		*s = (struct spoilt){.what = what};
+	return s->what == what ? s : NULL;
 }
 
 static enum sim_fate by_rules(struct sim_net *n, const struct sim_rules *r, const struct sim_frame *f)
 {
 	enum sim_fate fate = SIM_DELIVERED;
-	uint8_t *times = spoilt(n, f);
+	bool spoils;
+	struct spoilt *s;
 
 	if (chance(n, r->loss))
 		fate = SIM_LOST;
@@ -211,13 +221,16 @@ static enum sim_fate by_rules(struct sim_net *n, const struct sim_rules *r, cons
 		fate = SIM_DUPLICATED;
 	else if (chance(n, r->delayed))
 		fate = SIM_DELAYED;
-	if (fate != SIM_LOST && fate != SIM_CORRUPTED) {
-		*times = 0;
-	} else if (r->mercy && *times >= r->mercy) {
-		*times = 0;
+	if (!r->mercy)
+		return fate;
+	spoils = fate == SIM_LOST || fate == SIM_CORRUPTED;
+	s = spoilt(n, f, spoils);
+	if (!spoils) {
+		if (s)
+			s->times = 0;
+	} else if (++s->times > r->mercy) {
+		s->times = 0;
 		fate = SIM_DELIVERED;
-	} else if (*times < UINT8_MAX) {
-		(*times)++;
 	}
 	return fate;
 }

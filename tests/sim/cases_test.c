@@ -4,4 +4,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
-int main(void){return 0;}
+int main(void)
+{
+	return 0;
+}

@@ -20,7 +20,8 @@ void model_fail(struct model *m, const struct side *s, const char *fmt, ...)
 	va_list ap;
 
 	fflush(stdout);
-	fprintf(stderr, "seed %llu, at %.3f us", (unsigned long long)m->seed, (double)sim_now(&m->world) / 1000);
+	fprintf(stderr, "seed %llu, at %.3f us", (unsigned long long)m->seed,
+		(double)sim_now(&m->world) / 1000);
 	if (s)
 		fprintf(stderr, ", side %u (QP 0x%06x)", s->index, hca_qpn(s->qp));
 	fprintf(stderr, ": ");
@@ -109,7 +110,7 @@ bool model_execute(struct model *m, struct side *s, struct sim_wr *w, uint64_t c
 		}
 		memcpy(&w->original, at, 8);
 		v = w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? w->original + compare_add
-			: w->original == compare_add	     ? swap
+		    : w->original == compare_add             ? swap
 							     : w->original;
 		memcpy(at, &v, 8);
 		return true;
@@ -131,7 +132,8 @@ static void check_counter(struct model *m, struct side *s, const struct sim_wr *
 
 	memcpy(&v, w->dest, 8);
 	if (v >= m->counted[node])
-		model_fail(m, s, "the common counter gave %llu, more than was ever added", (unsigned long long)v);
+		model_fail(m, s, "the common counter gave %llu, more than was ever added",
+			(unsigned long long)v);
 	if (m->counter_seen[node][v]++)
 		model_fail(m, s, "the common counter gave %llu twice", (unsigned long long)v);
 }
@@ -151,8 +153,8 @@ static void check_wr(struct model *m, struct side *s, unsigned i)
 
 		memcpy(&v, w->dest, 8);
 		if (v != w->original)
-			model_fail(m, s, "atomic %u returned 0x%llx, must be 0x%llx", i, (unsigned long long)v,
-				(unsigned long long)w->original);
+			model_fail(m, s, "atomic %u returned 0x%llx, must be 0x%llx", i,
+				(unsigned long long)v, (unsigned long long)w->original);
 	}
 }
 
@@ -176,9 +178,11 @@ static enum ibv_wc_opcode wc_opcode(enum ibv_wr_opcode op)
 void model_send_done(struct model *m, struct side *s, const struct ibv_wc *wc)
 {
 	if (wc->status != IBV_WC_SUCCESS)
-		model_fail(m, s, "request %u ended with %s", (unsigned)wc->wr_id, ibv_wc_status_str(wc->status));
+		model_fail(
+			m, s, "request %u ended with %s", (unsigned)wc->wr_id, ibv_wc_status_str(wc->status));
 	if (wc->wr_id < s->completed || wc->wr_id >= s->posted)
-		model_fail(m, s, "request %u completed again or out of order, %u is next", (unsigned)wc->wr_id, s->completed);
+		model_fail(m, s, "request %u completed again or out of order, %u is next",
+			(unsigned)wc->wr_id, s->completed);
 	/* Those before it that asked for no completion are done too. */
 	for (; s->completed < wc->wr_id; s->completed++) {
 		if (s->wr[s->completed].signaled)
@@ -218,7 +222,8 @@ static void reliable_message(struct model *m, struct side *s, const struct ibv_w
 	if (s->received == s->peer->posted)
 		model_fail(m, s, "received a message that nobody sent");
 	if (!fits(s, &s->peer->wr[s->received], wc, data))
-		model_fail(m, s, "received something else than request %u of side %u", s->received, s->peer->index);
+		model_fail(m, s, "received something else than request %u of side %u", s->received,
+			s->peer->index);
 	s->received++;
 }
 
@@ -294,7 +299,8 @@ void model_check_end(struct model *m)
 		struct side *s = &m->side[i];
 
 		for (unsigned k = 0; s->opts.type == IBV_QPT_UC && k < s->posted; k++) {
-			if (s->wr[k].opcode == IBV_WR_RDMA_WRITE || s->wr[k].opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+			if (s->wr[k].opcode == IBV_WR_RDMA_WRITE ||
+				s->wr[k].opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
 				check_unreliable_write(m, s, k);
 		}
 	}
@@ -303,7 +309,8 @@ void model_check_end(struct model *m)
 
 		for (uint32_t k = 0; memcmp(s->target, s->model, TARGET) && k < TARGET; k++) {
 			if (s->target[k] != s->model[k])
-				model_fail(m, s, "the target's byte %u is 0x%02x, must be 0x%02x", k, s->target[k], s->model[k]);
+				model_fail(m, s, "the target's byte %u is 0x%02x, must be 0x%02x", k,
+					s->target[k], s->model[k]);
 		}
 		if (s->qp->deadline)
 			model_fail(m, s, "a timer is left when all is done");
@@ -325,8 +332,9 @@ static void check_flow(struct model *m, const struct sim_node *n, const struct h
 			sum += sim_qp_in_flight(m->side[i].qp, reads);
 	}
 	if (sum != f->in_flight)
-		model_fail(m, NULL, "node %u: %llu is in flight%s but %u is charged", (unsigned)(n - m->world.node),
-			(unsigned long long)sum, reads ? " to itself" : "", f->in_flight);
+		model_fail(m, NULL, "node %u: %llu is in flight%s but %u is charged",
+			(unsigned)(n - m->world.node), (unsigned long long)sum, reads ? " to itself" : "",
+			f->in_flight);
 }
 
 void model_check_flows(struct model *m)

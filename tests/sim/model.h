@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What must come out of the work that sim_test.c makes up. Each end of a connection is a `side`; what it posts is
- * recorded here when it is posted, together with what it must lead to, and checked off as completions come.
+ * What must come out of the work that sim_test.c makes up. Each end of a connection is a `side`; what it
+ * posts is recorded here when it is posted, together with what it must lead to, and checked off as
+ * completions come.
  *
- * An RC queue executes in order, and a side's target memory is touched by its peer alone, so the model needs no
- * clock: it executes each request on its own copy of that memory at once. (A READ may be done again after a
- * later WRITE: those who write where an earlier READ read must set the fence.)
+ * An RC queue executes in order, and a side's target memory is touched by its peer alone, so the model needs
+ * no clock: it executes each request on its own copy of that memory at once. (A READ may be done again after
+ * a later WRITE: those who write where an earlier READ read must set the fence.)
  */
 #ifndef TESTS_SIM_MODEL_H
 #define TESTS_SIM_MODEL_H
@@ -14,7 +15,7 @@
 
 enum {
 	MAX_SIDES = 16,
-	MAX_WRS = 64,    /* one side posts in its life */
+	MAX_WRS = 160,   /* one side posts in its life */
 	MAX_SLOTS = 16,  /* receives posted at once */
 	TARGET = 65536,  /* bytes a peer may write */
 	SOURCE = 262144, /* bytes everybody reads from */
@@ -26,15 +27,16 @@ struct sim_wr {
 	enum ibv_wr_opcode opcode;
 	bool signaled;
 	uint32_t len;
-	uint64_t offset;  /* of a WRITE, READ or atomic, in the peer's target; SOURCE and so on: see in_target */
+	uint64_t offset; /* of a WRITE, READ or atomic, in the peer's target; SOURCE and so on: see in_target
+			  */
 	bool in_target;
-	uint8_t *bytes;   /* WRITE, SEND: what goes out; READ: what must come in */
-	uint8_t *dest;    /* READ, atomics: where, between guards */
+	uint8_t *bytes;    /* WRITE, SEND: what goes out; READ: what must come in */
+	uint8_t *dest;     /* READ, atomics: where, between guards */
 	uint64_t original; /* atomics: what must come back */
-	bool shared;      /* a FETCH_ADD on the node's common counter: original is not known */
+	bool shared;       /* a FETCH_ADD on the node's common counter: original is not known */
 	/* messages: */
 	__be32 imm;
-	unsigned copies;  /* unreliable: how often it arrived */
+	unsigned copies; /* unreliable: how often it arrived */
 };
 
 /* A receive queue: a side's own, or one that all sides of a node share. */
@@ -68,7 +70,7 @@ struct side {
 	unsigned received; /* of the peer's messages: index of the next */
 	unsigned fenced;   /* READs before this index are done before what is posted next starts */
 	uint32_t max_msg;
-	uint64_t budget;   /* bytes it may still post */
+	uint64_t budget; /* bytes it may still post */
 	uint64_t next_post, next_recv;
 };
 
@@ -103,7 +105,7 @@ bool model_execute(struct model *m, struct side *s, struct sim_wr *w, uint64_t c
 static inline bool model_is_message(const struct sim_wr *w)
 {
 	return w->opcode != IBV_WR_RDMA_WRITE && w->opcode != IBV_WR_RDMA_READ &&
-		w->opcode != IBV_WR_ATOMIC_CMP_AND_SWP && w->opcode != IBV_WR_ATOMIC_FETCH_AND_ADD;
+	       w->opcode != IBV_WR_ATOMIC_CMP_AND_SWP && w->opcode != IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
 /* Completions. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random work on random networks, all drawn from a seed: how many adapters and queue pairs, of which types, with
- * which limits; what the network does to packets; what is posted and when. model.c knows what must come out.
+ * Random work on random networks, all drawn from a seed: how many adapters and queue pairs, of which types,
+ * with which limits; what the network does to packets; what is posted and when. model.c knows what must come
+ * out.
  *
  *   sim_test [--seed N] [--seeds COUNT] [--trace]
  */
@@ -17,13 +18,16 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STEPS_MAX = 4000000 };
+enum { STEPS_MAX = 4000000, BURST = 16 };
 #define TIME_MAX (100 * SIM_S) /* no seed needs a tenth of it */
 
 const char *model_program;
 static struct model model;
 static uint64_t rng;
 static bool trace;
+static struct {
+	unsigned long long requests, packets, retransmits;
+} total;
 
 /* ---- drawing ---- */
 static uint64_t draw(uint64_t below)
@@ -51,32 +55,47 @@ struct weather {
 
 static struct weather draw_weather(void)
 {
-	struct weather w = {.rules = {.mercy = 2}};
+	enum {
+		CALM,
+		PERFECT,
+		LOSSY,
+		DOUBLING,
+		REORDERING,
+		CORRUPTING,
+		GHOSTS,
+		BAD,
+		WORSE,
+		KINDS
+	} kind = draw(KINDS);
+	struct weather w = {.rules = {.mercy = 2}, .calm = kind == CALM};
 	struct sim_rules *r = &w.rules;
-	unsigned kind = (unsigned)draw(8);
 	uint64_t round_trip;
 
 	r->delay_min = between(0, 50) * SIM_US;
 	r->delay_max = r->delay_min + (one_in(2) ? 0 : between(0, 50) * SIM_US);
-	if (kind == 2 || kind >= 6)
+	if (kind == LOSSY || kind >= BAD)
 		r->loss = (uint32_t)draw(200000);
-	if (kind == 3 || kind >= 6)
-		r->duplicate = (uint32_t)draw(200000);
-	if (kind == 4 || kind >= 6) {
-		r->delayed = (uint32_t)draw(200000);
-	}
-	if (kind == 5 || kind >= 6)
+	if (kind == DOUBLING || kind >= GHOSTS)
+		r->duplicate = (uint32_t)draw(one_in(4) ? 800000 : 200000);
+	if (kind == REORDERING || kind >= GHOSTS)
+		r->delayed = (uint32_t)draw(one_in(4) ? 500000 : 200000);
+	if (kind == CORRUPTING || kind >= BAD)
 		r->corrupt = (uint32_t)draw(100000);
 	if (r->delayed || r->duplicate)
 		r->late_max = between(0, 200) * SIM_US;
 	round_trip = 2 * (r->delay_max + r->late_max) + 10 * SIM_US;
-	for (w.timeout = 1; ibt_timeout_ns(w.timeout) < round_trip;)
+	while (ibt_timeout_ns(w.timeout) < round_trip)
 		w.timeout++;
-	w.calm = kind == 0;
 	if (!w.calm)
 		w.timeout += (unsigned)draw(4) - 1u;
-	if (kind != 0 && one_in(4))
-		w.pause_max = 3 * ibt_timeout_ns(w.timeout);
+	/* Packets from long ago, when what they say was settled by others. */
+	if (kind == GHOSTS)
+		r->late_max = 3 * ibt_timeout_ns(w.timeout);
+	/* All that can happen to one request together must stay below eight timeouts. */
+	if (!w.calm && one_in(4)) {
+		w.pause_max = 2 * ibt_timeout_ns(w.timeout);
+		r->mercy = 1;
+	}
 	return w;
 }
 
@@ -113,9 +132,10 @@ static uint32_t draw_length(const struct side *s)
 
 static enum ibv_wr_opcode draw_opcode(const struct side *s)
 {
-	static const enum ibv_wr_opcode rc[] = {IBV_WR_SEND, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE,
-		IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ, IBV_WR_RDMA_READ, IBV_WR_RDMA_READ,
-		IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_FETCH_AND_ADD};
+	static const enum ibv_wr_opcode rc[] = {IBV_WR_SEND, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
+		IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
+		IBV_WR_RDMA_READ, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
+		IBV_WR_ATOMIC_FETCH_AND_ADD};
 	static const enum ibv_wr_opcode uc[] = {
 		IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM};
 
@@ -169,8 +189,10 @@ static bool place(struct side *s, struct sim_wr *w)
 			w->len = (uint32_t)between(60000, 200000);
 		w->offset = draw(SOURCE - w->len + 1);
 	} else if (s->opts.type == IBV_QPT_UC) {
-		if (s->unreliable_used + w->len > TARGET)
+		if (s->unreliable_used + w->len > TARGET) {
+			w->in_target = false;
 			return false;
+		}
 		w->offset = s->unreliable_used;
 		s->unreliable_used += w->len;
 	} else {
@@ -181,7 +203,8 @@ static bool place(struct side *s, struct sim_wr *w)
 	return true;
 }
 
-static void fill_remote(struct side *s, const struct sim_wr *w, struct ibv_send_wr *wr, uint64_t *compare_add, uint64_t *swap)
+static void fill_remote(
+	struct side *s, const struct sim_wr *w, struct ibv_send_wr *wr, uint64_t *compare_add, uint64_t *swap)
 {
 	unsigned node = (unsigned)(s->peer->node - model.world.node);
 	uint64_t addr = s->peer->target_iova + w->offset;
@@ -232,14 +255,14 @@ static bool draw_wr(struct side *s, struct ibv_send_wr *wr, struct ibv_sge *sge)
 	memset(wr, 0, sizeof(*wr));
 	w->opcode = wr->opcode = draw_opcode(s);
 	outgoing = w->opcode != IBV_WR_RDMA_READ && w->opcode != IBV_WR_ATOMIC_CMP_AND_SWP &&
-		w->opcode != IBV_WR_ATOMIC_FETCH_AND_ADD;
+		   w->opcode != IBV_WR_ATOMIC_FETCH_AND_ADD;
 	w->len = draw_length(s);
 	w->imm = wr->imm_data = (uint32_t)random_seeded(&rng);
 	w->signaled = s->opts.sig_all || one_in(2) || s->posted + 1 == s->todo;
 	if (outgoing && read)
 		w->len = read->len;
 	if (w->opcode != IBV_WR_SEND && w->opcode != IBV_WR_SEND_WITH_IMM && !place(s, w))
-		return false;
+		w->opcode = wr->opcode = IBV_WR_SEND; /* the target is used up */
 	if (w->signaled)
 		wr->send_flags |= IBV_SEND_SIGNALED;
 	if (one_in(8) || (outgoing && read) || (w->in_target && !w->shared && needs_fence(s, w)))
@@ -258,7 +281,8 @@ static bool draw_wr(struct side *s, struct ibv_send_wr *wr, struct ibv_sge *sge)
 	if (outgoing && !read)
 		wr->num_sge = cut(sge, s->opts.sge, w->bytes, w->len, model.source_mr[node]->ibv.lkey);
 	else
-		wr->num_sge = cut(sge, s->opts.sge, outgoing ? read->dest : w->dest, w->len, model.arena_mr[node]->ibv.lkey);
+		wr->num_sge = cut(sge, s->opts.sge, outgoing ? read->dest : w->dest, w->len,
+			model.arena_mr[node]->ibv.lkey);
 	if (s->opts.type == IBV_QPT_UD) {
 		wr->wr.ud.ah = &s->ah->ibv;
 		wr->wr.ud.remote_qpn = hca_qpn(s->peer->qp);
@@ -272,25 +296,22 @@ static void trace_post(const struct side *s, const struct ibv_send_wr *wr)
 	const struct sim_wr *w = &s->wr[wr->wr_id];
 
 	printf("%12.3f us  side %u, QP 0x%06x: request %u, opcode %d, %u bytes, %d entries%s%s%s\n",
-		(double)sim_now(&model.world) / 1000, s->index, hca_qpn(s->qp), (unsigned)wr->wr_id, wr->opcode, w->len,
-		wr->num_sge, wr->send_flags & IBV_SEND_FENCE ? ", fence" : "",
+		(double)sim_now(&model.world) / 1000, s->index, hca_qpn(s->qp), (unsigned)wr->wr_id,
+		wr->opcode, w->len, wr->num_sge, wr->send_flags & IBV_SEND_FENCE ? ", fence" : "",
 		wr->send_flags & IBV_SEND_INLINE ? ", inline" : "", w->signaled ? "" : ", unsignaled");
 }
 
 /* Posts a few requests in one call. */
 static void post_sends(struct side *s)
 {
-	unsigned room = s->opts.send_wr - (s->qp->sq.head - s->qp->sq.tail), n = (unsigned)between(1, 6), k = 0;
-	struct ibv_send_wr wr[6], *bad;
-	struct ibv_sge sge[6][HCA_MAX_SGE];
+	unsigned room = s->opts.send_wr - (s->qp->sq.head - s->qp->sq.tail),
+		 n = (unsigned)between(1, one_in(4) ? BURST : 4), k = 0;
+	struct ibv_send_wr wr[BURST], *bad;
+	struct ibv_sge sge[BURST][8];
 
 	for (; k < n && k < room && s->posted < s->todo; k++) {
-		if (!draw_wr(s, &wr[k], sge[k])) {
-			s->todo = s->posted; /* out of room: that was the last */
-			if (s->posted && !s->wr[s->posted - 1].signaled)
-				model_fail(&model, s, "the arena is too small");
-			break;
-		}
+		if (!draw_wr(s, &wr[k], sge[k]))
+			model_fail(&model, s, "the arena is too small");
 		if (wr[k].send_flags & IBV_SEND_FENCE)
 			s->fenced = s->posted;
 		s->budget -= s->wr[s->posted].len < s->budget ? s->wr[s->posted].len : s->budget;
@@ -382,8 +403,8 @@ static void side_init(struct side *s, unsigned node, const struct weather *weath
 	s->node = &model.world.node[node];
 	s->strict = !weather->rules.duplicate && !weather->rules.delayed;
 	s->max_msg = max_msg;
-	s->budget = one_in(8) ? 600000 : 60000;
-	s->todo = (unsigned)between(1, one_in(4) ? MAX_WRS : MAX_WRS / 4);
+	s->budget = one_in(8) ? 1000000 : 100000;
+	s->todo = (unsigned)between(1, one_in(3) ? MAX_WRS : MAX_WRS / 8);
 	s->opts = (struct sim_qp_opts){
 		.type = type,
 		.send_cq = model.send_cq[node],
@@ -407,7 +428,8 @@ static void side_init(struct side *s, unsigned node, const struct weather *weath
 		s->rq = &model.srq[node];
 	} else {
 		s->rq = &s->own_rq;
-		rq_init(s->rq, s->node, (unsigned)between(1, max_msg > 8192 ? 4 : MAX_SLOTS), max_msg + GRH_LEN);
+		rq_init(s->rq, s->node, (unsigned)between(1, max_msg > 8192 ? 4 : MAX_SLOTS),
+			max_msg + GRH_LEN);
 		s->rq->sge = s->rq->sge < s->opts.sge ? s->rq->sge : s->opts.sge;
 	}
 	s->target = model_alloc(&model, TARGET);
@@ -426,7 +448,8 @@ static void pair_init(const struct weather *weather)
 	enum ibv_qp_type type = one_in(5) ? IBV_QPT_UC : one_in(5) ? IBV_QPT_UD : IBV_QPT_RC;
 	enum ibv_mtu mtu = (enum ibv_mtu)between(IBV_MTU_256, IBV_MTU_4096);
 	unsigned from = (unsigned)draw(model.world.nodes);
-	unsigned to = one_in(10) ? from : (from + 1 + (unsigned)draw(model.world.nodes - 1)) % model.world.nodes;
+	unsigned to =
+		one_in(10) ? from : (from + 1 + (unsigned)draw(model.world.nodes - 1)) % model.world.nodes;
 	uint32_t max_msg = type == IBV_QPT_UD ? 4096 : one_in(4) ? 65536 : (128u << mtu) * 4;
 
 	side_init(a, from, weather, type, mtu, max_msg);
@@ -444,6 +467,9 @@ static void pair_init(const struct weather *weather)
 
 static void side_fini(struct side *s)
 {
+	total.requests += s->posted;
+	total.packets += s->qp->count->tx_packets;
+	total.retransmits += s->qp->count->retransmits;
 	hca_qp_destroy(s->qp);
 	hca_mr_dereg(s->target_mr);
 	if (s->ah)
@@ -519,15 +545,24 @@ static bool all_done(void)
 	return true;
 }
 
+static void say_side(const struct side *s)
+{
+	const struct hca_flow *f = list_empty(&s->qp->flow_node) ? NULL : s->qp->waits_for;
+
+	fprintf(stderr, "side %u: posted %u of %u, completed %u, received %u, timer at %llu ns", s->index,
+		s->posted, s->todo, s->completed, s->received, (unsigned long long)s->qp->deadline);
+	if (f)
+		fprintf(stderr, "; waits for %s: window %u, in flight %u + %u, echo %s",
+			f == s->node->adapter.read_flow ? "its own flow" : "a flow", f->window, f->in_flight,
+			(unsigned)(f->sent - f->echoed), f->echo_asked ? "asked" : "not asked");
+	fputc('\n', stderr);
+}
+
 static void say_stuck(const char *why)
 {
 	for (unsigned i = 0; i < model.nsides; i++) {
-		const struct side *s = &model.side[i];
-
-		if (!model_side_done(s))
-			fprintf(stderr, "side %u: posted %u of %u, completed %u, received %u; timer at %llu ns%s\n", s->index,
-				s->posted, s->todo, s->completed, s->received, (unsigned long long)s->qp->deadline,
-				list_empty(&s->qp->flow_node) ? "" : ", waits for a flow");
+		if (!model_side_done(&model.side[i]))
+			say_side(&model.side[i]);
 	}
 	model_fail(&model, NULL, "stuck: %s", why);
 }
@@ -568,7 +603,8 @@ static void check_calm(void)
 		const struct hca_qp_counters *c = model.side[i].qp->count;
 
 		if (c->timeouts || c->naks_sent || (c->retransmits && !c->rnr_received))
-			model_fail(&model, &model.side[i], "%llu timeouts, %llu NAKs, %llu packets sent again in a perfect network",
+			model_fail(&model, &model.side[i],
+				"%llu timeouts, %llu NAKs, %llu packets sent again in a perfect network",
 				(unsigned long long)c->timeouts, (unsigned long long)c->naks_sent,
 				(unsigned long long)c->retransmits);
 	}
@@ -591,11 +627,13 @@ static void run_seed(uint64_t seed)
 	if (trace) {
 		const struct sim_rules *r = &weather.rules;
 
-		printf("seed %llu: %u nodes, %u pairs, loss %.1f%%, duplicates %.1f%%, delayed %.1f%%, corrupted %.1f%%, "
+		printf("seed %llu: %u nodes, %u pairs, loss %.1f%%, duplicates %.1f%%, delayed %.1f%%, "
+		       "corrupted %.1f%%, "
 		       "delay %u to %u us, late %u us, ACK timeout %u us\n",
-			(unsigned long long)seed, nodes, pairs, r->loss / 1e4, r->duplicate / 1e4, r->delayed / 1e4,
-			r->corrupt / 1e4, (unsigned)(r->delay_min / 1000), (unsigned)(r->delay_max / 1000),
-			(unsigned)(r->late_max / 1000), (unsigned)(ibt_timeout_ns(weather.timeout) / 1000));
+			(unsigned long long)seed, nodes, pairs, r->loss / 1e4, r->duplicate / 1e4,
+			r->delayed / 1e4, r->corrupt / 1e4, (unsigned)(r->delay_min / 1000),
+			(unsigned)(r->delay_max / 1000), (unsigned)(r->late_max / 1000),
+			(unsigned)(ibt_timeout_ns(weather.timeout) / 1000));
 		sim_trace_set(model.world.net, sim_trace_print, stdout);
 	}
 	for (unsigned i = 0; i < nodes; i++)
@@ -650,6 +688,7 @@ int main(int argc, char **argv)
 	model_init_source();
 	for (unsigned long long i = 0; i < count; i++)
 		run_seed(first + i);
-	printf("%llu seeds from %llu on: all well\n", count, first);
+	printf("%llu seeds from %llu on: all well; %llu requests, %llu packets, %llu of them sent again\n",
+		count, first, total.requests, total.packets, total.retransmits);
 	return 0;
 }

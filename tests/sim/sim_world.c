@@ -46,7 +46,8 @@ static void node_init(struct sim_world *w, unsigned i, uint64_t seed, bool ipv6)
 	node_gid(i, ipv6, n->dev.gid[0].raw);
 	list_add_tail(&n->adapter.devices, &n->dev.node);
 	link = sim_port_open(w->net, n->dev.gid[0].raw);
-	must(link && !hca_engine_init(&n->adapter.engine, &n->adapter, link, sim_clock, w->net), "make an engine");
+	must(link && !hca_engine_init(&n->adapter.engine, &n->adapter, link, sim_clock, w->net),
+		"make an engine");
 	n->adapter.up = true;
 	n->ctx = hca_context_open(&n->dev);
 	n->pd = n->ctx ? hca_pd_alloc(n->ctx) : NULL;
@@ -208,7 +209,8 @@ struct hca_qp *sim_qp(struct sim_node *n, const struct sim_qp_opts *o)
 	int last = o->type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
 
 	must(qp, "make a QP");
-	must(!hca_qp_modify(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | last), "modify a QP to INIT");
+	must(!hca_qp_modify(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | last),
+		"modify a QP to INIT");
 	return qp;
 }
 
@@ -217,7 +219,8 @@ struct sim_node *sim_node_of(struct hca_qp *qp)
 	return container_of(qp->adapter, struct sim_node, adapter);
 }
 
-void sim_connect(struct hca_qp *qp, const struct sim_qp_opts *o, struct hca_qp *peer, const struct sim_qp_opts *po)
+void sim_connect(
+	struct hca_qp *qp, const struct sim_qp_opts *o, struct hca_qp *peer, const struct sim_qp_opts *po)
 {
 	int rtr = IBV_QP_STATE, rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR};
@@ -257,7 +260,7 @@ uint64_t sim_qp_in_flight(struct hca_qp *qp, bool reads)
 	for (uint32_t i = qp->sq.tail; i != qp->sq.head; i++) {
 		const struct hca_send_wqe *w = hca_sq_at(&qp->sq, i);
 		bool is_read = w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-			w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+			       w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 
 		if (!w->started)
 			break;

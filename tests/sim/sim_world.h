@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Adapters in a simulated network (link/sim.h): no thread, no socket, no real time. The hca-level API is used as
- * the front uses it; sim_step() is what time and the helper threads would do.
+ * Adapters in a simulated network (link/sim.h): no thread, no socket, no real time. The hca-level API is used
+ * as the front uses it; sim_step() is what time and the helper threads would do.
  *
  * Set-up that cannot fail in a right program aborts when it does.
  */
@@ -83,7 +83,8 @@ struct sim_qp_opts {
 struct sim_qp_opts sim_qp_opts(struct hca_cq *cq);
 struct hca_qp *sim_qp(struct sim_node *n, const struct sim_qp_opts *o);
 /* To RTS; a peer for RC and UC, with the options it was made with. */
-void sim_connect(struct hca_qp *qp, const struct sim_qp_opts *o, struct hca_qp *peer, const struct sim_qp_opts *po);
+void sim_connect(
+	struct hca_qp *qp, const struct sim_qp_opts *o, struct hca_qp *peer, const struct sim_qp_opts *po);
 
 /* What this QP's requests in flight cost the flow towards its peer, or, reads, the adapter's own. */
 uint64_t sim_qp_in_flight(struct hca_qp *qp, bool reads);

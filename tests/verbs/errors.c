@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* Both ends of what is to break, and a pair beside it that must not notice. */
 struct scene {
@@ -290,6 +291,29 @@ static void operation_of_no_such_kind_is_refused(void **state)
 	others_live_on(&s);
 }
 
+/*
+ * A registered buffer that was unmapped is the program's mistake. A card would go on using the pages it had
+ * pinned; whatever happens here, the process that made the mistake is not killed by its peer's request.
+ */
+static void request_for_unmapped_memory_does_not_kill_the_target(void **state)
+{
+	static const enum ibv_wr_opcode op[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ};
+	struct vt *t = *state;
+
+	for (size_t i = 0; i < ARRAY_LEN(op); i++) {
+		struct scene s = scene(t, NULL);
+		void *p = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		struct ibv_mr *mr = ibv_reg_mr(s.b->pd, p, 65536, VT_ALL_ACCESS);
+
+		assert_non_null(mr);
+		munmap(p, 65536);
+		vt_post(s.a, .op = op[i], .id = 1, .len = 10000, .raddr = (uintptr_t)p, .rkey = mr->rkey);
+		assert_int_equal(vt_wait(s.a).wr_id, 1);
+		others_live_on(&s);
+		assert_int_equal(ibv_dereg_mr(mr), 0);
+	}
+}
+
 static const struct CMUnitTest tests[] = {
 	VT_TEST(access_outside_the_rights_is_refused),
 	VT_TEST(operation_the_qp_does_not_allow_is_refused),
@@ -300,6 +324,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(receivers_bad_key_is_its_own_error),
 	VT_TEST(message_longer_than_the_receive_fails_at_both_ends),
 	VT_TEST(operation_of_no_such_kind_is_refused),
+	VT_TEST(request_for_unmapped_memory_does_not_kill_the_target),
 };
 
 VT_MAIN("errors", tests, NULL)

@@ -295,7 +295,7 @@ static void inline_datagram_needs_no_key(void **state)
 	assert_int_equal(ibv_destroy_ah(ah), 0);
 }
 
-/* The interface behind our GID must carry multicast: loopback does not unless told to. */
+/* The interface behind our GID must carry multicast: loopback does not unless told to, and for IPv6 never. */
 static bool interface_has_multicast(struct vt *t)
 {
 	struct ibv_gid_entry e;
@@ -305,7 +305,7 @@ static bool interface_has_multicast(struct vt *t)
 
 	if (!ibv_query_gid_ex(t->ctx, t->port_num, t->gid_index, &e, 0) &&
 		if_indextoname(e.ndev_ifindex, r.ifr_name) && !ioctl(fd, SIOCGIFFLAGS, &r))
-		yes = r.ifr_flags & IFF_MULTICAST;
+		yes = (r.ifr_flags & IFF_MULTICAST) && (t->gid.raw[10] || !(r.ifr_flags & IFF_LOOPBACK));
 	close(fd);
 	return yes;
 }

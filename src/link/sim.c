@@ -16,7 +16,7 @@ enum {
 	FRAME_BYTES = 4096 + FRAME_HDR_MAX + 3 + ICRC_LEN,
 	FRAME_OVERHEAD = 768, /* what a kernel charges a socket for a packet besides its bytes */
 	GROUPS = 8,
-	SPOILT = 4096,
+	SPOILT = 16384,
 };
 
 /* A packet on its way. */
@@ -41,7 +41,7 @@ struct sim_port {
 	uint64_t buffer, waiting, peak; /* bytes */
 };
 
-/* Mercy: how often in a row a packet was spoilt. */
+/* Mercy: how often a packet was spoilt. */
 struct spoilt {
 	uint64_t what;
 	uint32_t times;
@@ -183,11 +183,16 @@ static uint64_t up_to(struct sim_net *n, uint64_t max)
 	return max ? random_seeded(&n->random) % (max + 1) : 0;
 }
 
-static bool is_response(uint8_t opcode)
+static bool is_response(const struct sim_frame *f)
 {
-	const struct ibt_op_info *op = ibt_op_lookup(opcode);
+	const struct ibt_op_info *op = ibt_op_lookup(bth_opcode(f->bytes));
 
 	return op && (op->flags & OPF_RESPONSE);
+}
+
+static bool is_ack(const struct sim_frame *f)
+{
+	return bth_opcode(f->bytes) == (IBT_RC | OP_ACK);
 }
 
 /*
@@ -196,12 +201,11 @@ static bool is_response(uint8_t opcode)
  */
 static struct spoilt *spoilt(struct sim_net *n, const struct sim_frame *f, bool make)
 {
-	uint8_t op = bth_opcode(f->bytes);
-	uint64_t what = (uint64_t)bth_dqpn(f->bytes) << 32 | (is_response(op) ? 1u << 31 : 0) | 1u << 30;
+	uint64_t what = (uint64_t)bth_dqpn(f->bytes) << 32 | (is_response(f) ? 1u << 31 : 0) | 1u << 30;
 	struct spoilt *s;
 
-	what |= op == (IBT_RC | OP_ACK) ? 1u << 29 : bth_psn(f->bytes);
-	s = &n->spoilt[(what * 0x9e3779b97f4a7c15ull) >> 52];
+	what |= is_ack(f) ? 1u << 29 : bth_psn(f->bytes);
+	s = &n->spoilt[(what * 0x9e3779b97f4a7c15ull) >> 50];
 	if (s->what != what && make)
 		*s = (struct spoilt){.what = what};
 	return s->what == what ? s : NULL;
@@ -226,11 +230,12 @@ static enum sim_fate by_rules(struct sim_net *n, const struct sim_rules *r, cons
 	spoils = fate == SIM_LOST || fate == SIM_CORRUPTED;
 	s = spoilt(n, f, spoils);
 	if (!spoils) {
-		if (s)
-			s->times = 0;
-	} else if (++s->times > r->mercy) {
-		s->times = 0;
+		if (s && is_ack(f))
+			s->times = 0; /* there will be others like it */
+	} else if (s->times == r->mercy) {
 		fate = SIM_DELIVERED;
+	} else {
+		s->times++;
 	}
 	return fate;
 }

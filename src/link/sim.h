@@ -51,7 +51,7 @@ struct sim_rules {
 	uint32_t loss, duplicate, corrupt, delayed;
 	uint64_t delay_min, delay_max; /* of every packet, ns */
 	uint64_t late_max;             /* up to this much more for one that is delayed, or a second copy */
-	uint32_t mercy;                /* 0: none; else spoil the same packet at most so often in a row */
+	uint32_t mercy;                /* 0: none; else spoil the same packet at most so often */
 };
 
 /* A packet at the moment it is sent; `bytes` (BTH to ICRC, still undamaged) live as long as the call. */

@@ -93,7 +93,7 @@ static struct weather draw_weather(void)
 		r->late_max = 3 * ibt_timeout_ns(w.timeout);
 	/* All that can happen to one request together must stay below eight timeouts. */
 	if (!w.calm && one_in(4)) {
-		w.pause_max = 2 * ibt_timeout_ns(w.timeout);
+		w.pause_max = ibt_timeout_ns(w.timeout) * 3 / 2;
 		r->mercy = 1;
 	}
 	return w;

@@ -302,7 +302,7 @@ static void moving_to_error_flushes_what_is_on_its_way(void **state)
 	}
 }
 
-/* conformance: the QP dies once, the completions come for both, the owner of the memory hears of it once. */
+/* The QP dies once, the completions come for both, the owner of the memory hears of it once. */
 static void two_bad_writes_in_a_row_kill_once(void **state)
 {
 	struct vt *t = *state;

@@ -222,17 +222,21 @@ static void touch(struct hca_engine *e, struct hca_qp *qp)
 		list_add_tail(&e->touched, &qp->touched_node);
 }
 
-static void run_qp(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
+/* Lets a QP answer and ask; returns the flow it sends by. */
+static struct hca_flow *run_qp(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 {
+	struct hca_flow *flow;
 	bool more;
 
 	lock_take(&qp->lock);
 	more = pump(e, qp, e->batch, qp->transport->respond, ROUND_BATCHES, now);
 	more |= pump(e, qp, e->batch, qp->transport->request, ROUND_BATCHES, now);
 	hca_engine_arm(e, qp);
+	flow = qp->flow;
 	lock_drop(&qp->lock);
 	if (more)
 		touch(e, qp);
+	return flow;
 }
 
 static void run_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t now)
@@ -254,10 +258,10 @@ static void run_touched(struct hca_engine *e, uint64_t now)
 	while ((n = list_pop(&round))) {
 		struct hca_qp *qp = container_of(n, struct hca_qp, touched_node);
 
-		run_qp(e, qp, now);
-		run_waiters(e, qp->flow, now);
+		run_waiters(e, run_qp(e, qp, now), now);
 	}
 	run_waiters(e, e->adapter->read_flow, now);
+	atomic_store_explicit(&e->backlog, !list_empty(&e->touched), memory_order_relaxed);
 }
 
 /* ---- in ---- */
@@ -367,13 +371,13 @@ static void publish_stats(struct hca_engine *e)
 	c->tx_errors = s->tx_errors;
 }
 
-bool hca_engine_drive(struct hca_engine *e)
+int hca_engine_drive(struct hca_engine *e)
 {
 	struct deliver_arg d = {.e = e};
-	int n;
+	int n = 0;
 
 	if (!e->link || !lock_try(&e->drive))
-		return false;
+		return -1;
 	if (e->link) {
 		d.now = hca_engine_now(e);
 		n = e->link->ops->receive(e->link, DRIVE_FRAMES, deliver, &d);
@@ -384,7 +388,7 @@ bool hca_engine_drive(struct hca_engine *e)
 			publish_stats(e);
 	}
 	lock_drop(&e->drive);
-	return true;
+	return n;
 }
 
 void hca_engine_quiesce(struct hca_engine *e)

@@ -35,6 +35,7 @@ struct hca_engine {
 
 	struct lock drive;
 	struct list touched; /* QPs that met a frame or a timer and may have to send; drive lock */
+	_Atomic bool backlog; /* touched is not empty: whoever stops driving must see that somebody goes on */
 	struct frame_batch *batch; /* drive lock */
 
 	struct lock timer_lock; /* heap of hca_qp by timer_key */
@@ -71,8 +72,11 @@ int hca_engine_open(struct hca_adapter *a);
 /* Stops and closes all that; the tables stay. */
 void hca_engine_close(struct hca_adapter *a);
 
-/* Receives what is there, runs timers, sends what became possible. false: somebody else is driving. */
-bool hca_engine_drive(struct hca_engine *e);
+/*
+ * Receives what is there, runs timers, sends what became possible. How many frames came; -1: somebody else is
+ * driving.
+ */
+int hca_engine_drive(struct hca_engine *e);
 /* The same for a program that polls: the helper takes note. */
 static inline void hca_engine_poll(struct hca_engine *e)
 {

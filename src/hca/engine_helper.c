@@ -83,7 +83,7 @@ static bool watch_once(struct hca_engine *e)
 	int n;
 
 	atomic_store(&e->asleep, true);
-	n = epoll_wait(e->epoll_fd, ev, 8, list_empty(&e->touched) ? -1 : 0);
+	n = epoll_wait(e->epoll_fd, ev, 8, atomic_load(&e->backlog) ? 0 : -1);
 	atomic_store(&e->asleep, false);
 	for (int i = 0; i < n; i++) {
 		switch (ev[i].data.u64 & 0xff) {
@@ -143,6 +143,30 @@ static void ask_for_short_slice(void)
 	syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
+/*
+ * Drives; while data streams in, goes on looking for more for a moment instead of going to sleep between two
+ * bursts. Not for single frames: the program may be waiting for just that one, on this CPU.
+ */
+static bool drive_bursts(struct hca_engine *e)
+{
+	enum { BURST = 8, LINGER_NS = 30 * 1000 };
+	uint32_t seen = atomic_load(&e->drives);
+	int n = hca_engine_drive(e);
+	bool drove = n >= 0;
+	uint64_t until = 0;
+
+	while (n >= 0 && atomic_load(&e->drives) == seen && !atomic_load(&e->stop)) {
+		uint64_t now = hca_engine_now(e);
+
+		if (n >= BURST)
+			until = now + LINGER_NS;
+		if (now >= until)
+			break;
+		n = hca_engine_drive(e);
+	}
+	return drove;
+}
+
 static void *helper_main(void *arg)
 {
 	struct hca_engine *e = arg;
@@ -157,7 +181,7 @@ static void *helper_main(void *arg)
 
 		if (atomic_load(&e->stop))
 			break;
-		drove = hca_engine_drive(e);
+		drove = drive_bursts(e);
 		if (!link)
 			continue;
 		if (sticky) {

@@ -73,13 +73,8 @@ void hca_engine_close(struct hca_adapter *a)
 
 void hca_adapter_exit(struct hca_adapter *a)
 {
-	struct link *l = a->engine.link;
-
-	if (!a->up || a->dead)
-		return;
-	if (l && l->ops->leaving)
-		l->ops->leaving(l);
-	hca_registry_retire(a->registry);
+	if (a->up && !a->dead)
+		hca_registry_retire(a->registry);
 }
 
 void hca_adapter_abandon(struct hca_adapter *a)

@@ -156,7 +156,7 @@ static void fail_at(struct hca_qp *qp, uint32_t psn, enum ibv_wc_status status, 
 		return;
 	ibt_release(qp, r->una, r->sent);
 	r->una = r->sent;
-	log_debug("QP 0x%06x: request failed: %s", hca_qpn(qp), ibv_wc_status_str(status));
+	log_debug("QP 0x%06x: request failed, status %d", hca_qpn(qp), status);
 	hca_qp_fail_send(qp, status, now);
 }
 

@@ -182,21 +182,17 @@ static struct ibt_answer *answer_new(struct hca_qp *qp)
 	return &r->answer[r->answer_head++ % IBT_ANSWERS];
 }
 
-static uint32_t answers_pending(const struct ibt_responder *r)
-{
-	return r->answer_head - r->answer_tail;
-}
-
 static enum verdict do_read(struct hca_qp *qp, const struct ibt_packet *p)
 {
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
 	struct reth h = reth_get(p->ext);
 	struct ibt_answer *a;
 
-	/* More READs and atomics at once than we agreed to. */
-	if (answers_pending(r) >= IBT_ANSWERS || !qp->attr.max_dest_rd_atomic)
+	if (!qp->attr.max_dest_rd_atomic)
 		return BAD_REQUEST;
 	a = answer_new(qp);
+	if (!a)
+		return DROP; /* duplicates took all places: it will come again */
 	r->msn = (r->msn + 1) & PSN_MASK;
 	*a = (struct ibt_answer){.kind = ANSWER_READ,
 		.psn = p->psn,
@@ -246,8 +242,10 @@ static enum verdict do_atomic(struct hca_qp *qp, const struct ibt_packet *p)
 	struct atomic_op o = {.add = (p->opcode & 0x1f) == OP_FETCH_ADD, .h = atomiceth_get(p->ext)};
 	struct ibt_atomic *saved;
 
-	if (answers_pending(r) >= IBT_ANSWERS || !qp->attr.max_dest_rd_atomic)
+	if (!qp->attr.max_dest_rd_atomic)
 		return BAD_REQUEST;
+	if (r->answer_head - r->answer_tail >= IBT_ANSWERS)
+		return DROP; /* duplicates took all places: it will come again */
 	o.at = target(qp, o.h.va, o.h.rkey, 8, IBV_ACCESS_REMOTE_ATOMIC);
 	if (!guard_run(atomic_execute, &o))
 		return NO_ACCESS;

@@ -29,8 +29,6 @@ struct link_ops {
 	/* Joins or leaves a multicast group on an interface: 0 or -errno. */
 	int (*mcast)(struct link *l, const uint8_t mgid[16], uint32_t ifindex, bool join);
 	void (*close)(struct link *l);
-	/* The process is about to exit: tell the other processes, close nothing. NULL: nothing to tell. */
-	void (*leaving)(struct link *l);
 	/* After fork, in the child: close the descriptors, change nothing that is shared with the parent. */
 	void (*abandon)(struct link *l);
 };

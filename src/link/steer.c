@@ -26,7 +26,9 @@ enum { SLOTS = 512, SLOT_SHIFT = 15, MAGIC = 0x616e7972, PLACE_WAIT_MS = 50, REP
 /* The shared file. Written under the file lock, except `place`, which its member answers into. */
 struct steer_group {
 	uint32_t magic, members;
-	uint64_t nonce; /* of the PLACE round under way */
+	uint32_t stale; /* the order below is right, but no program was attached for it yet */
+	uint32_t reserved;
+	_Atomic uint64_t nonce; /* of the PLACE round under way */
 	struct {
 		uint32_t slot;
 		_Atomic uint64_t answer; /* nonce xor place + 1 of the last PLACE packet that came */
@@ -116,6 +118,7 @@ static void attach(struct steer *s)
 			log_warn("cannot steer packets between processes (%s): they will be handed over, slowly",
 				strerror(errno));
 	}
+	s->group->stale = 0;
 }
 
 /* ---- the group file ---- */
@@ -145,20 +148,30 @@ close_file:
 	return err;
 }
 
-static void group_lock(struct steer *s)
+static bool group_lock(struct steer *s, bool wait)
 {
-	while (flock(s->file_fd, LOCK_EX) && errno == EINTR)
-		;
+	if (wait)
+		pthread_mutex_lock(&s->mutex);
+	else if (pthread_mutex_trylock(&s->mutex))
+		return false;
+	while (flock(s->file_fd, wait ? LOCK_EX : LOCK_EX | LOCK_NB)) {
+		if (errno != EINTR) {
+			pthread_mutex_unlock(&s->mutex);
+			return false;
+		}
+	}
 	/* The file is the user's own, but a torn or foreign one must not lead us out of bounds. */
 	if (s->group->magic != MAGIC || s->group->members > SLOTS) {
 		s->group->magic = MAGIC;
 		s->group->members = 0;
 	}
+	return true;
 }
 
 static void group_unlock(struct steer *s)
 {
 	flock(s->file_fd, LOCK_UN);
+	pthread_mutex_unlock(&s->mutex);
 }
 
 /* The kernel's rule: the last takes the place of the one that left. */
@@ -250,12 +263,13 @@ static void sort_by_places(struct steer *s)
 static void find_places(struct steer *s)
 {
 	struct steer_group *g = s->group;
-	uint64_t until = now_ms() + PLACE_WAIT_MS;
+	uint64_t until = now_ms() + PLACE_WAIT_MS, nonce;
 	uint32_t known;
 
 	do
-		random_bytes(&g->nonce, sizeof(g->nonce));
-	while (g->nonce <= SLOTS);
+		random_bytes(&nonce, sizeof(nonce));
+	while (nonce <= SLOTS);
+	atomic_store(&g->nonce, nonce);
 	for (uint32_t i = 0; i < g->members; i++)
 		atomic_store(&g->member[i].answer, 0);
 	ask_places(s, g->members);
@@ -307,11 +321,15 @@ int steer_join(struct steer *s, uint16_t port, int fd4, int fd6)
 	s->fd4 = fd4;
 	s->fd6 = fd6;
 	atomic_init(&s->repaired_at, 0);
+	pthread_mutex_init(&s->mutex, NULL);
 	err = group_open(s);
 	if (err)
 		return err;
 	g = s->group;
-	group_lock(s);
+	if (!group_lock(s, true)) {
+		err = -EIO;
+		goto unmap;
+	}
 	err = slot_claim(s);
 	if (err)
 		goto unlock;
@@ -334,24 +352,10 @@ int steer_join(struct steer *s, uint16_t port, int fd4, int fd6)
 
 unlock:
 	group_unlock(s);
+unmap:
 	munmap(s->group, sizeof(*s->group));
 	close(s->file_fd);
 	return err;
-}
-
-/* The lock is held; attaches the program for the order as it will be once our sockets are closed. */
-static void leave_group(struct steer *s)
-{
-	struct steer_group *g = s->group;
-
-	for (uint32_t i = 0; i < g->members; i++) {
-		if (g->member[i].slot == s->slot) {
-			member_remove(g, i);
-			break;
-		}
-	}
-	if (g->members)
-		attach(s);
 }
 
 static void close_sockets(struct steer *s)
@@ -362,21 +366,25 @@ static void close_sockets(struct steer *s)
 	close(s->hand_fd);
 }
 
-void steer_leaving(struct steer *s)
-{
-	group_lock(s);
-	leave_group(s);
-	group_unlock(s);
-}
-
 void steer_leave(struct steer *s)
 {
-	group_lock(s);
-	leave_group(s);
+	struct steer_group *g = s->group;
+	bool locked;
+
+	locked = group_lock(s, true);
+	for (uint32_t i = 0; i < g->members && locked; i++) {
+		if (g->member[i].slot == s->slot) {
+			member_remove(g, i);
+			g->stale = 1; /* only a member can attach a program, and we close first: no packet may be ours */
+			break;
+		}
+	}
 	close_sockets(s);
-	group_unlock(s);
+	if (locked)
+		group_unlock(s);
 	munmap(s->group, sizeof(*s->group));
 	close(s->file_fd);
+	pthread_mutex_destroy(&s->mutex);
 }
 
 void steer_abandon(struct steer *s)
@@ -389,13 +397,14 @@ void steer_abandon(struct steer *s)
 static void repair(struct steer *s)
 {
 	uint64_t last = atomic_load(&s->repaired_at), now = now_ms();
+	unsigned dead;
 
 	if (now - last < REPAIR_EVERY_MS || !atomic_compare_exchange_strong(&s->repaired_at, &last, now))
 		return;
-	if (flock(s->file_fd, LOCK_EX | LOCK_NB))
-		return; /* somebody is at it */
-	group_lock(s);
-	if (bury_dead(s) != 1)
+	if (!group_lock(s, false))
+		return; /* somebody is at it, and may be waiting for our answer */
+	dead = bury_dead(s);
+	if (dead > 1 || (!dead && !s->group->stale))
 		find_places(s);
 	attach(s);
 	group_unlock(s);

@@ -9,15 +9,18 @@
  * the wrong process.
  *
  * The order of sockets in the group is the kernel's: a new one comes last; when one closes, the last takes
- * its place. A file in the run directory, under a lock, follows that. After a crash, or when a packet lands
- * wrong, whoever notices repairs: one death is followed by the same rule; otherwise every place is asked
- * who sits there by a PLACE packet, which the program steers by the place it carries.
+ * its place. A file in the run directory, under a lock, follows that. Who joins attaches the program anew. Who
+ * leaves, or dies, cannot: the program then names a place that is empty or another's, and the packet
+ * lands in some process of the group, which hands it over and repairs. One death is followed by the kernel's
+ * own rule; after several, every place is asked who sits there by a PLACE packet, which the program steers by
+ * the place it carries.
  */
 #ifndef LINK_STEER_H
 #define LINK_STEER_H
 
 #include "base/frame.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,6 +35,7 @@ struct steer {
 	int file_fd;
 	struct steer_group *group; /* shared with the other processes */
 	_Atomic uint64_t repaired_at;
+	pthread_mutex_t mutex; /* with the file lock, which does not keep our own threads apart */
 };
 
 /* Binds fd4 and fd6 to the port within the group. 0 or -errno (-EADDRINUSE: the port is someone else's). */
@@ -39,8 +43,6 @@ int steer_join(struct steer *s, uint16_t port, int fd4, int fd6);
 /* Leaves and closes the sockets. */
 void steer_leave(struct steer *s);
 
-/* Tells the others that we are about to go, but closes nothing. */
-void steer_leaving(struct steer *s);
 /* After fork, in the child: closes the descriptors; the parent stays a member. */
 void steer_abandon(struct steer *s);
 

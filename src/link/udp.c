@@ -512,11 +512,6 @@ static void udp_close(struct link *link)
 	free(l);
 }
 
-static void udp_leaving(struct link *link)
-{
-	steer_leaving(&((struct udp_link *)link)->steer);
-}
-
 static void udp_abandon(struct link *link)
 {
 	struct udp_link *l = (struct udp_link *)link;
@@ -534,7 +529,6 @@ static const struct link_ops udp_ops = {
 	.fds = udp_fds,
 	.mcast = udp_mcast,
 	.close = udp_close,
-	.leaving = udp_leaving,
 	.abandon = udp_abandon,
 };
 

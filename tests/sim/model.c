@@ -175,19 +175,35 @@ static enum ibv_wc_opcode wc_opcode(enum ibv_wr_opcode op)
 	}
 }
 
-void model_send_done(struct model *m, struct side *s, const struct ibv_wc *wc)
+/* The peer is gone: one request ends for that reason, all behind it are flushed, signaled or not. */
+static void check_error(struct model *m, struct side *s, const struct ibv_wc *wc)
 {
-	if (wc->status != IBV_WC_SUCCESS)
+	enum ibv_wc_status must = s->dead ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR;
+
+	if (!s->doomed || s->opts.type != IBV_QPT_RC || wc->status != must)
 		model_fail(
 			m, s, "request %u ended with %s", (unsigned)wc->wr_id, ibv_wc_status_str(wc->status));
+	if (s->dead && wc->wr_id != s->completed)
+		model_fail(m, s, "request %u flushed, %u was next", (unsigned)wc->wr_id, s->completed);
+	s->dead = true;
+}
+
+void model_send_done(struct model *m, struct side *s, const struct ibv_wc *wc)
+{
 	if (wc->wr_id < s->completed || wc->wr_id >= s->posted)
 		model_fail(m, s, "request %u completed again or out of order, %u is next",
 			(unsigned)wc->wr_id, s->completed);
+	if (wc->status != IBV_WC_SUCCESS || s->dead)
+		check_error(m, s, wc);
 	/* Those before it that asked for no completion are done too. */
 	for (; s->completed < wc->wr_id; s->completed++) {
 		if (s->wr[s->completed].signaled)
 			model_fail(m, s, "request %u completed before %u", (unsigned)wc->wr_id, s->completed);
 		check_wr(m, s, s->completed);
+	}
+	if (wc->status != IBV_WC_SUCCESS) {
+		s->completed++;
+		return;
 	}
 	if (!s->wr[s->completed].signaled)
 		model_fail(m, s, "request %u asked for no completion", s->completed);
@@ -247,12 +263,17 @@ void model_recv_done(struct model *m, struct side *s, const struct ibv_wc *wc)
 	struct sim_rq *rq = s->rq;
 	unsigned slot = wc->wr_id & 0xff;
 
-	if (wc->status != IBV_WC_SUCCESS)
+	if (wc->status != IBV_WC_SUCCESS && (!s->dead || wc->status != IBV_WC_WR_FLUSH_ERR))
 		model_fail(m, s, "a receive ended with %s", ibv_wc_status_str(wc->status));
 	if (slot >= rq->slots || !rq->busy[slot])
 		model_fail(m, s, "a receive completed that was not posted");
 	if (!rq->srq && wc->wr_id >> 8 != rq->done)
 		model_fail(m, s, "receives completed out of order");
+	if (wc->status != IBV_WC_SUCCESS) {
+		rq->done++;
+		rq->busy[slot] = false;
+		return;
+	}
 	if (wc->src_qp != hca_qpn(s->peer->qp))
 		model_fail(m, s, "a message from QP 0x%06x", wc->src_qp);
 	rq->done++;
@@ -267,7 +288,7 @@ bool model_side_done(const struct side *s)
 {
 	if (s->posted < s->todo || s->completed < s->posted)
 		return false;
-	if (s->opts.type != IBV_QPT_RC)
+	if (s->opts.type != IBV_QPT_RC || s->doomed)
 		return true;
 	for (unsigned i = s->peer->received; i < s->posted; i++) {
 		if (model_is_message(&s->wr[i]))
@@ -307,7 +328,7 @@ void model_check_end(struct model *m)
 	for (unsigned i = 0; i < m->nsides; i++) {
 		struct side *s = &m->side[i];
 
-		for (uint32_t k = 0; memcmp(s->target, s->model, TARGET) && k < TARGET; k++) {
+		for (uint32_t k = 0; !s->doomed && memcmp(s->target, s->model, TARGET) && k < TARGET; k++) {
 			if (s->target[k] != s->model[k])
 				model_fail(m, s, "the target's byte %u is 0x%02x, must be 0x%02x", k,
 					s->target[k], s->model[k]);
@@ -316,7 +337,7 @@ void model_check_end(struct model *m)
 			model_fail(m, s, "a timer is left when all is done");
 	}
 	for (unsigned i = 0; i < m->world.nodes; i++) {
-		if (m->counter[i] != m->counted[i])
+		if (m->counter[i] > m->counted[i] || (m->counter[i] < m->counted[i] && !m->cut))
 			model_fail(m, NULL, "the common counter of node %u is %llu after %llu additions", i,
 				(unsigned long long)m->counter[i], (unsigned long long)m->counted[i]);
 	}

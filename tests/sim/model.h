@@ -59,6 +59,8 @@ struct side {
 	struct hca_ah *ah;
 	struct sim_rq *rq, own_rq;
 	bool strict; /* UC, UD: the network towards the peer neither doubles nor reorders */
+	bool doomed; /* its node or its peer's was cut off: an error may come */
+	bool dead;   /* it has come: all that follows is flushed */
 
 	uint8_t *target, *model; /* the peer's to write; what must be in it */
 	struct hca_mr *target_mr;
@@ -85,6 +87,7 @@ struct model {
 	uint64_t counter[SIM_NODES], counted[SIM_NODES];
 	uint8_t *counter_seen[SIM_NODES]; /* which originals came back */
 	size_t arena_used;
+	bool cut; /* a node was cut off */
 };
 
 /* Says what went wrong, the seed, and the command that replays it; ends the program. */

@@ -51,6 +51,7 @@ struct weather {
 	bool calm;
 	unsigned timeout; /* an exponent that suits the delays */
 	uint64_t pause_max;
+	uint64_t cut_at; /* when a node is cut off for good; 0: never */
 };
 
 static struct weather draw_weather(void)
@@ -96,6 +97,8 @@ static struct weather draw_weather(void)
 		w.pause_max = ibt_timeout_ns(w.timeout) * 3 / 2;
 		r->mercy = 1;
 	}
+	if (!w.calm && one_in(12))
+		w.cut_at = between(1, 2000) * SIM_US;
 	return w;
 }
 
@@ -499,10 +502,25 @@ static void poll_all(void)
 }
 
 struct pauses {
-	uint64_t max, next;
+	uint64_t max, next, cut_at;
 	unsigned node;
 	bool on;
 };
+
+static void cut_off(unsigned node)
+{
+	struct sim_node *n = &model.world.node[node];
+
+	if (trace)
+		printf("%12.3f us  node %u is cut off\n", (double)sim_now(&model.world) / 1000, node);
+	sim_port_cut(model.world.net, node, true);
+	model.cut = true;
+	for (unsigned i = 0; i < model.nsides; i++) {
+		struct side *s = &model.side[i];
+
+		s->doomed |= s->node == n || s->peer->node == n;
+	}
+}
 
 /* Does what is due and returns when something is due next. */
 static uint64_t act(struct pauses *p)
@@ -533,7 +551,13 @@ static uint64_t act(struct pauses *p)
 		sim_port_pause(model.world.net, p->node, p->on);
 		p->next = now + (p->on ? between(1, p->max) : between(p->max * 2, p->max * 10));
 	}
-	return p->max && p->next < next ? p->next : next;
+	if (p->max && p->next < next)
+		next = p->next;
+	if (p->cut_at && p->cut_at <= now) {
+		p->cut_at = 0;
+		cut_off((unsigned)draw(model.world.nodes));
+	}
+	return p->cut_at && p->cut_at < next ? p->cut_at : next;
 }
 
 static bool all_done(void)
@@ -569,7 +593,8 @@ static void say_stuck(const char *why)
 
 static void run(const struct weather *weather)
 {
-	struct pauses pauses = {.max = weather->pause_max, .next = weather->pause_max};
+	struct pauses pauses = {
+		.max = weather->pause_max, .next = weather->pause_max, .cut_at = weather->cut_at};
 	uint64_t next = 0;
 	unsigned steps = 0;
 
@@ -618,6 +643,7 @@ static void run_seed(uint64_t seed)
 	rng = seed * 0x9e3779b97f4a7c15ull + 1;
 	model.seed = seed;
 	model.nsides = 0;
+	model.cut = false;
 	model_start_arena(&model);
 	weather = draw_weather();
 	nodes = one_in(3) ? (unsigned)between(2, SIM_NODES) : 2;

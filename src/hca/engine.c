@@ -222,32 +222,31 @@ static void touch(struct hca_engine *e, struct hca_qp *qp)
 		list_add_tail(&e->touched, &qp->touched_node);
 }
 
-/* Lets a QP answer and ask; returns the flow it sends by. */
-static struct hca_flow *run_qp(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
+/* Lets a QP answer and ask; *flow is what it sends by. false: it found a window closed and waits. */
+static bool run_qp(struct hca_engine *e, struct hca_qp *qp, uint64_t now, struct hca_flow **flow)
 {
-	struct hca_flow *flow;
-	bool more;
+	bool more, waits;
 
 	lock_take(&qp->lock);
 	more = pump(e, qp, e->batch, qp->transport->respond, ROUND_BATCHES, now);
 	more |= pump(e, qp, e->batch, qp->transport->request, ROUND_BATCHES, now);
 	hca_engine_arm(e, qp);
-	flow = qp->flow;
+	*flow = qp->flow;
+	waits = qp->flow_closed;
 	lock_drop(&qp->lock);
 	if (more)
 		touch(e, qp);
-	return flow;
+	return !waits;
 }
 
 static void run_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t now)
 {
+	struct hca_flow *own;
 	struct list *n;
 
-	while (f && (n = hca_flow_pop(f))) {
-		run_qp(e, container_of(n, struct hca_qp, flow_node), now);
-		if (!list_empty(n))
-			break; /* it waits again: the window is as good as closed */
-	}
+	/* When one waits again the window is as good as closed. */
+	while (f && (n = hca_flow_pop(f)) && run_qp(e, container_of(n, struct hca_qp, flow_node), now, &own))
+		;
 }
 
 static void run_touched(struct hca_engine *e, uint64_t now)
@@ -256,9 +255,10 @@ static void run_touched(struct hca_engine *e, uint64_t now)
 
 	list_take(&round, &e->touched);
 	while ((n = list_pop(&round))) {
-		struct hca_qp *qp = container_of(n, struct hca_qp, touched_node);
+		struct hca_flow *flow;
 
-		run_waiters(e, run_qp(e, qp, now), now);
+		run_qp(e, container_of(n, struct hca_qp, touched_node), now, &flow);
+		run_waiters(e, flow, now);
 	}
 	run_waiters(e, e->adapter->read_flow, now);
 	atomic_store_explicit(&e->backlog, !list_empty(&e->touched), memory_order_relaxed);

@@ -14,9 +14,9 @@ void hca_flow_init(struct hca_flow *f, const uint8_t dgid[16], uint32_t slot)
 }
 
 /*
- * f->lock held. An idle flow always lets one packet out. Unreliable traffic is only known to have arrived when an
- * echo says so, and nobody asks for one behind its last packets: it may hold back half of the window, no more, and
- * never the only packet whose acknowledge would move things on.
+ * f->lock held. An idle flow always lets one packet out. Unreliable traffic is only known to have arrived
+ * when an echo says so, and nobody asks for one behind its last packets: it may hold back half of the window,
+ * no more, and never the only packet whose acknowledge would move things on.
  */
 static bool is_open(const struct hca_flow *f, uint32_t cost)
 {

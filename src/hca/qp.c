@@ -155,6 +155,7 @@ static void leave_flow(struct hca_qp *qp)
 	list_del(&qp->flow_node);
 	lock_drop(&qp->waits_for->lock);
 	qp->waits_for = NULL;
+	qp->flow_closed = false;
 }
 
 bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost)
@@ -162,7 +163,8 @@ bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost)
 	if (qp->waits_for != f)
 		leave_flow(qp);
 	qp->waits_for = f;
-	return hca_flow_take(f, cost, &qp->flow_node);
+	qp->flow_closed = !hca_flow_take(f, cost, &qp->flow_node);
+	return !qp->flow_closed;
 }
 
 bool hca_qp_flow_take_unreliable(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, uint64_t now, bool *ask)
@@ -170,7 +172,26 @@ bool hca_qp_flow_take_unreliable(struct hca_qp *qp, struct hca_flow *f, uint32_t
 	if (qp->waits_for != f)
 		leave_flow(qp);
 	qp->waits_for = f;
-	return hca_flow_take_unreliable(f, cost, &qp->flow_node, now, ask);
+	qp->flow_closed = !hca_flow_take_unreliable(f, cost, &qp->flow_node, now, ask);
+	return !qp->flow_closed;
+}
+
+static void reset(struct hca_qp *qp)
+{
+	qp->transport->reset(qp);
+	leave_flow(qp);
+	qp->flow = NULL;
+	qp->deadline = 0;
+	qp->sq.head = qp->sq.tail = 0;
+	qp->recv.valid = false;
+	qp->sqd_drained_raised = qp->last_wqe_raised = false;
+	lock_take(&qp->rq.lock);
+	qp->rq.head = qp->rq.tail = 0;
+	lock_drop(&qp->rq.lock);
+	memset(&qp->attr, 0, sizeof(qp->attr));
+	hca_cq_purge(qp->send_cq, hca_qpn(qp));
+	if (qp->recv_cq != qp->send_cq)
+		hca_cq_purge(qp->recv_cq, hca_qpn(qp));
 }
 
 int hca_qp_destroy(struct hca_qp *qp)
@@ -178,14 +199,11 @@ int hca_qp_destroy(struct hca_qp *qp)
 	hca_mcast_forget(qp);
 	hca_adapter_del_qp(qp->adapter, qp); /* no frame finds it any more */
 	lock_take(&qp->lock);
-	qp->transport->reset(qp);
-	leave_flow(qp);
+	reset(qp);
+	hca_qp_set_state(qp, IBV_QPS_RESET); /* whoever still has it in hand finds nothing to do */
 	lock_drop(&qp->lock);
 	hca_engine_forget(&qp->adapter->engine, qp);
 	hca_async_forget(qp->ctx, &qp->ex.qp_base);
-	hca_cq_purge(qp->send_cq, hca_qpn(qp));
-	if (qp->recv_cq != qp->send_cq)
-		hca_cq_purge(qp->recv_cq, hca_qpn(qp));
 	take_refs(qp, -1);
 	hca_registry_qp_done(qp->adapter->registry, qp->count);
 	hca_rq_fini(&qp->rq);
@@ -254,24 +272,6 @@ static void store_attr(struct hca_qp *qp, const struct ibv_qp_attr *attr, int ma
 #undef STORE
 	to->rq_psn &= PSN_MASK;
 	to->sq_psn &= PSN_MASK;
-}
-
-static void reset(struct hca_qp *qp)
-{
-	qp->transport->reset(qp);
-	leave_flow(qp);
-	qp->flow = NULL;
-	qp->deadline = 0;
-	qp->sq.head = qp->sq.tail = 0;
-	qp->recv.valid = false;
-	qp->sqd_drained_raised = qp->last_wqe_raised = false;
-	lock_take(&qp->rq.lock);
-	qp->rq.head = qp->rq.tail = 0;
-	lock_drop(&qp->rq.lock);
-	memset(&qp->attr, 0, sizeof(qp->attr));
-	hca_cq_purge(qp->send_cq, hca_qpn(qp));
-	if (qp->recv_cq != qp->send_cq)
-		hca_cq_purge(qp->recv_cq, hca_qpn(qp));
 }
 
 static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)

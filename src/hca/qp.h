@@ -123,6 +123,7 @@ struct hca_qp {
 	struct list touched_node;
 	struct list flow_node; /* under the lock of the flow below */
 	struct hca_flow *waits_for;
+	bool flow_closed; /* when it last asked */
 
 	struct hca_qp_counters *count;
 	struct hca_qp_counters own_count; /* when the registry has no record left */

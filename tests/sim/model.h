@@ -79,7 +79,7 @@ struct side {
 struct model {
 	uint64_t seed;
 	struct sim_world world;
-	unsigned nsides;
+	unsigned pairs, nsides;
 	struct side side[MAX_SIDES];
 	struct sim_rq srq[SIM_NODES];
 	struct hca_cq *send_cq[SIM_NODES], *recv_cq[SIM_NODES];

@@ -398,6 +398,13 @@ static void node_fini(unsigned i)
 	hca_cq_destroy(model.recv_cq[i]);
 }
 
+/* A UC queue keeps the receive of a message whose end was lost: there must be more than all of them can keep.
+ */
+static bool may_share(unsigned node, enum ibv_qp_type type)
+{
+	return type != IBV_QPT_UC || model.srq[node].slots > 2 * model.pairs;
+}
+
 static void side_init(struct side *s, unsigned node, const struct weather *weather, enum ibv_qp_type type,
 	enum ibv_mtu mtu, uint32_t max_msg)
 {
@@ -412,7 +419,7 @@ static void side_init(struct side *s, unsigned node, const struct weather *weath
 		.type = type,
 		.send_cq = model.send_cq[node],
 		.recv_cq = model.recv_cq[node],
-		.srq = one_in(3) ? model.srq[node].srq : NULL,
+		.srq = one_in(3) && may_share(node, type) ? model.srq[node].srq : NULL,
 		.send_wr = (unsigned)between(1, 40),
 		.recv_wr = MAX_SLOTS,
 		.sge = (unsigned)between(1, 5),
@@ -638,7 +645,7 @@ static void check_calm(void)
 static void run_seed(uint64_t seed)
 {
 	struct weather weather;
-	unsigned nodes, pairs;
+	unsigned nodes;
 
 	rng = seed * 0x9e3779b97f4a7c15ull + 1;
 	model.seed = seed;
@@ -647,7 +654,7 @@ static void run_seed(uint64_t seed)
 	model_start_arena(&model);
 	weather = draw_weather();
 	nodes = one_in(3) ? (unsigned)between(2, SIM_NODES) : 2;
-	pairs = one_in(3) ? (unsigned)between(1, MAX_SIDES / 2) : (unsigned)between(1, 3);
+	model.pairs = one_in(3) ? (unsigned)between(1, MAX_SIDES / 2) : (unsigned)between(1, 3);
 	sim_world_init(&model.world, nodes, seed, one_in(3));
 	sim_rules_set(model.world.net, &weather.rules);
 	if (trace) {
@@ -656,7 +663,7 @@ static void run_seed(uint64_t seed)
 		printf("seed %llu: %u nodes, %u pairs, loss %.1f%%, duplicates %.1f%%, delayed %.1f%%, "
 		       "corrupted %.1f%%, "
 		       "delay %u to %u us, late %u us, ACK timeout %u us\n",
-			(unsigned long long)seed, nodes, pairs, r->loss / 1e4, r->duplicate / 1e4,
+			(unsigned long long)seed, nodes, model.pairs, r->loss / 1e4, r->duplicate / 1e4,
 			r->delayed / 1e4, r->corrupt / 1e4, (unsigned)(r->delay_min / 1000),
 			(unsigned)(r->delay_max / 1000), (unsigned)(r->late_max / 1000),
 			(unsigned)(ibt_timeout_ns(weather.timeout) / 1000));
@@ -664,7 +671,7 @@ static void run_seed(uint64_t seed)
 	}
 	for (unsigned i = 0; i < nodes; i++)
 		node_init(i, one_in(2));
-	while (pairs--)
+	for (unsigned i = 0; i < model.pairs; i++)
 		pair_init(&weather);
 	run(&weather);
 	if (weather.calm)

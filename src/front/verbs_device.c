@@ -29,16 +29,16 @@ static void before_fork(void)
 	pthread_mutex_lock(&adapter_mutex);
 	if (the_adapter) {
 		lock_take(&the_adapter->bring_up);
-		lock_take(&the_adapter->lock);
 		lock_take(&the_adapter->engine.drive);
+		lock_take(&the_adapter->lock);
 	}
 }
 
 static void after_fork(void)
 {
 	if (the_adapter) {
-		lock_drop(&the_adapter->engine.drive);
 		lock_drop(&the_adapter->lock);
+		lock_drop(&the_adapter->engine.drive);
 		lock_drop(&the_adapter->bring_up);
 	}
 	pthread_mutex_unlock(&adapter_mutex);
@@ -67,11 +67,9 @@ struct hca_adapter *verbs_adapter(void)
 		owner = getpid();
 		log_init();
 	}
+	if (!watching_fork)
+		watching_fork = !pthread_atfork(before_fork, after_fork, in_child);
 	pthread_mutex_unlock(&adapter_mutex);
-	if (!watching_fork) {
-		watching_fork = true;
-		pthread_atfork(before_fork, after_fork, in_child);
-	}
 	return the_adapter;
 }
 
@@ -253,16 +251,14 @@ int ibv_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid 
 		errno = EINVAL;
 		return -1;
 	}
-	lock_take(&ctx->adapter->lock);
-	memcpy(gid->raw, ctx->dev->gid[index].raw, 16);
-	lock_drop(&ctx->adapter->lock);
+	hca_device_gid(ctx->dev, (unsigned)index, gid->raw);
 	return 0;
 }
 
-static void fill_entry(const struct hca_device *d, uint32_t index, struct ibv_gid_entry *e)
+static void fill_entry(struct hca_device *d, uint32_t index, struct ibv_gid_entry *e)
 {
 	memset(e, 0, sizeof(*e));
-	memcpy(e->gid.raw, d->gid[index].raw, 16);
+	hca_device_gid(d, index, e->gid.raw);
 	e->gid_index = index;
 	e->port_num = 1;
 	e->gid_type = IBV_GID_TYPE_ROCE_V2;
@@ -277,9 +273,7 @@ int _ibv_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, stru
 
 	if (flags || port != 1 || index >= HCA_GID_TABLE)
 		return EINVAL;
-	lock_take(&ctx->adapter->lock);
 	fill_entry(ctx->dev, index, &e);
-	lock_drop(&ctx->adapter->lock);
 	if (gid_is_zero(e.gid.raw))
 		return ENODATA;
 	memset(entry, 0, size);
@@ -295,7 +289,6 @@ ssize_t _ibv_query_gid_table(
 
 	if (flags)
 		return -EINVAL;
-	lock_take(&ctx->adapter->lock);
 	for (uint32_t i = 0; i < HCA_GID_TABLE; i++) {
 		struct ibv_gid_entry e;
 
@@ -310,7 +303,6 @@ ssize_t _ibv_query_gid_table(
 		memcpy((char *)entries + (size_t)n * size, &e, size < sizeof(e) ? size : sizeof(e));
 		n++;
 	}
-	lock_drop(&ctx->adapter->lock);
 	return n;
 }
 

@@ -173,9 +173,7 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 
 	if (!ah)
 		return NULL;
-	lock_take(&ctx->adapter->lock);
 	err = hca_device_resolve(ctx->dev, attr, &ah->dest);
-	lock_drop(&ctx->adapter->lock);
 	if (err) {
 		free(ah);
 		errno = err;
@@ -195,17 +193,17 @@ int ibv_destroy_ah(struct ibv_ah *ah)
 	return 0;
 }
 
-static int gid_index(struct hca_context *ctx, const uint8_t gid[16])
+/* The first address of the same kind, for an answer to what came by multicast. */
+static int index_like(struct hca_device *d, const uint8_t gid[16])
 {
-	int found = -1;
+	uint8_t own[16];
 
-	lock_take(&ctx->adapter->lock);
-	for (int i = 0; i < HCA_GID_TABLE && found < 0; i++) {
-		if (!memcmp(ctx->dev->gid[i].raw, gid, 16))
-			found = i;
+	for (unsigned i = 0; i < HCA_GID_TABLE; i++) {
+		hca_device_gid(d, i, own);
+		if (!gid_is_zero(own) && gid_is_v4(own) == gid_is_v4(gid))
+			return (int)i;
 	}
-	lock_drop(&ctx->adapter->lock);
-	return found;
+	return -1;
 }
 
 /* The sender's and our own address from the 40 bytes in front of a datagram. */
@@ -254,13 +252,13 @@ int ibv_init_ah_from_wc(
 		errno = EINVAL;
 		return -1;
 	}
-	index = gid_index(hca_context(c), dst);
-	if (index < 0) /* came by multicast: answer from an address of the same kind */
-		for (index = 0; index < HCA_GID_TABLE - 1 &&
-			(gid_is_zero(hca_context(c)->dev->gid[index].raw) ||
-				gid_is_v4(hca_context(c)->dev->gid[index].raw) != gid_is_v4(dst));
-			index++)
-			;
+	index = hca_device_gid_index(hca_context(c)->dev, dst);
+	if (index < 0)
+		index = index_like(hca_context(c)->dev, dst);
+	if (index < 0) {
+		errno = EINVAL;
+		return -1;
+	}
 	attr->is_global = 1;
 	attr->grh.sgid_index = (uint8_t)index;
 	attr->grh.hop_limit = 0xff;

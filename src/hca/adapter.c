@@ -102,25 +102,49 @@ void hca_adapter_del_qp(struct hca_adapter *a, struct hca_qp *qp)
 	lock_drop(&a->lock);
 }
 
-struct hca_flow *hca_adapter_flow(struct hca_adapter *a, const uint8_t dgid[16], uint32_t qpn)
+static unsigned flow_hash(const struct hca_adapter *a, const uint8_t dgid[16], uint32_t slot)
 {
-	uint32_t slot = qpn >> QPN_SLOT_SHIFT, h = slot;
-	struct hca_flow *f;
+	uint32_t h = slot;
 
 	for (int i = 0; i < 16; i++)
 		h = h * 31 + dgid[i];
-	h %= sizeof(a->flows) / sizeof(a->flows[0]);
-	lock_take(&a->flow_lock);
-	for (f = a->flows[h]; f; f = f->next) {
+	return h % (sizeof(a->flows) / sizeof(a->flows[0]));
+}
+
+/* flow_lock held */
+static struct hca_flow *flow_find(struct hca_adapter *a, const uint8_t dgid[16], uint32_t slot)
+{
+	struct hca_flow *f;
+
+	for (f = a->flows[flow_hash(a, dgid, slot)]; f; f = f->next) {
 		if (f->slot == slot && !memcmp(f->dgid, dgid, 16))
 			break;
 	}
+	return f;
+}
+
+struct hca_flow *hca_adapter_flow_find(struct hca_adapter *a, const uint8_t dgid[16], uint32_t qpn)
+{
+	struct hca_flow *f;
+
+	lock_take(&a->flow_lock);
+	f = flow_find(a, dgid, qpn_slot(qpn));
+	lock_drop(&a->flow_lock);
+	return f;
+}
+
+struct hca_flow *hca_adapter_flow(struct hca_adapter *a, const uint8_t dgid[16], uint32_t qpn)
+{
+	struct hca_flow *f, **head = &a->flows[flow_hash(a, dgid, qpn_slot(qpn))];
+
+	lock_take(&a->flow_lock);
+	f = flow_find(a, dgid, qpn_slot(qpn));
 	if (!f) {
 		f = malloc(sizeof(*f));
 		if (f) {
-			hca_flow_init(f, dgid, slot);
-			f->next = a->flows[h];
-			a->flows[h] = f;
+			hca_flow_init(f, dgid, qpn_slot(qpn));
+			f->next = *head;
+			*head = f;
 		} else {
 			f = a->read_flow; /* out of memory: share one, slower but right */
 		}

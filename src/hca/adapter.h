@@ -11,6 +11,7 @@
 #include "base/lock.h"
 #include "hca/counters.h"
 #include "hca/engine.h"
+#include "wire/qpn.h"
 
 #include <infiniband/verbs.h>
 #include <stdbool.h>
@@ -20,8 +21,7 @@ struct hca_flow;
 struct hca_registry;
 struct hca_transport;
 
-/* A QP number is <process slot : 9> <random : 15>. Slot 0 holds QP0 and QP1; the last one, multicast. */
-enum { QPN_SLOT_SHIFT = 15, QPN_SLOTS = 512, QPN_PER_SLOT = 1 << QPN_SLOT_SHIFT, HCA_MAX_QP = 16384 };
+enum { HCA_MAX_QP = 16384 }; /* half of a slot's numbers: a free one is found at once */
 
 struct hca_adapter {
 	struct lock lock; /* guards tables, lists and bring-up; slow path only */
@@ -63,6 +63,8 @@ int hca_adapter_add_qp(struct hca_adapter *a, struct hca_qp *qp);
 void hca_adapter_del_qp(struct hca_adapter *a, struct hca_qp *qp);
 /* The flow towards a process, made on first use; lives as long as the adapter. */
 struct hca_flow *hca_adapter_flow(struct hca_adapter *a, const uint8_t dgid[16], uint32_t qpn);
+/* The same, but NULL when there is none: what strangers send must not make us remember them. */
+struct hca_flow *hca_adapter_flow_find(struct hca_adapter *a, const uint8_t dgid[16], uint32_t qpn);
 
 /* ---- multicast (mcast.c) ---- */
 int hca_mcast_attach(struct hca_qp *qp, const uint8_t mgid[16]);

@@ -40,10 +40,7 @@ static inline void hca_context_get(struct hca_context *ctx)
 	ctx->objects++;
 }
 
-/*
- * Queues an asynchronous event. `events_completed`, for events about an object, is that object's
- * acknowledge counter (its destroy waits for it).
- */
+/* Queues an asynchronous event, about an object or (NULL) about the port. */
 void hca_async_raise(struct hca_context *ctx, enum ibv_event_type type, void *object);
 /*
  * Waits for an event. Before the first QP there is no helper to watch the interfaces: then who waits here does

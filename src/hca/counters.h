@@ -34,7 +34,6 @@
 	X(bad_icrc)                                                                                          \
 	X(bad_length)                                                                                        \
 	X(no_qp)            /* addressed to a QP that is not there */                                        \
-	X(wrong_gid)        /* addressed to an address the QP's device does not have */                      \
 	X(handed_over)      /* arrived here, belonged to another process */                                  \
 	X(tx_errors)                                                                                         \
 	X(echo_requests)                                                                                     \

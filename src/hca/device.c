@@ -32,28 +32,46 @@ enum ibv_mtu hca_mtu_of(unsigned netdev_mtu)
 	return mtu;
 }
 
-bool hca_device_has_gid(const struct hca_device *d, const uint8_t gid[16])
+/* gid_lock held */
+static int find_gid(const struct hca_device *d, const uint8_t gid[16])
 {
-	for (int i = 0; i < HCA_GID_TABLE; i++) {
+	for (int i = 0; i < HCA_GID_TABLE && !gid_is_zero(gid); i++) {
 		if (!memcmp(d->gid[i].raw, gid, 16))
-			return !gid_is_zero(gid);
+			return i;
 	}
-	return false;
+	return -1;
+}
+
+int hca_device_gid_index(struct hca_device *d, const uint8_t gid[16])
+{
+	int index;
+
+	lock_take(&d->gid_lock);
+	index = find_gid(d, gid);
+	lock_drop(&d->gid_lock);
+	return index;
+}
+
+void hca_device_gid(struct hca_device *d, unsigned index, uint8_t gid[16])
+{
+	lock_take(&d->gid_lock);
+	memcpy(gid, d->gid[index].raw, 16);
+	lock_drop(&d->gid_lock);
 }
 
 int hca_device_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct frame_dest *out)
 {
 	const struct ibv_global_route *g = &ah->grh;
+	uint8_t sgid[16];
 
 	/* RoCE addresses are GIDs: without a GRH there is no address. */
 	if (!ah->is_global || ah->port_num != 1 || g->sgid_index >= HCA_GID_TABLE)
 		return EINVAL;
-	if (gid_is_zero(d->gid[g->sgid_index].raw) || gid_is_zero(g->dgid.raw))
-		return EINVAL;
-	if (gid_is_v4(d->gid[g->sgid_index].raw) != gid_is_v4(g->dgid.raw))
+	hca_device_gid(d, g->sgid_index, sgid);
+	if (gid_is_zero(sgid) || gid_is_zero(g->dgid.raw) || gid_is_v4(sgid) != gid_is_v4(g->dgid.raw))
 		return EINVAL;
 	memset(out, 0, sizeof(*out));
-	memcpy(out->sgid, d->gid[g->sgid_index].raw, 16);
+	memcpy(out->sgid, sgid, 16);
 	memcpy(out->dgid, g->dgid.raw, 16);
 	out->ifindex = d->ifindex;
 	out->tclass = g->traffic_class;
@@ -215,6 +233,7 @@ static void raise_port_event(struct hca_device *d, enum ibv_event_type type)
 	}
 }
 
+/* gid_lock held */
 static bool gids_follow(struct hca_device *d, const struct netdev *nd)
 {
 	bool changed = false;
@@ -230,7 +249,7 @@ static bool gids_follow(struct hca_device *d, const struct netdev *nd)
 		}
 	}
 	for (int k = 0; k < nd->naddrs; k++) {
-		if (hca_device_has_gid(d, nd->addr[k]))
+		if (find_gid(d, nd->addr[k]) >= 0)
 			continue;
 		for (int i = 0; i < HCA_GID_TABLE; i++) {
 			if (gid_is_zero(d->gid[i].raw)) {
@@ -245,13 +264,16 @@ static bool gids_follow(struct hca_device *d, const struct netdev *nd)
 
 static void device_follow(struct hca_device *d, const struct netdev *nd, bool is_new)
 {
-	bool up = nd && (nd->flags & IFF_UP) && (nd->flags & IFF_RUNNING), was_up = d->up;
+	bool up = nd && (nd->flags & IFF_UP) && (nd->flags & IFF_RUNNING), was_up = d->up, moved;
 
 	d->up = up;
 	d->gone = !nd;
 	if (nd) {
 		d->mtu = nd->mtu;
-		if (gids_follow(d, nd) && !is_new)
+		lock_take(&d->gid_lock);
+		moved = gids_follow(d, nd);
+		lock_drop(&d->gid_lock);
+		if (moved && !is_new)
 			raise_port_event(d, IBV_EVENT_GID_CHANGE);
 	}
 	if (up != was_up && !is_new)
@@ -267,6 +289,7 @@ static struct hca_device *device_new(struct hca_adapter *a, const struct netdev 
 	if (!d)
 		return NULL;
 	ibv = &d->vd.ibv;
+	lock_init(&d->gid_lock);
 	d->adapter = a;
 	memcpy(d->netdev, nd->name, sizeof(d->netdev));
 	d->ifindex = nd->ifindex;
@@ -325,49 +348,52 @@ static const struct netdev *netdev_of(const struct netdevs *all, const struct hc
 	return NULL;
 }
 
-static void publish_sysfs(struct hca_adapter *a)
-{
-	struct sysfs_dev devs[64];
-	struct sysfs_gid gids[64][HCA_GID_TABLE];
-	int n = 0;
+/* What the sysfs-like tree will say: taken under the lock, written without it. */
+struct snapshot {
+	int n;
+	struct sysfs_dev dev[64];
+	struct sysfs_gid gid[64][HCA_GID_TABLE];
+};
 
+static void take_snapshot(struct hca_adapter *a, struct snapshot *s)
+{
+	s->n = 0;
 	list_for_each(node, &a->devices) {
 		struct hca_device *d = container_of(node, struct hca_device, node);
+		struct sysfs_gid *gid = s->gid[s->n];
 		struct ibv_port_attr port;
 
-		if (d->gone || n == 64)
+		if (d->gone || s->n == 64)
 			continue;
 		hca_port_attr(d, &port);
-		for (int i = 0; i < HCA_GID_TABLE; i++) {
-			memcpy(gids[n][i].raw, d->gid[i].raw, 16);
-			memcpy(gids[n][i].ndev, d->netdev, sizeof(gids[n][i].ndev));
+		for (unsigned i = 0; i < HCA_GID_TABLE; i++) {
+			hca_device_gid(d, i, gid[i].raw);
+			memcpy(gid[i].ndev, d->netdev, sizeof(gid[i].ndev));
 		}
-		devs[n] = (struct sysfs_dev){
-			.index = atoi(d->vd.ibv.dev_name + 6),
-			.node_guid = d->guid,
+		s->dev[s->n] = (struct sysfs_dev){
+			.index = atoi(d->vd.ibv.dev_name + strlen("uverbs")),
+			.node_guid = htobe64(d->guid),
 			.node_type = "1: CA",
 			.state = port.state,
 			.phys_state = port.phys_state,
-			.mtu = (int)hca_mtu_bytes(port.active_mtu),
 			.link_layer = "Ethernet",
 			.rate_gbps = 100,
 			.ngids = HCA_GID_TABLE,
-			.gids = gids[n],
+			.gids = gid,
 		};
-		snprintf(devs[n].name, sizeof(devs[n].name), "%s", d->vd.ibv.name);
-		n++;
+		snprintf(s->dev[s->n].name, sizeof(s->dev[s->n].name), "%s", d->vd.ibv.name);
+		s->n++;
 	}
-	if (sysfs_update(devs, n))
-		log_debug("the sysfs-like tree was not written");
 }
 
 int hca_devices_refresh(struct hca_adapter *a)
 {
 	struct netdevs *all = malloc(sizeof(*all));
-	int err;
+	struct snapshot *snap = malloc(sizeof(*snap));
+	int err = -ENOMEM;
 
-	if (!all)
-		return -ENOMEM;
+	if (!all || !snap)
+		goto out;
 	err = read_netdevs(all);
 	if (err)
 		goto out;
@@ -388,9 +414,12 @@ int hca_devices_refresh(struct hca_adapter *a)
 		device_follow(d, &all->dev[i], true);
 		device_insert(a, d);
 	}
-	publish_sysfs(a);
+	take_snapshot(a, snap);
 	lock_drop(&a->lock);
+	if (sysfs_update(snap->dev, snap->n))
+		log_debug("the sysfs-like tree was not written");
 out:
+	free(snap);
 	free(all);
 	return err;
 }
@@ -435,8 +464,7 @@ void hca_device_attr(const struct hca_device *d, struct ibv_device_attr *attr)
 		.hw_ver = 1,
 		.max_qp = HCA_MAX_QP,
 		.max_qp_wr = HCA_MAX_QP_WR,
-		.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_CHANGE_PHY_PORT |
-			IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
+		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
 			IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
 			IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_N_NOTIFY_CQ,
 		.max_sge = HCA_MAX_SGE,

@@ -40,7 +40,8 @@ struct hca_device {
 	unsigned mtu;
 	bool up, gone, loopback;
 	uint64_t guid; /* host order */
-	struct hca_gid gid[HCA_GID_TABLE]; /* under adapter->lock; entries change in place */
+	struct lock gid_lock;
+	struct hca_gid gid[HCA_GID_TABLE]; /* under gid_lock; entries change in place */
 };
 
 static inline struct hca_device *hca_device(struct ibv_device *d)
@@ -60,7 +61,10 @@ static inline unsigned hca_mtu_bytes(enum ibv_mtu mtu)
 	return 128u << mtu;
 }
 
-bool hca_device_has_gid(const struct hca_device *d, const uint8_t gid[16]);
+/* The entry, or all zero. */
+void hca_device_gid(struct hca_device *d, unsigned index, uint8_t gid[16]);
+/* The index of a GID, -1 when the device does not have it. */
+int hca_device_gid_index(struct hca_device *d, const uint8_t gid[16]);
 /* Resolves an address vector: 0 or EINVAL */
 int hca_device_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct frame_dest *out);
 

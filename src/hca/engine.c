@@ -191,6 +191,8 @@ static void send_batch(struct hca_engine *e, struct hca_qp *qp, struct frame_bat
 		bytes += frame_len(&b->frame[i]);
 	qp->count->tx_packets += b->nframes;
 	qp->count->tx_bytes += bytes;
+	__atomic_fetch_add(&e->adapter->count->tx_packets, b->nframes, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&e->adapter->count->tx_bytes, bytes, __ATOMIC_RELAXED);
 	e->link->ops->send(e->link, b);
 }
 
@@ -211,6 +213,8 @@ void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp)
 {
 	struct frame_batch b;
 
+	if (!e->link)
+		return; /* a child after fork: the parent's QP */
 	/* Ends by itself: the window closes, or the queue is empty. */
 	pump(e, qp, &b, qp->transport->request, UINT32_MAX, hca_engine_now(e));
 	hca_engine_arm(e, qp);
@@ -247,6 +251,29 @@ static void run_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t now)
 	/* When one waits again the window is as good as closed. */
 	while (f && (n = hca_flow_pop(f)) && run_qp(e, container_of(n, struct hca_qp, flow_node), now, &own))
 		;
+}
+
+/* A QP went away and gave its share of windows back: everyone may wait for that. */
+static void sweep_waiters(struct hca_engine *e, uint64_t now)
+{
+	struct hca_adapter *a = e->adapter;
+
+	for (unsigned i = 0; i < sizeof(a->flows) / sizeof(a->flows[0]); i++) {
+		struct hca_flow *f;
+
+		lock_take(&a->flow_lock);
+		f = a->flows[i];
+		lock_drop(&a->flow_lock);
+		for (; f; f = f->next)
+			run_waiters(e, f, now);
+	}
+	run_waiters(e, a->read_flow, now);
+}
+
+void hca_engine_released(struct hca_engine *e)
+{
+	if (!atomic_exchange(&e->released, true))
+		hca_engine_wake_helper(e);
 }
 
 static void run_touched(struct hca_engine *e, uint64_t now)
@@ -299,9 +326,10 @@ static void handle_echo(struct hca_engine *e, const struct frame_in *in)
 		e->adapter->count->echo_requests++;
 		e->link->ops->send(e->link, b);
 	} else if (ibt_echo_parse(in, &qpn, &sent)) {
-		struct hca_flow *f = hca_adapter_flow(e->adapter, in->sgid, qpn);
+		struct hca_flow *f = hca_adapter_flow_find(e->adapter, in->sgid, qpn);
 
-		hca_flow_echoed(f, sent);
+		if (f)
+			hca_flow_echoed(f, sent);
 		run_waiters(e, f, hca_engine_now(e));
 	}
 }
@@ -369,6 +397,7 @@ static void publish_stats(struct hca_engine *e)
 	c->bad_icrc = s->bad_icrc;
 	c->bad_length = s->bad_length;
 	c->tx_errors = s->tx_errors;
+	c->handed_over = s->handed_over;
 }
 
 int hca_engine_drive(struct hca_engine *e)
@@ -384,6 +413,8 @@ int hca_engine_drive(struct hca_engine *e)
 		run_timers(e, d.now);
 		if (!list_empty(&e->touched))
 			run_touched(e, d.now);
+		if (atomic_load_explicit(&e->released, memory_order_relaxed) && atomic_exchange(&e->released, false))
+			sweep_waiters(e, d.now);
 		if (n)
 			publish_stats(e);
 	}

@@ -35,6 +35,7 @@ struct hca_engine {
 
 	struct lock drive;
 	struct list touched; /* QPs that met a frame or a timer and may have to send; drive lock */
+	_Atomic bool released; /* a QP gave back its share of windows: waiters must be looked at */
 	_Atomic bool backlog; /* touched is not empty: whoever stops driving must see that somebody goes on */
 	struct frame_batch *batch; /* drive lock */
 
@@ -50,7 +51,6 @@ struct hca_engine {
 	_Atomic bool stop;
 	int epoll_fd, timer_fd, wake_fd, netlink_fd;
 	_Atomic uint32_t drives;  /* counts drives by callers: somebody else is at it */
-	_Atomic bool asleep;      /* the helper waits on the sockets */
 	_Atomic uint32_t blocked; /* callers waiting on the sockets themselves */
 };
 
@@ -87,6 +87,8 @@ static inline void hca_engine_poll(struct hca_engine *e)
 
 /* Sends the QP's requests from the caller's thread; qp->lock held. */
 void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp);
+/* A QP gave back its share of windows outside of the drive; any thread, any lock but the flows'. */
+void hca_engine_released(struct hca_engine *e);
 /* Waits until no frame that was being worked on when it was called still is. */
 void hca_engine_quiesce(struct hca_engine *e);
 /* The QP leaves: no timer, no list knows it any more. */

@@ -82,9 +82,7 @@ static bool watch_once(struct hca_engine *e)
 	bool link = false;
 	int n;
 
-	atomic_store(&e->asleep, true);
 	n = epoll_wait(e->epoll_fd, ev, 8, atomic_load(&e->backlog) ? 0 : -1);
-	atomic_store(&e->asleep, false);
 	for (int i = 0; i < n; i++) {
 		switch (ev[i].data.u64 & 0xff) {
 		case WATCH_LINK:
@@ -277,7 +275,7 @@ void hca_engine_close_helper_fds(struct hca_engine *e)
 /* ---- a caller that sleeps ---- */
 int hca_engine_wait_fd(struct hca_engine *e, int fd)
 {
-	struct pollfd p[5];
+	struct pollfd p[6];
 	int fds[4], n, err = 0;
 
 	if (!e->link)
@@ -285,27 +283,19 @@ int hca_engine_wait_fd(struct hca_engine *e, int fd)
 	n = e->link->ops->fds(e->link, fds);
 	p[0] = (struct pollfd){.fd = fd, .events = POLLIN};
 	for (int i = 0; i < n; i++)
-		p[i + 1] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+		p[i + 2] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+	p[1] = (struct pollfd){.fd = e->timer_fd, .events = POLLIN};
 	atomic_fetch_add(&e->blocked, 1);
 	for (;;) {
-		uint64_t next, now;
-		struct timespec ts = {.tv_sec = 3600};
-
 		hca_engine_drive(e);
-		next = atomic_load_explicit(&e->next_timer, memory_order_relaxed);
-		now = hca_engine_now(e);
-		if (next != UINT64_MAX) {
-			uint64_t left = next > now ? next - now : 0;
-
-			ts.tv_sec = (time_t)(left / 1000000000ull);
-			ts.tv_nsec = (long)(left % 1000000000ull);
-		}
-		if (ppoll(p, (nfds_t)n + 1, &ts, NULL) < 0) {
+		if (poll(p, (nfds_t)n + 2, atomic_load(&e->backlog) ? 0 : -1) < 0) {
 			err = -errno;
 			break;
 		}
 		if (p[0].revents)
 			break;
+		if (p[1].revents)
+			drain_timer(e);
 	}
 	atomic_fetch_sub(&e->blocked, 1);
 	return err;

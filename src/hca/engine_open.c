@@ -47,7 +47,7 @@ int hca_engine_open(struct hca_adapter *a)
 	a->transport = &ibt_transport;
 	err = hca_registry_open(&a->registry, a->slot);
 	if (err)
-		log_info("no registry file (%s): this process will not show in `anyrdma stat`", strerror(-err));
+		log_info("no registry file (%s): nobody can read this process's counters", strerror(-err));
 	a->count = hca_registry_adapter(a->registry, &a->own_count);
 	err = hca_engine_start_helper(e);
 	if (err) {
@@ -91,5 +91,4 @@ void hca_adapter_abandon(struct hca_adapter *a)
 		hca_engine_close_helper_fds(e);
 	e->running = false;
 	hca_registry_abandon(a->registry);
-	a->registry = NULL;
 }

@@ -139,12 +139,12 @@ uint64_t hca_flow_echo_deadline(struct hca_flow *f)
 	return at;
 }
 
-void hca_flow_echo_timeout(struct hca_flow *f, uint64_t now)
+bool hca_flow_echo_timeout(struct hca_flow *f, uint64_t now)
 {
 	uint64_t at = hca_flow_echo_deadline(f);
 
 	if (!at || now < at)
-		return;
+		return false;
 	lock_take(&f->lock);
 	/* Whatever was in flight has arrived or is lost by now; the next packets ask again. */
 	f->echoed = f->sent;
@@ -154,4 +154,5 @@ void hca_flow_echo_timeout(struct hca_flow *f, uint64_t now)
 		f->echo_heard = false;
 	}
 	lock_drop(&f->lock);
+	return true;
 }

@@ -70,8 +70,8 @@ bool hca_flow_take_unreliable(struct hca_flow *f, uint32_t cost, struct list *wa
 void hca_flow_echoed(struct hca_flow *f, uint64_t sent);
 /* When to give the outstanding echo up; 0: none outstanding. */
 uint64_t hca_flow_echo_deadline(struct hca_flow *f);
-/* Gives it up if it is due: asks again, or declares the peer deaf. */
-void hca_flow_echo_timeout(struct hca_flow *f, uint64_t now);
+/* Gives it up if it is due (true): the next packets ask again, or the peer is taken for deaf. */
+bool hca_flow_echo_timeout(struct hca_flow *f, uint64_t now);
 
 /* Takes a waiter off the list when the window is open, else NULL. */
 struct list *hca_flow_pop(struct hca_flow *f);

@@ -99,6 +99,7 @@ void *hca_key_range(struct hca_adapter *a, struct hca_pd *pd, uint32_t key, uint
 {
 	struct hca_key *k = idmap_get(&a->keys, key);
 	uint64_t off;
+	char *host;
 
 	if (!k || atomic_load_explicit(&k->key, memory_order_acquire) != key || k->pd != pd)
 		return NULL;
@@ -109,10 +110,27 @@ void *hca_key_range(struct hca_adapter *a, struct hca_pd *pd, uint32_t key, uint
 	off = addr - k->iova; /* wraps to something huge when below */
 	if (off > k->length || len > k->length - off)
 		return NULL;
-	return k->host + off;
+	host = k->host;
+	/* Still the same? A window may be bound anew, or a record recycled, while we look. */
+	atomic_thread_fence(memory_order_acquire);
+	return atomic_load_explicit(&k->key, memory_order_relaxed) == key ? host + off : NULL;
 }
 
 /* ---- regions ---- */
+/* Linux 5.14 and later; before, the advice is not known. */
+static bool can_populate(void)
+{
+	static _Atomic int known; /* 0: not tried */
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	if (!known) {
+		char probe;
+
+		known = madvise((void *)((uintptr_t)&probe & ~(page - 1)), page, MADV_POPULATE_READ) ? -1 : 1;
+	}
+	return known > 0;
+}
+
 /*
  * Nothing is pinned, but a range that is not mapped, or not writable when it must be, is refused here as the
  * kernel refuses to pin it. The ends are touched; what lies between is only looked up.
@@ -133,9 +151,9 @@ static int check_mapped(char *addr, size_t length, unsigned access)
 		if (p + chunk < p)
 			break;
 	}
-	if ((madvise(start, page, advice) || madvise(last, page, advice)) && errno != EINVAL)
-		return EFAULT;
-	return 0;
+	if (!can_populate())
+		return 0;
+	return madvise(start, page, advice) || madvise(last, page, advice) ? EFAULT : 0;
 }
 
 static int check_region(void *addr, size_t length, uint64_t iova, unsigned access)
@@ -259,11 +277,11 @@ struct hca_mw *hca_mw_alloc(struct hca_pd *pd, enum ibv_mw_type type)
 
 static void window_unbind(struct hca_key *k)
 {
+	k->access = 0; /* first: who looks now finds no right */
 	if (k->parent)
 		k->parent->windows--;
 	k->parent = NULL;
 	k->length = 0;
-	k->access = 0;
 	k->qpn = 0;
 }
 

@@ -75,7 +75,7 @@ int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, si
 
 struct hca_mw *hca_mw_alloc(struct hca_pd *pd, enum ibv_mw_type type);
 int hca_mw_dealloc(struct hca_mw *mw);
-/* Binds (length 0: unbinds); the new rkey is `rkey` for type 2, drawn here for type 1. 0 or an errno. */
+/* Binds (length 0: unbinds) under the key `rkey`: 0 or an errno. */
 int hca_mw_bind(struct hca_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info, uint32_t qpn);
 /* Takes a type 2 window's key away (LOCAL_INV, SEND with invalidate): 0 or -EINVAL. */
 int hca_key_invalidate(struct hca_adapter *a, struct hca_pd *pd, uint32_t key, uint32_t qpn);

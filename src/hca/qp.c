@@ -12,6 +12,7 @@
 #include "hca/transport.h"
 #include "wire/ibt.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,6 +181,7 @@ static void reset(struct hca_qp *qp)
 {
 	qp->transport->reset(qp);
 	leave_flow(qp);
+	hca_engine_released(&qp->adapter->engine);
 	qp->flow = NULL;
 	qp->deadline = 0;
 	qp->sq.head = qp->sq.tail = 0;
@@ -432,6 +434,7 @@ void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to)
 {
 	enum ibv_qp_state from = hca_qp_state(qp);
 
+	assert(hca_qp_has_arrow(from, to));
 	log_debug("QP 0x%06x: %s -> %s", hca_qpn(qp), hca_qp_state_name(from), hca_qp_state_name(to));
 	qp->ex.qp_base.state = to;
 	qp->attr.qp_state = to;
@@ -441,6 +444,7 @@ void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to)
 		qp->transport->abort(qp);
 		qp->deadline = 0;
 		leave_flow(qp);
+		hca_engine_released(&qp->adapter->engine);
 		flush(qp, hca_engine_now(&qp->adapter->engine));
 	}
 }

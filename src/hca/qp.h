@@ -53,7 +53,6 @@ struct hca_send_wqe {
 	uint32_t length;
 	__be32 imm;         /* immediate data; or, host order, the rkey to invalidate */
 	uint32_t psn, npkts; /* first PSN and number of PSNs, once started */
-	uint32_t ssn;
 	union {
 		struct {
 			uint64_t addr;
@@ -63,7 +62,6 @@ struct hca_send_wqe {
 		struct {
 			struct frame_dest dest;
 			uint32_t qpn, qkey;
-			uint8_t sl;
 		} ud;
 		struct {
 			struct ibv_mw *mw;
@@ -77,7 +75,7 @@ struct hca_send_wqe {
 	};
 };
 
-/* head: next free; next: next the transport looks at; tail: oldest not completed. Free running. */
+/* head: next free; tail: oldest not completed. Free running; the transport has its own place between them. */
 struct hca_sq {
 	char *ring;
 	size_t stride;
@@ -167,6 +165,8 @@ void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to);
 
 /* Checks `mask` against the table for this arrow: 0 or EINVAL (qp_attr.c). */
 int hca_qp_check_attr(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to, int mask);
+/* Whether the state machine has this arrow at all, by modify or by error. */
+bool hca_qp_has_arrow(enum ibv_qp_state from, enum ibv_qp_state to);
 const char *hca_qp_state_name(enum ibv_qp_state s);
 
 /*

@@ -72,6 +72,17 @@ int hca_qp_check_attr(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp
 	return EINVAL;
 }
 
+bool hca_qp_has_arrow(enum ibv_qp_state from, enum ibv_qp_state to)
+{
+	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR || (from == IBV_QPS_RTS && to == IBV_QPS_SQE))
+		return true;
+	for (unsigned i = 0; i < sizeof(arrows) / sizeof(arrows[0]); i++) {
+		if (arrows[i].from == from && arrows[i].to == to)
+			return true;
+	}
+	return false;
+}
+
 const char *hca_qp_state_name(enum ibv_qp_state s)
 {
 	static const char *const name[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR", "UNKNOWN"};

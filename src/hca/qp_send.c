@@ -92,7 +92,6 @@ static int fill_ud(struct hca_qp *qp, struct hca_send_wqe *w, const struct ibv_a
 	if (!ah || hca_pd(ah->pd) != qp->pd)
 		return EINVAL;
 	w->ud.dest = a->dest;
-	w->ud.sl = a->attr.sl;
 	w->ud.qpn = qpn & 0xffffff;
 	/* The high bit asks for the QP's own Q_Key (IBA 10.2.5). */
 	w->ud.qkey = qkey & 0x80000000u ? qp->attr.qkey : qkey;

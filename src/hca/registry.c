@@ -95,7 +95,7 @@ int hca_registry_open(struct hca_registry **out, uint32_t slot)
 	r->file->slot = slot;
 	prctl(PR_GET_NAME, r->file->comm);
 	lock_init(&r->lock);
-	snprintf(dir + strlen(dir), sizeof(dir) - strlen(dir), "/%s%u", prefix, slot);
+	snprintf(dir + strlen(dir), sizeof(dir) - strlen(dir), "/%s%u-%d", prefix, slot, (int)getpid());
 	if (rename(r->path, dir)) {
 		err = -errno;
 		munmap(r->file, sizeof(*r->file));
@@ -115,8 +115,12 @@ free_r:
 
 void hca_registry_close(struct hca_registry *r)
 {
+	if (!r)
+		return;
 	hca_registry_retire(r);
-	hca_registry_abandon(r);
+	munmap(r->file, sizeof(*r->file));
+	close(r->fd);
+	free(r);
 }
 
 void hca_registry_retire(struct hca_registry *r)
@@ -129,9 +133,10 @@ void hca_registry_abandon(struct hca_registry *r)
 {
 	if (!r)
 		return;
-	munmap(r->file, sizeof(*r->file));
+	if (mmap(r->file, sizeof(*r->file), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+		MAP_FAILED)
+		return;
 	close(r->fd);
-	free(r);
 }
 
 struct hca_adapter_counters *hca_registry_adapter(struct hca_registry *r, struct hca_adapter_counters *own)

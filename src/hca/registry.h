@@ -38,7 +38,7 @@ struct hca_qp_counters *hca_registry_qp(
 void hca_registry_qp_done(struct hca_registry *r, struct hca_qp_counters *c);
 /* The process is about to exit: take the file away, keep everything else. */
 void hca_registry_retire(struct hca_registry *r);
-/* After fork, in the child: the file stays the parent's. */
+/* After fork, in the child: the file stays the parent's; records we have handed out stay valid memory. */
 void hca_registry_abandon(struct hca_registry *r);
 
 #endif

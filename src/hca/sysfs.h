@@ -18,7 +18,6 @@ struct sysfs_dev {
 	const char *node_type; /* "1: CA" or "4: RNIC" */
 	int state;             /* enum ibv_port_state */
 	int phys_state;        /* 5 is LinkUp */
-	int mtu;               /* enum ibv_mtu; sysfs has no file for it */
 	const char *link_layer;
 	unsigned rate_gbps;
 	int ngids; /* the table's length, empty slots included */

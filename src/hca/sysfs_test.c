@@ -33,7 +33,6 @@ static struct sysfs_dev device(const char *name, int index)
 		.node_type = "1: CA",
 		.state = 4,
 		.phys_state = 5,
-		.mtu = 3,
 		.link_layer = "Ethernet",
 		.rate_gbps = 100,
 		.ngids = 3,

@@ -326,8 +326,8 @@ void ibt_timer(struct hca_qp *qp, uint64_t now)
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	if (hca_qp_type(qp) != IBV_QPT_RC) {
-		if (qp->waits_for)
-			hca_flow_echo_timeout(qp->waits_for, now);
+		if (qp->waits_for && hca_flow_echo_timeout(qp->waits_for, now))
+			qp->adapter->count->echo_timeouts++;
 		return;
 	}
 	if (r->rnr_until && now >= r->rnr_until) {

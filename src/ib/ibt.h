@@ -59,7 +59,6 @@ struct ibt_requester {
 	enum ibv_wc_status failed; /* of WQE `next`: reported once those before it are done */
 	uint32_t gap_psn;    /* a missing read response was asked for again at this PSN */
 	bool gap_asked;
-	uint32_t unreliable_sent; /* UC, UD: descriptors below this index are on the wire, not yet completed */
 };
 
 struct ibt_responder {

@@ -46,14 +46,16 @@ static uint64_t bytes_between(const struct hca_send_wqe *w, uint32_t mtu, uint32
 void ibt_requester_start(struct hca_qp *qp)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
-	uint32_t chunk_bytes = qp->attr.max_rd_atomic < 2 ? 128 * 1024 : 64 * 1024;
+	/* Several requests share the window; a single one may fill most of it. */
+	uint32_t share = qp->attr.max_rd_atomic < 2 ? FLOW_WINDOW * 3 / 4 : FLOW_WINDOW / 3;
+	uint32_t mtu = qp->attr.path_mtu ? ibt_mtu(qp) : 4096;
 
 	r->psn = r->una = r->sent = r->high = qp->attr.sq_psn;
-	r->next = r->unreliable_sent = qp->sq.tail;
+	r->next = qp->sq.tail;
 	r->pkt = 0;
 	r->retries = qp->attr.retry_cnt;
 	r->rnr_retries = qp->attr.rnr_retry;
-	r->chunk = chunk_bytes / (qp->attr.path_mtu ? ibt_mtu(qp) : 4096);
+	r->chunk = share / flow_cost(1, mtu);
 }
 
 /* ---- what is in flight ---- */
@@ -370,8 +372,9 @@ static enum step send_next(struct hca_qp *qp, uint64_t now, struct frame_batch *
 	struct hca_send_wqe *w = hca_sq_at(&qp->sq, r->next);
 	enum step step = STEP_ON;
 
-	/* The window of PSNs: at most half of them may be in flight, or the peer could not tell old from new. */
-	if (!w->started && psn_diff(r->psn, r->una) > (1 << 22))
+	/* Less than half of all PSNs may be in flight, or nobody could tell old from new. */
+	if (!w->started && r->una != r->psn &&
+		(uint32_t)psn_diff(r->psn, r->una) + ibt_npkts(w->length, ibt_mtu(qp)) > 1 << 22)
 		return STEP_STOP;
 	if (!w->started && !start(qp, w))
 		return STEP_STOP;

@@ -102,9 +102,9 @@ static bool from_peer(const struct hca_qp *qp, const struct frame_in *in)
 }
 
 /* A datagram is for any address of its device, or for a group. */
-static bool for_device(const struct hca_qp *qp, const struct frame_in *in)
+static bool for_device(struct hca_qp *qp, const struct frame_in *in)
 {
-	return gid_is_mcast(in->dgid) || hca_device_has_gid(qp->dev, in->dgid);
+	return gid_is_mcast(in->dgid) || hca_device_gid_index(qp->dev, in->dgid) >= 0;
 }
 
 static void receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)

@@ -14,7 +14,7 @@
 struct link;
 
 struct link_stats {
-	uint64_t tx_packets, tx_bytes, tx_errors, rx_packets, rx_bytes, bad_icrc, bad_length;
+	uint64_t tx_packets, tx_bytes, tx_errors, rx_packets, rx_bytes, bad_icrc, bad_length, handed_over;
 };
 
 typedef void link_deliver_fn(void *arg, const struct frame_in *in);

@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "base/rundir.h"
 #include "wire/ibt.h"
+#include "wire/qpn.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,9 +22,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SLOTS = 512, SLOT_SHIFT = 15, MAGIC = 0x616e7972, PLACE_WAIT_MS = 50, REPAIR_EVERY_MS = 20 };
+enum { SLOTS = QPN_SLOTS, MAGIC = 0x616e7972, PLACE_WAIT_MS = 50, REPAIR_EVERY_MS = 20, SILENT_FOR_MS = 1000 };
 
-/* The shared file. Written under the file lock, except `place`, which its member answers into. */
+/* The shared file. Written under the file lock, except `answer`, which is its member's. */
 struct steer_group {
 	uint32_t magic, members;
 	uint32_t stale; /* the order below is right, but no program was attached for it yet */
@@ -94,7 +95,7 @@ static int slot_claim(struct steer *s)
 /* ---- the program ---- */
 static void attach(struct steer *s)
 {
-	struct sock_filter code[6 + 2 * SLOTS];
+	struct sock_filter code[7 + 2 * SLOTS];
 	struct sock_fprog prog = {.filter = code};
 	unsigned n = 0;
 
@@ -103,7 +104,7 @@ static void attach(struct steer *s)
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_H | BPF_ABS, PLACE_OFF);
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_A, 0);
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 5);
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, SLOT_SHIFT - 8);
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, QPN_SLOT_SHIFT - 8);
 	for (uint32_t i = 0; i < s->group->members; i++) {
 		code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, s->group->member[i].slot, 0, 1);
 		code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, i);
@@ -161,7 +162,7 @@ static bool group_lock(struct steer *s, bool wait)
 		}
 	}
 	/* The file is the user's own, but a torn or foreign one must not lead us out of bounds. */
-	if (s->group->magic != MAGIC || s->group->members > SLOTS) {
+	if (s->group->magic != MAGIC || s->group->members >= SLOTS) {
 		s->group->magic = MAGIC;
 		s->group->members = 0;
 	}
@@ -260,7 +261,8 @@ static void sort_by_places(struct steer *s)
 		g->member[i].slot = slots[i];
 }
 
-static void find_places(struct steer *s)
+/* Returns whether everyone answered. */
+static bool find_places(struct steer *s)
 {
 	struct steer_group *g = s->group;
 	uint64_t until = now_ms() + PLACE_WAIT_MS, nonce;
@@ -286,6 +288,7 @@ static void find_places(struct steer *s)
 	} while (now_ms() < until);
 	log_info("UDP port %u: %u of %u processes told their place", s->port, known, g->members);
 	sort_by_places(s);
+	return known == g->members;
 }
 
 void steer_placed(struct steer *s, const uint8_t *pkt, uint32_t len)
@@ -330,10 +333,10 @@ int steer_join(struct steer *s, uint16_t port, int fd4, int fd6)
 		err = -EIO;
 		goto unmap;
 	}
+	dead = bury_dead(s); /* before we have a slot: a dead process may have had the same */
 	err = slot_claim(s);
 	if (err)
 		goto unlock;
-	dead = bury_dead(s);
 	err = bind_port(fd4, AF_INET, port);
 	if (!err && fd6 >= 0)
 		err = bind_port(fd6, AF_INET6, port);
@@ -399,13 +402,13 @@ static void repair(struct steer *s)
 	uint64_t last = atomic_load(&s->repaired_at), now = now_ms();
 	unsigned dead;
 
-	if (now - last < REPAIR_EVERY_MS || !atomic_compare_exchange_strong(&s->repaired_at, &last, now))
+	if (now < last + REPAIR_EVERY_MS || !atomic_compare_exchange_strong(&s->repaired_at, &last, now))
 		return;
 	if (!group_lock(s, false))
 		return; /* somebody is at it, and may be waiting for our answer */
 	dead = bury_dead(s);
-	if (dead > 1 || (!dead && !s->group->stale))
-		find_places(s);
+	if ((dead > 1 || (!dead && !s->group->stale)) && !find_places(s))
+		atomic_store(&s->repaired_at, now + SILENT_FOR_MS); /* somebody is stopped: do not ask all the time */
 	attach(s);
 	group_unlock(s);
 }

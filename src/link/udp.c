@@ -19,6 +19,7 @@
 #include "link/steer.h"
 #include "wire/ibt.h"
 #include "wire/icrc.h"
+#include "wire/qpn.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -48,7 +49,7 @@ enum {
 	BATCH_BYTES = 64000, /* of one UDP_SEGMENT send: the UDP length field is 16 bits */
 	SOCKBUF = 4 << 20,   /* asked for; the kernel gives what net.core.*mem_max allows */
 	STAGE = 64 * 4160,
-	CONTROL = 96,
+	CONTROL = 128,
 };
 
 static const uint8_t v4_prefix[12] = {[10] = 0xff, [11] = 0xff};
@@ -183,6 +184,7 @@ static struct cmsghdr *put_cmsg(struct msghdr *m, struct cmsghdr *c, int level, 
 
 static void put_control(struct msghdr *m, char *control, const struct frame_dest *d, bool v4, uint16_t segment)
 {
+	bool mcast = v4 ? (d->dgid[12] & 0xf0) == 0xe0 : d->dgid[0] == 0xff;
 	struct cmsghdr *c = NULL;
 
 	m->msg_control = control;
@@ -191,14 +193,14 @@ static void put_control(struct msghdr *m, char *control, const struct frame_dest
 		struct in_pktinfo pi = {0};
 
 		memcpy(&pi.ipi_spec_dst, d->sgid + 12, 4);
-		if ((d->dgid[12] & 0xf0) == 0xe0)
+		if (mcast)
 			pi.ipi_ifindex = (int)d->ifindex;
 		c = put_cmsg(m, c, IPPROTO_IP, IP_PKTINFO, &pi, sizeof(pi));
 	} else {
 		struct in6_pktinfo pi = {0};
 
 		memcpy(&pi.ipi6_addr, d->sgid, 16);
-		if (d->dgid[0] == 0xff || (d->dgid[0] == 0xfe && (d->dgid[1] & 0xc0) == 0x80))
+		if (mcast || (d->dgid[0] == 0xfe && (d->dgid[1] & 0xc0) == 0x80))
 			pi.ipi6_ifindex = d->ifindex;
 		c = put_cmsg(m, c, IPPROTO_IPV6, IPV6_PKTINFO, &pi, sizeof(pi));
 	}
@@ -206,6 +208,12 @@ static void put_control(struct msghdr *m, char *control, const struct frame_dest
 		int tclass = d->tclass;
 
 		c = put_cmsg(m, c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &tclass, sizeof(tclass));
+	}
+	/* The kernel's own default for multicast is 1; for the rest it is what everybody uses. */
+	if (mcast || d->hop_limit != 64) {
+		int hops = d->hop_limit;
+
+		c = put_cmsg(m, c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TTL : IPV6_HOPLIMIT, &hops, sizeof(hops));
 	}
 	if (segment)
 		put_cmsg(m, c, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof(segment));
@@ -287,7 +295,7 @@ static int udp_send(struct link *link, const struct frame_batch *b)
 	struct sockaddr_in to4 = {.sin_family = AF_INET, .sin_port = htons(l->port)};
 	struct sockaddr_in6 to6 = {.sin6_family = AF_INET6, .sin6_port = htons(l->port), .sin6_scope_id = d->ifindex};
 	struct icrc_flow flow = {.sport = l->port, .dport = l->port};
-	bool gso = l->gso;
+	bool gso = l->gso, refused = false;
 	unsigned nmsg, done;
 	struct build w;
 
@@ -303,7 +311,7 @@ static int udp_send(struct link *link, const struct frame_batch *b)
 again:
 	/* A payload that is not there any more: nothing is sent, and the requester's or the peer's timer tells. */
 	if (!guard_run(build_messages, &w)) {
-		l->link.stats.tx_errors++;
+		__atomic_fetch_add(&l->link.stats.tx_errors, 1, __ATOMIC_RELAXED);
 		return -EFAULT;
 	}
 	nmsg = w.nmsg;
@@ -324,14 +332,19 @@ again:
 			return -EMSGSIZE;
 		}
 		if (gso && (errno == EIO || errno == EINVAL || errno == EOPNOTSUPP)) {
-			log_info("UDP_SEGMENT refused (%s): sending packets one by one", strerror(errno));
-			l->gso = w.gso = gso = false;
+			/* No UDP_SEGMENT here; or packets larger than the interface's, which some kernels say this way. */
+			w.gso = gso = false;
+			refused = true;
 			goto again;
 		}
 		/* No route, buffer full, host unreachable: as good as lost on the way. */
 		log_debug("cannot send a packet: %s", strerror(errno));
-		l->link.stats.tx_errors++;
+		__atomic_fetch_add(&l->link.stats.tx_errors, 1, __ATOMIC_RELAXED);
 		done++;
+	}
+	if (refused && flow.sport == l->port) {
+		log_info("UDP_SEGMENT is refused: sending packets one by one");
+		l->gso = false;
 	}
 	return 0;
 }
@@ -394,10 +407,12 @@ static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len,
 	st->rx_bytes += len;
 	memcpy(in.sgid, meta->flow.src, 16);
 	memcpy(in.dgid, meta->flow.dst, 16);
-	slot = bth_dqpn(pkt) >> 15;
+	slot = qpn_slot(bth_dqpn(pkt));
 	if (slot != l->steer.slot && slot != 0 && bth_dqpn(pkt) != QP_MULTICAST &&
-		steer_hand_over(&l->steer, slot, &in))
+		steer_hand_over(&l->steer, slot, &in)) {
+		st->handed_over++;
 		return true;
+	}
 	deliver(arg, &in);
 	return true;
 }

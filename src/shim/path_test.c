@@ -288,7 +288,6 @@ int main(int argc, char **argv)
 		.node_type = "1: CA",
 		.state = 4,
 		.phys_state = 5,
-		.mtu = 5,
 		.link_layer = "Ethernet",
 		.rate_gbps = 10,
 		.ngids = 1,

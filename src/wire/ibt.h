@@ -138,7 +138,7 @@ static inline uint32_t bth_psn(const uint8_t *p)
 {
 	return get_be24(p + 9);
 }
-/* M (MigReq) is always set: a QP that does not use path migration is in state Migrated (IBA C9-?, 17.2.8). */
+/* M (MigReq) is always set: a QP that does not use path migration is in state Migrated (IBA 17.2.8). */
 static inline void bth_put(uint8_t *p, uint8_t opcode, bool se, unsigned pad, uint16_t pkey, uint32_t dqpn,
 	bool ackreq, uint32_t psn)
 {

@@ -43,6 +43,7 @@ static void node_init(struct sim_world *w, unsigned i, uint64_t seed, bool ipv6)
 	n->dev.up = true;
 	n->dev.ifindex = 1;
 	snprintf(n->dev.vd.ibv.name, sizeof(n->dev.vd.ibv.name), "sim%u", i);
+	lock_init(&n->dev.gid_lock);
 	node_gid(i, ipv6, n->dev.gid[0].raw);
 	list_add_tail(&n->adapter.devices, &n->dev.node);
 	link = sim_port_open(w->net, n->dev.gid[0].raw);

@@ -4,9 +4,9 @@
  *
  *     kind (1)  length (1)  bytes ...
  *
- * each delivered to one of three connected queue pairs (RC, UC, UD) as if it came from the peer's address with
- * a right ICRC: right addresses, wrong everything else. To get past the first checks often enough, the kind
- * also says which fields are made plausible: the QP number always, the service, the PSN, the keys.
+ * each delivered to one of three connected queue pairs (RC, UC, UD) as if it came from the peer's address
+ * with a right ICRC: right addresses, wrong everything else. To get past the first checks often enough, the
+ * kind also says which fields are made plausible: the QP number always, the service, the PSN, the keys.
  */
 #include "sim_world.h"
 

@@ -8,7 +8,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct icrc_flow flow = {.src = {[10] = 0xff, [11] = 0xff, [15] = 1}, .dst = {[10] = 0xff, [11] = 0xff, [15] = 2}};
+	struct icrc_flow flow = {
+		.src = {[10] = 0xff, [11] = 0xff, [15] = 1}, .dst = {[10] = 0xff, [11] = 0xff, [15] = 2}};
 	bool exact, any;
 
 	if (size && (data[0] & 1))

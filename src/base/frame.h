@@ -27,7 +27,7 @@ struct frame_dest {
 struct frame_out {
 	uint8_t hdr[FRAME_HDR_MAX];
 	uint8_t hdr_len;
-	uint8_t pad; /* zero bytes between payload and ICRC */
+	uint8_t pad;  /* zero bytes between payload and ICRC */
 	uint8_t copy; /* payload may change under us: link must take a copy before it computes the ICRC */
 	uint16_t iov_first, iov_count;
 	uint32_t payload_len;

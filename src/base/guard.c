@@ -48,10 +48,12 @@ static void on_fault(int sig, siginfo_t *info, void *uc)
 
 void guard_install(void)
 {
-	struct sigaction sa = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER}, now;
+	struct sigaction sa = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER},
+			 now;
 
 	for (int i = 0; i < 2; i++) {
-		if (sigaction(signals[i], NULL, &now) || ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault))
+		if (sigaction(signals[i], NULL, &now) ||
+			((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault))
 			continue;
 		pthread_mutex_lock(&mutex);
 		before[i] = now;

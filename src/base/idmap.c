@@ -115,7 +115,8 @@ void idmap_del(struct idmap *m, uint32_t id)
 		home = idmap_hash(sid) & t->mask;
 		/* Move it into the hole unless its home lies behind the hole. */
 		if (((i - home) & t->mask) >= ((i - hole) & t->mask)) {
-			slot_set(&t->slot[hole], sid, atomic_load_explicit(&t->slot[i].value, memory_order_relaxed));
+			slot_set(&t->slot[hole], sid,
+				atomic_load_explicit(&t->slot[i].value, memory_order_relaxed));
 			hole = i;
 		}
 	}

@@ -51,7 +51,8 @@ void ibv_ack_cq_events(struct ibv_cq *cq, unsigned n)
 }
 
 /* ---- queues ---- */
-struct ibv_cq *ibv_create_cq(struct ibv_context *c, int cqe, void *user, struct ibv_comp_channel *channel, int vector)
+struct ibv_cq *ibv_create_cq(
+	struct ibv_context *c, int cqe, void *user, struct ibv_comp_channel *channel, int vector)
 {
 	struct hca_cq *cq;
 
@@ -109,7 +110,8 @@ int verbs_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 
 int verbs_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 {
-	return attr->attr_mask & ~(uint32_t)IBV_CQ_ATTR_MODERATE ? EINVAL : 0; /* events are not delayed anyway */
+	return attr->attr_mask & ~(uint32_t)IBV_CQ_ATTR_MODERATE ? EINVAL
+								 : 0; /* events are not delayed anyway */
 }
 
 /* ---- the extended reader ---- */
@@ -169,21 +171,23 @@ static uint64_t read_wallclock_ns(struct ibv_cq_ex *ex)
 	clock_gettime(CLOCK_REALTIME, &real);
 	clock_gettime(CLOCK_MONOTONIC, &mono);
 	return cursor(ex)->ns + (uint64_t)(real.tv_sec - mono.tv_sec) * 1000000000ull +
-		(uint64_t)(real.tv_nsec - mono.tv_nsec);
+	       (uint64_t)(real.tv_nsec - mono.tv_nsec);
 }
 
 struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *attr)
 {
 	uint64_t offered = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-		IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+			   IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 	struct ibv_cq *cq;
 	struct ibv_cq_ex *ex;
 
-	if ((attr->wc_flags & ~offered) || (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))) {
+	if ((attr->wc_flags & ~offered) ||
+		(attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
-	if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) && (attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)) {
+	if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) &&
+		(attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}

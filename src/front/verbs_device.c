@@ -119,12 +119,12 @@ struct ibv_device **(ibv_get_device_list)(int *num)
 		return NULL;
 	}
 	lock_take(&a->lock);
-	list_for_each(node, &a->devices)
-		n++;
+	list_for_each(node, &a->devices) n++;
 	list = calloc((size_t)n + 1, sizeof(*list));
 	n = 0;
 	if (list) {
-		list_for_each(node, &a->devices) {
+		list_for_each(node, &a->devices)
+		{
 			struct hca_device *d = container_of(node, struct hca_device, node);
 
 			if (wanted(d))
@@ -190,8 +190,8 @@ int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *attr)
 	return 0;
 }
 
-int verbs_query_device_ex(
-	struct ibv_context *c, const struct ibv_query_device_ex_input *in, struct ibv_device_attr_ex *attr, size_t size)
+int verbs_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_input *in,
+	struct ibv_device_attr_ex *attr, size_t size)
 {
 	struct ibv_device_attr_ex full = {
 		.completion_timestamp_mask = UINT64_MAX,
@@ -265,8 +265,8 @@ static void fill_entry(struct hca_device *d, uint32_t index, struct ibv_gid_entr
 	e->ndev_ifindex = d->ifindex;
 }
 
-int _ibv_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, struct ibv_gid_entry *entry, uint32_t flags,
-	size_t size)
+int _ibv_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
+	uint32_t flags, size_t size)
 {
 	struct hca_context *ctx = hca_context(c);
 	struct ibv_gid_entry e;

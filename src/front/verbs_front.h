@@ -16,8 +16,8 @@ void verbs_fill_ops(struct hca_context *ctx);
 
 /* Extended verbs, reached through those tables. */
 int verbs_query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *attr, size_t len);
-int verbs_query_device_ex(
-	struct ibv_context *c, const struct ibv_query_device_ex_input *in, struct ibv_device_attr_ex *attr, size_t size);
+int verbs_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_input *in,
+	struct ibv_device_attr_ex *attr, size_t size);
 int verbs_query_rt_values(struct ibv_context *c, struct ibv_values_ex *values);
 struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *attr);
 int verbs_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
@@ -27,7 +27,8 @@ int verbs_get_srq_num(struct ibv_srq *srq, uint32_t *num);
 struct ibv_td *verbs_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr);
 int verbs_dealloc_td(struct ibv_td *td);
 struct ibv_pd *verbs_alloc_parent_domain(struct ibv_context *c, struct ibv_parent_domain_init_attr *attr);
-int verbs_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sge, uint32_t n);
+int verbs_advise_mr(
+	struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sge, uint32_t n);
 
 /* Plain verbs called through ibv_context_ops. */
 int verbs_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);

@@ -43,7 +43,8 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 }
 
 /* Device memory behind a dma-buf is not ours to reach. */
-struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
+struct ibv_mr *ibv_reg_dmabuf_mr(
+	struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
 	errno = EOPNOTSUPP;
 	return NULL;
@@ -51,7 +52,8 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 
 int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	int known = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS, err;
+	int known = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS,
+	    err;
 
 	if ((flags & ~known) || !flags || ((flags & IBV_REREG_MR_CHANGE_PD) && !pd) ||
 		((flags & IBV_REREG_MR_CHANGE_TRANSLATION) && (!addr || !length))) {
@@ -72,7 +74,8 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 }
 
 /* Nothing is pinned or mapped ahead: advice is taken and not needed. */
-int verbs_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sge, uint32_t n)
+int verbs_advise_mr(
+	struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sge, uint32_t n)
 {
 	return n ? 0 : EINVAL;
 }

@@ -85,7 +85,8 @@ int hca_adapter_add_qp(struct hca_adapter *a, struct hca_qp *qp)
 	lock_take(&a->lock);
 	if (a->qps.count < HCA_MAX_QP) {
 		do {
-			uint32_t qpn = a->slot << QPN_SLOT_SHIFT | (hca_adapter_random(a) & (QPN_PER_SLOT - 1));
+			uint32_t qpn =
+				a->slot << QPN_SLOT_SHIFT | (hca_adapter_random(a) & (QPN_PER_SLOT - 1));
 
 			qp->ex.qp_base.qp_num = qp->ex.qp_base.handle = qpn;
 			err = idmap_add(&a->qps, qpn, qp);

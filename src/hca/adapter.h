@@ -34,12 +34,12 @@ struct hca_adapter {
 	struct list mcast; /* attached groups, see mcast.c; changed under lock and drive lock */
 
 	struct lock bring_up; /* held while the engine is opened or closed */
-	bool dead; /* after fork, in the child */
-	bool up; /* engine and slot are there: from the first QP on */
+	bool dead;            /* after fork, in the child */
+	bool up;              /* engine and slot are there: from the first QP on */
 	uint32_t slot;
 	struct hca_engine engine;
 	const struct hca_transport *transport;
-	struct hca_flow *read_flow; /* what READ responses may be in flight towards ourselves */
+	struct hca_flow *read_flow;    /* what READ responses may be in flight towards ourselves */
 	struct hca_registry *registry; /* NULL in simulations */
 	struct hca_adapter_counters *count;
 	struct hca_adapter_counters own_count;
@@ -71,6 +71,7 @@ int hca_mcast_attach(struct hca_qp *qp, const uint8_t mgid[16]);
 int hca_mcast_detach(struct hca_qp *qp, const uint8_t mgid[16]);
 void hca_mcast_forget(struct hca_qp *qp);
 /* Calls fn for every QP attached to the group; under the drive lock. */
-void hca_mcast_each(struct hca_adapter *a, const uint8_t mgid[16], void (*fn)(struct hca_qp *, void *), void *arg);
+void hca_mcast_each(
+	struct hca_adapter *a, const uint8_t mgid[16], void (*fn)(struct hca_qp *, void *), void *arg);
 
 #endif

@@ -176,7 +176,8 @@ int hca_async_get(struct hca_context *ctx, struct ibv_async_event *ev)
 void hca_async_ack(struct ibv_async_event *ev)
 {
 	pthread_mutex_lock(&ack_mutex);
-	list_for_each_safe(n, &unacked) {
+	list_for_each_safe(n, &unacked)
+	{
 		struct async_record *r = container_of(n, struct async_record, node);
 
 		if (r->ev.event_type == ev->event_type && object_of(&r->ev) == object_of(ev)) {
@@ -191,7 +192,8 @@ void hca_async_ack(struct ibv_async_event *ev)
 
 static bool has_unacked(void *object)
 {
-	list_for_each(n, &unacked) {
+	list_for_each(n, &unacked)
+	{
 		if (object_of(&container_of(n, struct async_record, node)->ev) == object)
 			return true;
 	}
@@ -202,7 +204,8 @@ void hca_async_forget(struct hca_context *ctx, void *object)
 {
 	pthread_mutex_lock(&ack_mutex);
 	lock_take(&ctx->async.lock);
-	list_for_each_safe(n, &ctx->async.events) {
+	list_for_each_safe(n, &ctx->async.events)
+	{
 		struct async_record *r = container_of(n, struct async_record, node);
 
 		if (object_of(&r->ev) == object) {

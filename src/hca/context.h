@@ -21,7 +21,7 @@ struct hca_context {
 	struct hca_adapter *adapter;
 	struct hca_device *dev;
 	struct hca_evq async;
-	struct list node; /* in adapter->contexts */
+	struct list node;         /* in adapter->contexts */
 	_Atomic unsigned objects; /* PDs, CQs, channels, ... alive, plus one while it is open */
 };
 
@@ -43,8 +43,8 @@ static inline void hca_context_get(struct hca_context *ctx)
 /* Queues an asynchronous event, about an object or (NULL) about the port. */
 void hca_async_raise(struct hca_context *ctx, enum ibv_event_type type, void *object);
 /*
- * Waits for an event. Before the first QP there is no helper to watch the interfaces: then who waits here does
- * it. 0 or -EINTR.
+ * Waits for an event. Before the first QP there is no helper to watch the interfaces: then who waits here
+ * does it. 0 or -EINTR.
  */
 int hca_async_wait(struct hca_context *ctx);
 int hca_async_get(struct hca_context *ctx, struct ibv_async_event *ev);

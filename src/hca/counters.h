@@ -14,17 +14,17 @@
 	X(tx_bytes)                                                                                          \
 	X(rx_packets)                                                                                        \
 	X(rx_bytes)                                                                                          \
-	X(retransmits)      /* packets sent again */                                                         \
-	X(timeouts)         /* ACK timer expiries */                                                         \
+	X(retransmits) /* packets sent again */                                                              \
+	X(timeouts)    /* ACK timer expiries */                                                              \
 	X(naks_sent)                                                                                         \
 	X(naks_received)                                                                                     \
 	X(rnr_sent)                                                                                          \
 	X(rnr_received)                                                                                      \
-	X(duplicates)       /* requests seen before, answered again */                                       \
-	X(out_of_sequence)  /* requests ahead of the expected PSN */                                         \
-	X(stale_responses)  /* acknowledges and responses nobody waits for */                                \
-	X(dropped)          /* packets refused by a check: see the log at level debug for which */           \
-	X(wrong_peer)       /* right QP, but not from the connected peer's address */
+	X(duplicates)      /* requests seen before, answered again */                                        \
+	X(out_of_sequence) /* requests ahead of the expected PSN */                                          \
+	X(stale_responses) /* acknowledges and responses nobody waits for */                                 \
+	X(dropped)         /* packets refused by a check: see the log at level debug for which */            \
+	X(wrong_peer)      /* right QP, but not from the connected peer's address */
 
 #define HCA_ADAPTER_COUNTERS(X)                                                                              \
 	X(tx_packets)                                                                                        \
@@ -33,8 +33,8 @@
 	X(rx_bytes)                                                                                          \
 	X(bad_icrc)                                                                                          \
 	X(bad_length)                                                                                        \
-	X(no_qp)            /* addressed to a QP that is not there */                                        \
-	X(handed_over)      /* arrived here, belonged to another process */                                  \
+	X(no_qp)       /* addressed to a QP that is not there */                                             \
+	X(handed_over) /* arrived here, belonged to another process */                                       \
 	X(tx_errors)                                                                                         \
 	X(echo_requests)                                                                                     \
 	X(echo_timeouts)

@@ -100,7 +100,8 @@ static uint32_t ring_size(unsigned cqe)
 	return n;
 }
 
-struct hca_cq *hca_cq_create(struct hca_context *ctx, unsigned cqe, void *user, struct hca_channel *ch, int vector)
+struct hca_cq *hca_cq_create(
+	struct hca_context *ctx, unsigned cqe, void *user, struct hca_channel *ch, int vector)
 {
 	struct hca_cq *cq;
 	uint32_t size;
@@ -229,7 +230,8 @@ void hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited, uin
 	}
 	lock_drop(&cq->lock);
 	if (overrun) {
-		log_warn("a completion queue of %u entries overflowed: completions are lost; poll it more often or "
+		log_warn("a completion queue of %u entries overflowed: completions are lost; poll it more "
+			 "often or "
 			 "create it larger",
 			cq->capacity);
 		hca_async_raise(cq->ctx, IBV_EVENT_CQ_ERR, &cq->ex);

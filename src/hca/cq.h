@@ -32,16 +32,16 @@ struct hca_cq {
 	struct hca_channel *channel;
 	struct lock lock;
 	struct hca_cqe *ring;
-	uint32_t mask;              /* ring size - 1 */
-	uint32_t capacity;          /* what the user was promised */
+	uint32_t mask;               /* ring size - 1 */
+	uint32_t capacity;           /* what the user was promised */
 	_Atomic uint32_t head, tail; /* push at head, poll at tail */
 	enum hca_cq_arm armed;
 	bool overrun;
 	_Atomic unsigned empty_polls; /* in a row */
-	unsigned queued_events; /* in the channel, not yet read; under channel->q.lock */
-	unsigned reported_events; /* read, maybe not acknowledged; likewise */
+	unsigned queued_events;       /* in the channel, not yet read; under channel->q.lock */
+	unsigned reported_events;     /* read, maybe not acknowledged; likewise */
 	struct list event_node;
-	struct hca_cqe cursor; /* the CQE_EX reader's current entry */
+	struct hca_cqe cursor;  /* the CQE_EX reader's current entry */
 	_Atomic unsigned users; /* QPs and SRQs */
 };
 
@@ -56,7 +56,8 @@ int hca_channel_destroy(struct hca_channel *ch);
 int hca_channel_get(struct hca_channel *ch, struct hca_cq **cq);
 void hca_cq_ack(struct hca_cq *cq, unsigned n);
 
-struct hca_cq *hca_cq_create(struct hca_context *ctx, unsigned cqe, void *user, struct hca_channel *ch, int vector);
+struct hca_cq *hca_cq_create(
+	struct hca_context *ctx, unsigned cqe, void *user, struct hca_channel *ch, int vector);
 int hca_cq_resize(struct hca_cq *cq, unsigned cqe);
 int hca_cq_destroy(struct hca_cq *cq);
 
@@ -72,7 +73,7 @@ void hca_cq_purge(struct hca_cq *cq, uint32_t qpn);
 static inline bool hca_cq_empty(struct hca_cq *cq)
 {
 	return atomic_load_explicit(&cq->head, memory_order_acquire) ==
-		atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	       atomic_load_explicit(&cq->tail, memory_order_relaxed);
 }
 
 #endif

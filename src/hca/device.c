@@ -191,7 +191,8 @@ static int read_netdevs(struct netdevs *all)
 	if (getifaddrs(&list))
 		return -errno;
 	for (i = list; i; i = i->ifa_next) {
-		struct netdev *d = strchr(i->ifa_name, ':') ? NULL : netdev_named(all, i->ifa_name, i->ifa_flags);
+		struct netdev *d =
+			strchr(i->ifa_name, ':') ? NULL : netdev_named(all, i->ifa_name, i->ifa_flags);
 
 		if (d && i->ifa_addr)
 			add_address(d, i->ifa_addr);
@@ -225,7 +226,8 @@ static uint64_t guid_without_mac(const char *name)
 
 static void raise_port_event(struct hca_device *d, enum ibv_event_type type)
 {
-	list_for_each(n, &d->adapter->contexts) {
+	list_for_each(n, &d->adapter->contexts)
+	{
 		struct hca_context *c = container_of(n, struct hca_context, node);
 
 		if (c->dev == d)
@@ -308,7 +310,8 @@ static struct hca_device *device_new(struct hca_adapter *a, const struct netdev 
 	snprintf(ibv->name, sizeof(ibv->name), "roce_%s", nd->name);
 	snprintf(ibv->dev_name, sizeof(ibv->dev_name), "uverbs%d", index);
 	if (!sysfs_root(root, sizeof(root))) {
-		snprintf(ibv->dev_path, sizeof(ibv->dev_path), "%s/class/infiniband_verbs/uverbs%d", root, index);
+		snprintf(ibv->dev_path, sizeof(ibv->dev_path), "%s/class/infiniband_verbs/uverbs%d", root,
+			index);
 		snprintf(ibv->ibdev_path, sizeof(ibv->ibdev_path), "%s/class/infiniband/%s", root, ibv->name);
 	}
 	return d;
@@ -316,7 +319,8 @@ static struct hca_device *device_new(struct hca_adapter *a, const struct netdev 
 
 static struct hca_device *device_of(struct hca_adapter *a, const struct netdev *nd)
 {
-	list_for_each(n, &a->devices) {
+	list_for_each(n, &a->devices)
+	{
 		struct hca_device *d = container_of(n, struct hca_device, node);
 
 		if (d->ifindex == nd->ifindex && !strcmp(d->netdev, nd->name))
@@ -330,7 +334,8 @@ static void device_insert(struct hca_adapter *a, struct hca_device *d)
 {
 	struct list *before = &a->devices;
 
-	list_for_each(n, &a->devices) {
+	list_for_each(n, &a->devices)
+	{
 		if (!d->loopback && container_of(n, struct hca_device, node)->loopback) {
 			before = n;
 			break;
@@ -358,7 +363,8 @@ struct snapshot {
 static void take_snapshot(struct hca_adapter *a, struct snapshot *s)
 {
 	s->n = 0;
-	list_for_each(node, &a->devices) {
+	list_for_each(node, &a->devices)
+	{
 		struct hca_device *d = container_of(node, struct hca_device, node);
 		struct sysfs_gid *gid = s->gid[s->n];
 		struct ibv_port_attr port;
@@ -398,7 +404,8 @@ int hca_devices_refresh(struct hca_adapter *a)
 	if (err)
 		goto out;
 	lock_take(&a->lock);
-	list_for_each(n, &a->devices) {
+	list_for_each(n, &a->devices)
+	{
 		struct hca_device *d = container_of(n, struct hca_device, node);
 
 		device_follow(d, netdev_of(all, d), false);
@@ -464,9 +471,10 @@ void hca_device_attr(const struct hca_device *d, struct ibv_device_attr *attr)
 		.hw_ver = 1,
 		.max_qp = HCA_MAX_QP,
 		.max_qp_wr = HCA_MAX_QP_WR,
-		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
-			IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
-			IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_N_NOTIFY_CQ,
+		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
+				    IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+				    IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
+				    IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_N_NOTIFY_CQ,
 		.max_sge = HCA_MAX_SGE,
 		.max_sge_rd = HCA_MAX_SGE,
 		.max_cq = 1 << 16,
@@ -498,12 +506,12 @@ void hca_port_attr(const struct hca_device *d, struct ibv_port_attr *attr)
 		.max_mtu = IBV_MTU_4096,
 		.active_mtu = hca_mtu_of(d->mtu),
 		.gid_tbl_len = HCA_GID_TABLE,
-		.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_REINIT_SUP | IBV_PORT_DEVICE_MGMT_SUP | IBV_PORT_VENDOR_CLASS_SUP |
-			IBV_PORT_IP_BASED_GIDS,
+		.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_REINIT_SUP | IBV_PORT_DEVICE_MGMT_SUP |
+				  IBV_PORT_VENDOR_CLASS_SUP | IBV_PORT_IP_BASED_GIDS,
 		.max_msg_sz = HCA_MAX_MSG,
 		.pkey_tbl_len = 1,
 		.max_vl_num = 1,
-		.active_width = 2, /* 4X */
+		.active_width = 2,  /* 4X */
 		.active_speed = 32, /* 25 Gb/s a lane: no wire sets a limit */
 		.phys_state = d->up ? 5 : 3,
 		.link_layer = IBV_LINK_LAYER_ETHERNET,

@@ -128,7 +128,8 @@ static bool heap_add(struct hca_engine *e, struct hca_qp *qp)
 	return true;
 }
 
-/* timer_lock held. The helper's alarm only ever has to come earlier; when it comes too early it is set again. */
+/* timer_lock held. The helper's alarm only ever has to come earlier; when it comes too early it is set again.
+ */
 static void heap_publish(struct hca_engine *e)
 {
 	uint64_t next = e->heap_len ? e->heap[0]->timer_key : UINT64_MAX;
@@ -233,6 +234,7 @@ static bool run_qp(struct hca_engine *e, struct hca_qp *qp, uint64_t now, struct
 
 	lock_take(&qp->lock);
 	more = pump(e, qp, e->batch, qp->transport->respond, ROUND_BATCHES, now);
+	e->asked |= e->batch->nframes && e->batch->frame[0].hdr[0] != (IBT_RC | OP_ACK);
 	more |= pump(e, qp, e->batch, qp->transport->request, ROUND_BATCHES, now);
 	hca_engine_arm(e, qp);
 	*flow = qp->flow;
@@ -402,8 +404,17 @@ static void publish_stats(struct hca_engine *e)
 
 int hca_engine_drive(struct hca_engine *e)
 {
+	bool asked;
+
+	return hca_engine_drive_asked(e, &asked);
+}
+
+int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
+{
 	struct deliver_arg d = {.e = e};
 	int n = 0;
+
+	*asked = false;
 
 	if (!e->link || !lock_try(&e->drive))
 		return -1;
@@ -413,10 +424,13 @@ int hca_engine_drive(struct hca_engine *e)
 		run_timers(e, d.now);
 		if (!list_empty(&e->touched))
 			run_touched(e, d.now);
-		if (atomic_load_explicit(&e->released, memory_order_relaxed) && atomic_exchange(&e->released, false))
+		if (atomic_load_explicit(&e->released, memory_order_relaxed) &&
+			atomic_exchange(&e->released, false))
 			sweep_waiters(e, d.now);
 		if (n)
 			publish_stats(e);
+		*asked = e->asked;
+		e->asked = false;
 	}
 	lock_drop(&e->drive);
 	return n;

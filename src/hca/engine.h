@@ -34,7 +34,8 @@ struct hca_engine {
 	void *clock_arg;
 
 	struct lock drive;
-	struct list touched; /* QPs that met a frame or a timer and may have to send; drive lock */
+	struct list touched;   /* QPs that met a frame or a timer and may have to send; drive lock */
+	bool asked;            /* the last drive answered READs or atomics: more may follow; drive lock */
 	_Atomic bool released; /* a QP gave back its share of windows: waiters must be looked at */
 	_Atomic bool backlog; /* touched is not empty: whoever stops driving must see that somebody goes on */
 	struct frame_batch *batch; /* drive lock */
@@ -55,7 +56,8 @@ struct hca_engine {
 };
 
 /* NULL clock: CLOCK_MONOTONIC. Takes over the link. */
-int hca_engine_init(struct hca_engine *e, struct hca_adapter *a, struct link *link, uint64_t (*clock)(void *), void *arg);
+int hca_engine_init(
+	struct hca_engine *e, struct hca_adapter *a, struct link *link, uint64_t (*clock)(void *), void *arg);
 void hca_engine_fini(struct hca_engine *e);
 int hca_engine_start_helper(struct hca_engine *e);
 void hca_engine_stop_helper(struct hca_engine *e);
@@ -77,6 +79,8 @@ void hca_engine_close(struct hca_adapter *a);
  * driving.
  */
 int hca_engine_drive(struct hca_engine *e);
+/* As above; *asked: it answered READs or atomics, for which somebody out there is waiting. */
+int hca_engine_drive_asked(struct hca_engine *e, bool *asked);
 /* The same for a program that polls: the helper takes note. */
 static inline void hca_engine_poll(struct hca_engine *e)
 {

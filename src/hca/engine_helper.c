@@ -125,8 +125,9 @@ static bool stand_by(struct hca_engine *e)
 }
 
 /*
- * The helper runs for microseconds and then sleeps. Asking for a short slice (Linux 6.12 and later, no privilege)
- * lets it run at once even when every CPU is busy with programs that spin. Older kernels ignore it.
+ * The helper runs for microseconds and then sleeps. Asking for a short slice (Linux 6.12 and later, no
+ * privilege) lets it run at once even when every CPU is busy with programs that spin. Older kernels ignore
+ * it.
  */
 static void ask_for_short_slice(void)
 {
@@ -142,25 +143,27 @@ static void ask_for_short_slice(void)
 }
 
 /*
- * Drives; while data streams in, goes on looking for more for a moment instead of going to sleep between two
- * bursts. Not for single frames: the program may be waiting for just that one, on this CPU.
+ * Drives; goes on looking for more for a moment instead of going to sleep while data streams in, or while a
+ * peer READs: its next request follows the answer. Not for single writes: the program may be waiting for just
+ * that one, on this CPU.
  */
 static bool drive_bursts(struct hca_engine *e)
 {
 	enum { BURST = 8, LINGER_NS = 30 * 1000 };
 	uint32_t seen = atomic_load(&e->drives);
-	int n = hca_engine_drive(e);
-	bool drove = n >= 0;
+	bool asked, drove;
 	uint64_t until = 0;
+	int n = hca_engine_drive_asked(e, &asked);
 
+	drove = n >= 0;
 	while (n >= 0 && atomic_load(&e->drives) == seen && !atomic_load(&e->stop)) {
 		uint64_t now = hca_engine_now(e);
 
-		if (n >= BURST)
+		if (n >= BURST || asked)
 			until = now + LINGER_NS;
 		if (now >= until)
 			break;
-		n = hca_engine_drive(e);
+		n = hca_engine_drive_asked(e, &asked);
 	}
 	return drove;
 }
@@ -187,7 +190,8 @@ static void *helper_main(void *arg)
 			continue;
 		}
 		/* Somebody else is at it. */
-		useless = drove && atomic_load(&e->drives) == seen && !atomic_load(&e->blocked) ? 0 : useless + 1;
+		useless = drove && atomic_load(&e->drives) == seen && !atomic_load(&e->blocked) ? 0
+												: useless + 1;
 		if (useless >= USELESS_WAKES || atomic_load(&e->blocked)) {
 			useless = 0;
 			if (stand_by(e))

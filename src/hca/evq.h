@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 struct hca_evq {
-	int fd; /* eventfd in semaphore mode: its value is the number of events in the queue */
+	int fd;           /* eventfd in semaphore mode: its value is the number of events in the queue */
 	struct lock lock; /* guards events and what the owner links into it */
 	struct list events;
 };

@@ -89,8 +89,8 @@ struct list *hca_flow_pop(struct hca_flow *f)
 
 /* ---- unreliable traffic ---- */
 enum {
-	ECHO_FIRST_NS = 20 * 1000000,  /* to one that never answered */
-	ECHO_NS = 50 * 1000000,        /* to one that did: it may be descheduled */
+	ECHO_FIRST_NS = 20 * 1000000, /* to one that never answered */
+	ECHO_NS = 50 * 1000000,       /* to one that did: it may be descheduled */
 	ECHO_MISSES = 4,
 	DEAF_NS = 1000 * 1000 * 1000,
 };

@@ -19,30 +19,30 @@
 #include <stdint.h>
 
 enum {
-	FLOW_RCVBUF = 2 * 212992,             /* what SO_RCVBUF gives under default limits */
-	FLOW_WINDOW = FLOW_RCVBUF * 3 / 4,    /* what we let be in flight: acknowledges need room too */
+	FLOW_RCVBUF = 2 * 212992,          /* what SO_RCVBUF gives under default limits */
+	FLOW_WINDOW = FLOW_RCVBUF * 3 / 4, /* what we let be in flight: acknowledges need room too */
 	FLOW_WINDOW_MIN = 32 * 1024,
-	FLOW_PACKET = 1024,                   /* overhead of a packet: headers and sk_buff */
+	FLOW_PACKET = 1024, /* overhead of a packet: headers and sk_buff */
 };
 
 struct hca_flow {
 	uint8_t dgid[16];
-	uint32_t slot; /* the process at that address: the upper bits of its QP numbers */
+	uint32_t slot;    /* the process at that address: the upper bits of its QP numbers */
 	struct lock lock; /* guards all below; taken inside a QP's lock */
 	uint32_t window, in_flight;
-	uint64_t cut_at; /* when the window was last halved */
+	uint64_t cut_at;     /* when the window was last halved */
 	struct list waiters; /* hca_qp.flow_node of QPs that found the window closed */
 
 	/*
-	 * Unreliable traffic has no acknowledges, so it asks for an echo now and then: a small packet that the
-	 * other adapter sends back, which tells that everything before it has left that socket.
+	 * Unreliable traffic has no acknowledges, so it asks for an echo now and then: a small packet that
+	 * the other adapter sends back, which tells that everything before it has left that socket.
 	 */
 	uint64_t sent, echoed; /* cumulative cost; the difference is in flight */
 	uint64_t echo_asked;   /* `sent` when the outstanding echo was asked for; 0: none outstanding */
 	uint64_t echo_at;      /* when */
 	unsigned echo_misses;
-	bool echo_heard;       /* the peer has answered before: it is worth waiting for */
-	uint64_t deaf_until;   /* the peer does not answer (it is no anyrdma adapter): do not wait until then */
+	bool echo_heard;     /* the peer has answered before: it is worth waiting for */
+	uint64_t deaf_until; /* the peer does not answer (it is no anyrdma adapter): do not wait until then */
 
 	struct hca_flow *next; /* in the adapter's table */
 };
@@ -65,7 +65,8 @@ void hca_flow_release(struct hca_flow *f, uint32_t cost);
 void hca_flow_loss(struct hca_flow *f, uint64_t now);
 
 /* Unreliable traffic: as hca_flow_take; *ask: an echo should be asked for behind this packet. */
-bool hca_flow_take_unreliable(struct hca_flow *f, uint32_t cost, struct list *waiter, uint64_t now, bool *ask);
+bool hca_flow_take_unreliable(
+	struct hca_flow *f, uint32_t cost, struct list *waiter, uint64_t now, bool *ask);
 /* An echo came back: everything up to `sent` has arrived. */
 void hca_flow_echoed(struct hca_flow *f, uint64_t sent);
 /* When to give the outstanding echo up; 0: none outstanding. */

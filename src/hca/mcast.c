@@ -16,7 +16,8 @@ struct member {
 
 static struct member *find(struct hca_adapter *a, const uint8_t mgid[16], const struct hca_qp *qp)
 {
-	list_for_each(n, &a->mcast) {
+	list_for_each(n, &a->mcast)
+	{
 		struct member *m = container_of(n, struct member, node);
 
 		if (m->qp == qp && !memcmp(m->mgid, mgid, 16))
@@ -27,7 +28,8 @@ static struct member *find(struct hca_adapter *a, const uint8_t mgid[16], const 
 
 static bool joined(struct hca_adapter *a, const uint8_t mgid[16], uint32_t ifindex)
 {
-	list_for_each(n, &a->mcast) {
+	list_for_each(n, &a->mcast)
+	{
 		struct member *m = container_of(n, struct member, node);
 
 		if (m->qp->dev->ifindex == ifindex && !memcmp(m->mgid, mgid, 16))
@@ -92,7 +94,8 @@ void hca_mcast_forget(struct hca_qp *qp)
 	struct hca_adapter *a = qp->adapter;
 
 	lock_take(&a->engine.drive);
-	list_for_each_safe(n, &a->mcast) {
+	list_for_each_safe(n, &a->mcast)
+	{
 		struct member *m = container_of(n, struct member, node);
 
 		if (m->qp == qp)
@@ -101,9 +104,11 @@ void hca_mcast_forget(struct hca_qp *qp)
 	lock_drop(&a->engine.drive);
 }
 
-void hca_mcast_each(struct hca_adapter *a, const uint8_t mgid[16], void (*fn)(struct hca_qp *, void *), void *arg)
+void hca_mcast_each(
+	struct hca_adapter *a, const uint8_t mgid[16], void (*fn)(struct hca_qp *, void *), void *arg)
 {
-	list_for_each(n, &a->mcast) {
+	list_for_each(n, &a->mcast)
+	{
 		struct member *m = container_of(n, struct member, node);
 
 		if (!memcmp(m->mgid, mgid, 16))

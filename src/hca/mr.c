@@ -15,9 +15,9 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-static const unsigned access_known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-	IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
-	IBV_ACCESS_HUGETLB;
+static const unsigned access_known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND |
+				     IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
 
 struct hca_pd *hca_pd_alloc(struct hca_context *ctx)
 {
@@ -160,7 +160,8 @@ static int check_region(void *addr, size_t length, uint64_t iova, unsigned acces
 {
 	if (access & ~access_known & ~IBV_ACCESS_OPTIONAL_RANGE)
 		return EINVAL;
-	if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(access & IBV_ACCESS_LOCAL_WRITE))
+	if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
+		!(access & IBV_ACCESS_LOCAL_WRITE))
 		return EINVAL;
 	if ((uintptr_t)addr + length < (uintptr_t)addr || iova + length < iova)
 		return EINVAL;
@@ -315,7 +316,8 @@ static int window_rename(struct hca_adapter *a, struct hca_key *k, uint32_t key)
 
 int hca_mw_bind(struct hca_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info, uint32_t qpn)
 {
-	static const unsigned remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	static const unsigned remote =
+		IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	struct hca_adapter *a = hca_context(mw->ibv.context)->adapter;
 	struct hca_key *k = mw->key, *mr = info->mr ? ((struct hca_mr *)info->mr)->key : NULL;
 	int err;
@@ -323,7 +325,8 @@ int hca_mw_bind(struct hca_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info 
 	if (info->length) {
 		if (!mr || mr->pd != k->pd || !(mr->access & IBV_ACCESS_MW_BIND))
 			return EINVAL;
-		if ((info->mw_access_flags & remote & ~IBV_ACCESS_REMOTE_READ) && !(mr->access & IBV_ACCESS_LOCAL_WRITE))
+		if ((info->mw_access_flags & remote & ~IBV_ACCESS_REMOTE_READ) &&
+			!(mr->access & IBV_ACCESS_LOCAL_WRITE))
 			return EINVAL;
 		if (info->addr < mr->iova || info->addr - mr->iova > mr->length ||
 			info->length > mr->length - (info->addr - mr->iova))

@@ -45,10 +45,10 @@ struct hca_key {
 	enum hca_key_kind kind;
 	unsigned access;
 	struct hca_pd *pd;
-	uint64_t iova, length; /* what requests name: [iova, iova + length) */
-	char *host;            /* where iova is in this process */
-	struct hca_key *parent; /* a bound window's region */
-	uint32_t qpn;           /* a bound type 2 window belongs to this QP */
+	uint64_t iova, length;    /* what requests name: [iova, iova + length) */
+	char *host;               /* where iova is in this process */
+	struct hca_key *parent;   /* a bound window's region */
+	uint32_t qpn;             /* a bound type 2 window belongs to this QP */
 	_Atomic unsigned windows; /* a region's bound windows */
 	struct list free;
 };
@@ -84,7 +84,7 @@ int hca_key_invalidate(struct hca_adapter *a, struct hca_pd *pd, uint32_t key, u
  * The host address of [addr, addr + len) under `key`, or NULL when the key is not known, belongs to another
  * PD, the range leaves the region, or a right in `access` is missing. len 0 is the caller's to allow.
  */
-void *hca_key_range(
-	struct hca_adapter *a, struct hca_pd *pd, uint32_t key, uint64_t addr, uint64_t len, unsigned access, uint32_t qpn);
+void *hca_key_range(struct hca_adapter *a, struct hca_pd *pd, uint32_t key, uint64_t addr, uint64_t len,
+	unsigned access, uint32_t qpn);
 
 #endif

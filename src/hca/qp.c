@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Queue pairs: life, state machine, completions. Posting is in qp_send.c, the attribute table in qp_attr.c. */
+/* Queue pairs: life, state machine, completions. Posting is in qp_send.c, the attribute table in qp_attr.c.
+ */
 #include "hca/qp.h"
 
 #include "base/guard.h"
@@ -35,7 +36,8 @@ static int check_init(const struct ibv_qp_init_attr_ex *attr)
 		return EOPNOTSUPP;
 	if (!attr->send_cq || !attr->recv_cq || !attr->pd)
 		return EINVAL;
-	if (c->max_send_wr > HCA_MAX_QP_WR || c->max_send_sge > HCA_MAX_SGE || c->max_inline_data > HCA_MAX_INLINE)
+	if (c->max_send_wr > HCA_MAX_QP_WR || c->max_send_sge > HCA_MAX_SGE ||
+		c->max_inline_data > HCA_MAX_INLINE)
 		return EINVAL;
 	if (!attr->srq && (c->max_recv_wr > HCA_MAX_QP_WR || c->max_recv_sge > HCA_MAX_SGE))
 		return EINVAL;
@@ -168,7 +170,8 @@ bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost)
 	return !qp->flow_closed;
 }
 
-bool hca_qp_flow_take_unreliable(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, uint64_t now, bool *ask)
+bool hca_qp_flow_take_unreliable(
+	struct hca_qp *qp, struct hca_flow *f, uint32_t cost, uint64_t now, bool *ask)
 {
 	if (qp->waits_for != f)
 		leave_flow(qp);
@@ -186,7 +189,7 @@ static void reset(struct hca_qp *qp)
 	qp->deadline = 0;
 	qp->sq.head = qp->sq.tail = 0;
 	qp->recv.valid = false;
-	qp->sqd_drained_raised = qp->last_wqe_raised = false;
+	qp->sqd_drained_raised = qp->last_wqe_raised = qp->comm_est_raised = false;
 	lock_take(&qp->rq.lock);
 	qp->rq.head = qp->rq.tail = 0;
 	lock_drop(&qp->rq.lock);
@@ -242,7 +245,8 @@ static int check_values(struct hca_qp *qp, const struct ibv_qp_attr *attr, int m
 		return EINVAL;
 	if ((mask & IBV_QP_DEST_QPN) && attr->dest_qp_num > 0xffffff)
 		return EINVAL;
-	if ((mask & IBV_QP_ALT_PATH) || ((mask & IBV_QP_PATH_MIG_STATE) && attr->path_mig_state != IBV_MIG_MIGRATED))
+	if ((mask & IBV_QP_ALT_PATH) ||
+		((mask & IBV_QP_PATH_MIG_STATE) && attr->path_mig_state != IBV_MIG_MIGRATED))
 		return EOPNOTSUPP;
 	return 0;
 }
@@ -305,8 +309,9 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	}
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		qp->sqd_notify = attr->en_sqd_async_notify;
-	qp->max_tx_payload = hca_mtu_bytes(
-		hca_qp_type(qp) == IBV_QPT_UD || !qp->attr.path_mtu ? hca_mtu_of(qp->dev->mtu) : qp->attr.path_mtu);
+	qp->max_tx_payload =
+		hca_mtu_bytes(hca_qp_type(qp) == IBV_QPT_UD || !qp->attr.path_mtu ? hca_mtu_of(qp->dev->mtu)
+										  : qp->attr.path_mtu);
 	if (to != from)
 		hca_qp_set_state(qp, to);
 	return 0;
@@ -499,8 +504,8 @@ bool hca_sge_gather(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge,
 	return !len;
 }
 
-bool hca_sge_scatter(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off, const void *src,
-	uint32_t len)
+bool hca_sge_scatter(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off,
+	const void *src, uint32_t len)
 {
 	struct iovec iov[HCA_MAX_SGE];
 	const char *from = src;

@@ -51,7 +51,7 @@ struct hca_send_wqe {
 	uint8_t nsge;
 	uint8_t started; /* the transport has numbered its packets */
 	uint32_t length;
-	__be32 imm;         /* immediate data; or, host order, the rkey to invalidate */
+	__be32 imm;          /* immediate data; or, host order, the rkey to invalidate */
 	uint32_t psn, npkts; /* first PSN and number of PSNs, once started */
 	union {
 		struct {
@@ -100,7 +100,7 @@ struct hca_qp {
 
 	struct ibv_qp_attr attr; /* what modify set, as query reports it */
 	struct ibv_qp_cap cap;
-	bool sig_all, wr_api, sqd_notify, sqd_drained_raised, last_wqe_raised;
+	bool sig_all, wr_api, sqd_notify, sqd_drained_raised, last_wqe_raised, comm_est_raised;
 	uint32_t max_tx_payload; /* UD: the port's MTU */
 	struct frame_dest dest;  /* RC, UC: the path, fixed at RTR */
 	struct hca_flow *flow;   /* RC, UC: the peer's; UD: the last destination's */
@@ -174,7 +174,8 @@ const char *hca_qp_state_name(enum ibv_qp_state s);
  * qp->lock held.
  */
 bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost);
-bool hca_qp_flow_take_unreliable(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, uint64_t now, bool *ask);
+bool hca_qp_flow_take_unreliable(
+	struct hca_qp *qp, struct hca_flow *f, uint32_t cost, uint64_t now, bool *ask);
 
 /* ---- posting (qp_send.c); the front calls these ---- */
 int hca_qp_post_send(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
@@ -203,7 +204,7 @@ void hca_qp_raise(struct hca_qp *qp, enum ibv_event_type event);
 bool hca_sge_gather(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off, uint32_t len,
 	unsigned access, struct iovec *iov, unsigned max, unsigned *n);
 /* Copies into a list of entries; false: local protection error. */
-bool hca_sge_scatter(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off, const void *src,
-	uint32_t len);
+bool hca_sge_scatter(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off,
+	const void *src, uint32_t len);
 
 #endif

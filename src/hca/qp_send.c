@@ -85,7 +85,8 @@ static int fill_inline(struct hca_qp *qp, struct hca_send_wqe *w, const void *ad
 	return 0;
 }
 
-static int fill_ud(struct hca_qp *qp, struct hca_send_wqe *w, const struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
+static int fill_ud(
+	struct hca_qp *qp, struct hca_send_wqe *w, const struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
 	const struct hca_ah *a = (const struct hca_ah *)ah;
 
@@ -165,7 +166,8 @@ static int fill_wr(struct hca_qp *qp, struct hca_send_wqe *w, const struct ibv_s
 		return err;
 	if (w->flags & IBV_SEND_INLINE) {
 		for (int i = 0; i < wr->num_sge && !err; i++)
-			err = fill_inline(qp, w, (void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
+			err = fill_inline(
+				qp, w, (void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
 	} else {
 		err = fill_sge(qp, w, wr->sg_list, (size_t)wr->num_sge);
 	}
@@ -318,7 +320,8 @@ static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
 		of_ex(ex)->wr_wqe->imm = rkey;
 }
 
-static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
+static void wr_bind_mw(
+	struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
 {
 	struct hca_send_wqe *w;
 
@@ -350,8 +353,8 @@ static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr)
 	wr_remote(ex, IBV_WR_RDMA_READ, rkey, addr);
 }
 
-static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey, uint64_t addr, uint64_t compare_add,
-	uint64_t swap)
+static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey, uint64_t addr,
+	uint64_t compare_add, uint64_t swap)
 {
 	struct hca_send_wqe *w;
 
@@ -363,7 +366,8 @@ static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey
 	w->remote.swap = swap;
 }
 
-static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t compare, uint64_t swap)
+static void wr_atomic_cmp_swp(
+	struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t compare, uint64_t swap)
 {
 	wr_atomic(ex, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, addr, compare, swap);
 }

@@ -133,8 +133,8 @@ void hca_registry_abandon(struct hca_registry *r)
 {
 	if (!r)
 		return;
-	if (mmap(r->file, sizeof(*r->file), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-		MAP_FAILED)
+	if (mmap(r->file, sizeof(*r->file), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+		    -1, 0) == MAP_FAILED)
 		return;
 	close(r->fd);
 }

@@ -54,7 +54,7 @@ int hca_rq_resize(struct hca_rq *rq, uint32_t max_wr);
 static inline uint32_t hca_rq_count(struct hca_rq *rq)
 {
 	return atomic_load_explicit(&rq->head, memory_order_relaxed) -
-		atomic_load_explicit(&rq->tail, memory_order_relaxed);
+	       atomic_load_explicit(&rq->tail, memory_order_relaxed);
 }
 
 struct hca_srq *hca_srq_create(struct hca_context *ctx, struct ibv_pd *pd, struct ibv_srq_init_attr *attr);

@@ -27,7 +27,7 @@ static struct hca_send_wqe *wqe_at_psn(struct hca_qp *qp, uint32_t psn)
 static bool has_response(const struct hca_send_wqe *w)
 {
 	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-		w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+	       w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
 /* ---- progress ---- */
@@ -277,7 +277,8 @@ static void got_read(struct hca_qp *qp, struct hca_send_wqe *w, const struct ibt
 static void got_atomic(struct hca_qp *qp, struct hca_send_wqe *w, const struct ibt_packet *p, uint64_t now)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
-	uint64_t original = get_be64(p->ext + AETH_LEN); /* the result is a number in the program's own order */
+	uint64_t original =
+		get_be64(p->ext + AETH_LEN); /* the result is a number in the program's own order */
 
 	if (!hca_sge_scatter(qp, w->sge, w->nsge, 0, &original, sizeof(original))) {
 		fail_at(qp, p->psn, IBV_WC_LOC_PROT_ERR, now);

@@ -5,8 +5,8 @@
  *
  *   BTH (12) | asker's QPN (4) | asked QPN (4) | the asker's cumulative cost (8)
  *
- * The answer is the same with the reply opcode, sent to the asker's QPN. It is as long as the question: nothing
- * to amplify.
+ * The answer is the same with the reply opcode, sent to the asker's QPN. It is as long as the question:
+ * nothing to amplify.
  */
 #ifndef IB_ECHO_H
 #define IB_ECHO_H

@@ -44,30 +44,30 @@ struct ibt_atomic {
 enum { IBT_ANSWERS = 2 * HCA_MAX_RD_ATOMIC };
 
 struct ibt_requester {
-	uint32_t next; /* index of the WQE whose packets go next */
-	uint32_t pkt;  /* which of its packets */
-	uint32_t psn;  /* first PSN not given to any WQE */
-	uint32_t una, sent, high; /* oldest not acknowledged; next to send; first never sent */
-	uint32_t reads;      /* READ and atomic requests in flight */
-	uint32_t chunk;      /* packets one READ request asks for: see requester.c */
-	uint32_t unasked;    /* cost sent since an acknowledge was last asked for */
-	bool credits_used;   /* the peer counts credits */
-	int32_t credits;     /* messages that may still take a receive there */
+	uint32_t next;                /* index of the WQE whose packets go next */
+	uint32_t pkt;                 /* which of its packets */
+	uint32_t psn;                 /* first PSN not given to any WQE */
+	uint32_t una, sent, high;     /* oldest not acknowledged; next to send; first never sent */
+	uint32_t reads;               /* READ and atomic requests in flight */
+	uint32_t chunk;               /* packets one READ request asks for: see requester.c */
+	uint32_t unasked;             /* cost sent since an acknowledge was last asked for */
+	bool credits_used;            /* the peer counts credits */
+	int32_t credits;              /* messages that may still take a receive there */
 	uint8_t retries, rnr_retries; /* left */
-	uint64_t rnr_until;  /* 0: not waiting */
-	uint64_t ack_by;     /* 0: nothing in flight */
-	enum ibv_wc_status failed; /* of WQE `next`: reported once those before it are done */
-	uint32_t gap_psn;    /* a missing read response was asked for again at this PSN */
+	uint64_t rnr_until;           /* 0: not waiting */
+	uint64_t ack_by;              /* 0: nothing in flight */
+	enum ibv_wc_status failed;    /* of WQE `next`: reported once those before it are done */
+	uint32_t gap_psn;             /* a missing read response was asked for again at this PSN */
 	bool gap_asked;
 };
 
 struct ibt_responder {
 	uint32_t epsn, msn;
 	bool in_message, is_write; /* between FIRST and LAST */
-	bool discard;     /* UC: the rest of a message whose start was lost */
-	uint32_t off;     /* bytes of it that arrived */
+	bool discard;              /* UC: the rest of a message whose start was lost */
+	uint32_t off;              /* bytes of it that arrived */
 	struct reth reth;
-	bool nak_sent;    /* for the packet that is missing: once */
+	bool nak_sent; /* for the packet that is missing: once */
 	bool ack_due;
 	bool nak_due;
 	uint8_t nak_syndrome;
@@ -109,9 +109,9 @@ struct ibt_packet {
 	uint8_t opcode;
 	uint32_t psn;
 	bool ackreq, solicited;
-	const uint8_t *ext;     /* extension headers, behind DETH for UD */
+	const uint8_t *ext; /* extension headers, behind DETH for UD */
 	const uint8_t *payload;
-	uint32_t len;           /* of payload, without pad */
+	uint32_t len; /* of payload, without pad */
 };
 
 /* requester.c */

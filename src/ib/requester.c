@@ -167,28 +167,31 @@ static uint8_t opcode_of(const struct hca_send_wqe *w, bool first, bool last)
 	case IBV_WR_SEND:
 		return first ? (last ? OP_SEND_ONLY : OP_SEND_FIRST) : (last ? OP_SEND_LAST : OP_SEND_MIDDLE);
 	case IBV_WR_SEND_WITH_IMM:
-		return first ? (last ? OP_SEND_ONLY_IMM : OP_SEND_FIRST) : (last ? OP_SEND_LAST_IMM : OP_SEND_MIDDLE);
+		return first ? (last ? OP_SEND_ONLY_IMM : OP_SEND_FIRST)
+			     : (last ? OP_SEND_LAST_IMM : OP_SEND_MIDDLE);
 	case IBV_WR_SEND_WITH_INV:
-		return first ? (last ? OP_SEND_ONLY_INV : OP_SEND_FIRST) : (last ? OP_SEND_LAST_INV : OP_SEND_MIDDLE);
+		return first ? (last ? OP_SEND_ONLY_INV : OP_SEND_FIRST)
+			     : (last ? OP_SEND_LAST_INV : OP_SEND_MIDDLE);
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		return first ? (last ? OP_WRITE_ONLY_IMM : OP_WRITE_FIRST)
 			     : (last ? OP_WRITE_LAST_IMM : OP_WRITE_MIDDLE);
 	default:
-		return first ? (last ? OP_WRITE_ONLY : OP_WRITE_FIRST) : (last ? OP_WRITE_LAST : OP_WRITE_MIDDLE);
+		return first ? (last ? OP_WRITE_ONLY : OP_WRITE_FIRST)
+			     : (last ? OP_WRITE_LAST : OP_WRITE_MIDDLE);
 	}
 }
 
 /* Payload pointers for bytes [off, off + len); false: local protection error. */
-static bool put_payload(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t off, uint32_t len, struct frame_batch *out,
-	struct frame_out *f)
+static bool put_payload(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t off, uint32_t len,
+	struct frame_batch *out, struct frame_out *f)
 {
 	unsigned n = 0;
 
 	if (w->flags & IBV_SEND_INLINE) {
 		if (len)
 			out->iov[out->niov + n++] = (struct iovec){w->data + off, len};
-	} else if (!hca_sge_gather(qp, w->sge, w->nsge, off, len, 0, out->iov + out->niov, FRAME_BATCH_IOV - out->niov,
-			   &n)) {
+	} else if (!hca_sge_gather(qp, w->sge, w->nsge, off, len, 0, out->iov + out->niov,
+			   FRAME_BATCH_IOV - out->niov, &n)) {
 		return false;
 	}
 	f->iov_count = (uint16_t)n;
@@ -241,7 +244,8 @@ static enum step send_data(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t n
 	if (ibt_op_table[op].flags & OPF_IETH)
 		put_be32(ext, w->imm);
 	if (psn_diff(r->sent, r->high) < 0) {
-		f->copy = 1; /* the program may be at this buffer already; a damaged copy would come again and again */
+		f->copy = 1; /* the program may be at this buffer already; a damaged copy would come again and
+				again */
 		qp->count->retransmits++;
 	}
 	r->pkt++;
@@ -268,7 +272,8 @@ static enum step send_read(struct hca_qp *qp, struct hca_send_wqe *w, struct fra
 	if (!hca_qp_flow_take(qp, qp->adapter->read_flow, flow_cost(k1 - k0, bytes)))
 		return STEP_STOP;
 	f = ibt_frame(out, BTH_LEN + RETH_LEN);
-	bth_put(f->hdr, IBT_RC | OP_READ_REQUEST, false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, true, r->sent);
+	bth_put(f->hdr, IBT_RC | OP_READ_REQUEST, false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, true,
+		r->sent);
 	reth_put(f->hdr + BTH_LEN, w->remote.addr + (uint64_t)k0 * mtu, w->remote.rkey, (uint32_t)bytes);
 	if (psn_diff(r->sent, r->high) < 0)
 		qp->count->retransmits++;
@@ -292,10 +297,10 @@ static enum step send_atomic(struct hca_qp *qp, struct hca_send_wqe *w, struct f
 	if (!hca_qp_flow_take(qp, qp->adapter->read_flow, flow_cost(1, 8)))
 		return STEP_STOP;
 	f = ibt_frame(out, BTH_LEN + ATOMICETH_LEN);
-	bth_put(f->hdr, IBT_RC | (cas ? OP_CMP_SWAP : OP_FETCH_ADD), false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, true,
-		r->sent);
-	atomiceth_put(f->hdr + BTH_LEN, w->remote.addr, w->remote.rkey, cas ? w->remote.swap : w->remote.compare_add,
-		cas ? w->remote.compare_add : 0);
+	bth_put(f->hdr, IBT_RC | (cas ? OP_CMP_SWAP : OP_FETCH_ADD), false, 0, PKEY_DEFAULT,
+		qp->attr.dest_qp_num, true, r->sent);
+	atomiceth_put(f->hdr + BTH_LEN, w->remote.addr, w->remote.rkey,
+		cas ? w->remote.swap : w->remote.compare_add, cas ? w->remote.compare_add : 0);
 	if (psn_diff(r->sent, r->high) < 0)
 		qp->count->retransmits++;
 	r->reads++;

@@ -48,7 +48,8 @@ static bool put_read(struct hca_qp *qp, struct frame_batch *out, const struct ib
 	void *from = NULL;
 
 	if (len) {
-		from = hca_key_range(qp->adapter, qp->pd, a->rkey, a->va + off, len, IBV_ACCESS_REMOTE_READ, hca_qpn(qp));
+		from = hca_key_range(
+			qp->adapter, qp->pd, a->rkey, a->va + off, len, IBV_ACCESS_REMOTE_READ, hca_qpn(qp));
 		if (!from)
 			return false;
 	}
@@ -60,7 +61,8 @@ static bool put_read(struct hca_qp *qp, struct frame_batch *out, const struct ib
 		out->iov[out->niov++] = (struct iovec){from, len};
 		f->iov_count = 1;
 	}
-	bth_put(f->hdr, IBT_RC | op, false, f->pad, PKEY_DEFAULT, qp->attr.dest_qp_num, false, psn_add(a->psn, a->sent));
+	bth_put(f->hdr, IBT_RC | op, false, f->pad, PKEY_DEFAULT, qp->attr.dest_qp_num, false,
+		psn_add(a->psn, a->sent));
 	if (ibt_op_table[op].flags & OPF_AETH)
 		aeth_put(f->hdr + BTH_LEN, AETH_ACK | credits(qp), a->msn);
 	return true;

@@ -13,10 +13,10 @@
 #include <string.h>
 
 enum verdict {
-	GO_ON,       /* the next check */
-	DONE,        /* executed */
-	DROP,        /* without a word */
-	DUPLICATE,   /* seen before: answer again */
+	GO_ON,     /* the next check */
+	DONE,      /* executed */
+	DROP,      /* without a word */
+	DUPLICATE, /* seen before: answer again */
 	OUT_OF_SEQUENCE,
 	NOT_READY,   /* no receive posted */
 	BAD_REQUEST, /* malformed, out of place */
@@ -28,14 +28,14 @@ enum verdict {
 
 struct outcome {
 	const char *what;
-	int nak;                      /* AETH syndrome; -1: none */
-	enum ibv_wc_status status;    /* of the receive in hand */
-	enum ibv_event_type event;    /* when there is none */
-	bool fatal;                   /* RC: to ERR */
-	bool once;                    /* one NAK per missing packet */
+	int nak;                   /* AETH syndrome; -1: none */
+	enum ibv_wc_status status; /* of the receive in hand */
+	enum ibv_event_type event; /* when there is none */
+	bool fatal;                /* RC: to ERR */
+	bool once;                 /* one NAK per missing packet */
 };
 
-#define SUCCESS IBV_WC_SUCCESS
+#define SUCCESS  IBV_WC_SUCCESS
 #define NO_EVENT IBV_EVENT_QP_FATAL
 
 static const struct outcome outcomes[VERDICTS] = {
@@ -45,13 +45,14 @@ static const struct outcome outcomes[VERDICTS] = {
 	[DUPLICATE] = {"duplicate", -1, SUCCESS, NO_EVENT, false, false},
 	[OUT_OF_SEQUENCE] = {"out of sequence", AETH_NAK | NAK_SEQ, SUCCESS, NO_EVENT, false, true},
 	[NOT_READY] = {"no receive posted", AETH_RNR, SUCCESS, NO_EVENT, false, true},
-	[BAD_REQUEST] = {"invalid request", AETH_NAK | NAK_INV_REQ, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR, true,
+	[BAD_REQUEST] = {"invalid request", AETH_NAK | NAK_INV_REQ, IBV_WC_REM_INV_REQ_ERR,
+		IBV_EVENT_QP_REQ_ERR, true, false},
+	[TOO_LONG] = {"longer than the receive", AETH_NAK | NAK_INV_REQ, IBV_WC_LOC_LEN_ERR,
+		IBV_EVENT_QP_REQ_ERR, true, false},
+	[NO_ACCESS] = {"access refused", AETH_NAK | NAK_ACCESS, IBV_WC_LOC_ACCESS_ERR,
+		IBV_EVENT_QP_ACCESS_ERR, true, false},
+	[LOCAL_FAULT] = {"local protection", AETH_NAK | NAK_OP, IBV_WC_LOC_PROT_ERR, IBV_EVENT_QP_FATAL, true,
 		false},
-	[TOO_LONG] = {"longer than the receive", AETH_NAK | NAK_INV_REQ, IBV_WC_LOC_LEN_ERR, IBV_EVENT_QP_REQ_ERR, true,
-		false},
-	[NO_ACCESS] = {"access refused", AETH_NAK | NAK_ACCESS, IBV_WC_LOC_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR, true,
-		false},
-	[LOCAL_FAULT] = {"local protection", AETH_NAK | NAK_OP, IBV_WC_LOC_PROT_ERR, IBV_EVENT_QP_FATAL, true, false},
 };
 
 static bool reliable(const struct hca_qp *qp)
@@ -110,7 +111,8 @@ static enum verdict check_length(struct hca_qp *qp, const struct ibt_packet *p)
 	if ((f & OPF_END) && !(f & OPF_START) && !p->len)
 		return BAD_REQUEST;
 	if (f & OPF_WRITE) {
-		uint32_t len = f & OPF_START ? reth_get(p->ext).len : r->reth.len, off = f & OPF_START ? 0 : r->off;
+		uint32_t len = f & OPF_START ? reth_get(p->ext).len : r->reth.len,
+			 off = f & OPF_START ? 0 : r->off;
 
 		if (len > HCA_MAX_MSG || p->len > len - off || ((f & OPF_END) && off + p->len != len))
 			return BAD_REQUEST;
@@ -435,7 +437,8 @@ static void act(struct hca_qp *qp, const struct ibt_packet *p, enum verdict v, u
 		duplicate(qp, p);
 		return;
 	}
-	log_debug("QP 0x%06x: %s, PSN 0x%06x: %s", hca_qpn(qp), ibt_op_name(p->opcode, name), p->psn, o->what);
+	log_debug(
+		"QP 0x%06x: %s, PSN 0x%06x: %s", hca_qpn(qp), ibt_op_name(p->opcode, name), p->psn, o->what);
 	if (v == OUT_OF_SEQUENCE)
 		qp->count->out_of_sequence++;
 	if (v == DROP) {

@@ -112,14 +112,19 @@ static void receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 	bool ud = hca_qp_type(qp) == IBV_QPT_UD;
 	struct ibt_packet p;
 
-	if (!take_apart(in, &p) || (p.opcode & IBT_SERVICE_MASK) != ibt_service(qp) || !pkey_matches(in->bytes) ||
-		!can_receive(qp)) {
+	if (!take_apart(in, &p) || (p.opcode & IBT_SERVICE_MASK) != ibt_service(qp) ||
+		!pkey_matches(in->bytes) || !can_receive(qp)) {
 		qp->count->dropped++;
 		return;
 	}
 	if (ud ? !for_device(qp, in) : !from_peer(qp, in)) {
 		qp->count->wrong_peer++;
 		return;
+	}
+	if (hca_qp_state(qp) == IBV_QPS_RTR && !ud && !qp->comm_est_raised) {
+		qp->comm_est_raised =
+			true; /* the peer speaks before our program went on to RTS (IBA 11.6.3.1) */
+		hca_qp_raise(qp, IBV_EVENT_COMM_EST);
 	}
 	if (ud) {
 		const uint8_t *deth = in->bytes + BTH_LEN;

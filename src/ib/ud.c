@@ -37,8 +37,9 @@ static bool put_datagram(struct hca_qp *qp, struct hca_send_wqe *w, struct frame
 	out->niov += n;
 	f->payload_len = w->length;
 	f->pad = (uint8_t)(-w->length & 3);
-	bth_put(f->hdr, IBT_UD | (imm ? OP_SEND_ONLY_IMM : OP_SEND_ONLY), w->flags & IBV_SEND_SOLICITED, f->pad,
-		PKEY_DEFAULT, gid_is_mcast(w->ud.dest.dgid) ? QP_MULTICAST : w->ud.qpn, false, r->psn);
+	bth_put(f->hdr, IBT_UD | (imm ? OP_SEND_ONLY_IMM : OP_SEND_ONLY), w->flags & IBV_SEND_SOLICITED,
+		f->pad, PKEY_DEFAULT, gid_is_mcast(w->ud.dest.dgid) ? QP_MULTICAST : w->ud.qpn, false,
+		r->psn);
 	put_be32(p, w->ud.qkey);
 	put_be32(p + 4, hca_qpn(qp));
 	if (imm)
@@ -106,7 +107,7 @@ static void put_ipv4(uint8_t *h, const struct frame_in *in, uint32_t udp_payload
 	for (int i = 0; i < 20; i += 2)
 		sum += get_be16(h + i);
 	sum = (sum & 0xffff) + (sum >> 16);
-	put_be16(h + 10, (uint16_t)~(sum + (sum >> 16)));
+	put_be16(h + 10, (uint16_t) ~(sum + (sum >> 16)));
 }
 
 static void put_grh(uint8_t grh[GRH_LEN], const struct frame_in *in)
@@ -138,8 +139,8 @@ void ibt_ud_receive(struct hca_qp *qp, const struct frame_in *in, const struct i
 	uint8_t grh[GRH_LEN];
 
 	/* No receive, wrong key, no room: a datagram is lost, nobody is told (IBA 9.8.3). */
-	if (qkey != qp->attr.qkey || !(p->op->flags & OPF_SEND) || (!qp->recv.valid && !hca_qp_take_recv(qp)) ||
-		wc.byte_len > qp->recv.length) {
+	if (qkey != qp->attr.qkey || !(p->op->flags & OPF_SEND) ||
+		(!qp->recv.valid && !hca_qp_take_recv(qp)) || wc.byte_len > qp->recv.length) {
 		qp->count->dropped++;
 		return;
 	}

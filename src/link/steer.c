@@ -22,7 +22,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SLOTS = QPN_SLOTS, MAGIC = 0x616e7972, PLACE_WAIT_MS = 50, REPAIR_EVERY_MS = 20, SILENT_FOR_MS = 1000 };
+enum {
+	SLOTS = QPN_SLOTS,
+	MAGIC = 0x616e7972,
+	PLACE_WAIT_MS = 50,
+	REPAIR_EVERY_MS = 20,
+	SILENT_FOR_MS = 1000
+};
 
 /* The shared file. Written under the file lock, except `answer`, which is its member's. */
 struct steer_group {
@@ -33,7 +39,7 @@ struct steer_group {
 	struct {
 		uint32_t slot;
 		_Atomic uint64_t answer; /* nonce xor place + 1 of the last PLACE packet that came */
-	} member[SLOTS]; /* in the order of places */
+	} member[SLOTS];                 /* in the order of places */
 };
 
 /* PLACE packet: BTH with the place in the P_Key field's and the nonce behind it. */
@@ -53,7 +59,8 @@ static socklen_t slot_name(struct sockaddr_un *sa, uint16_t port, uint32_t slot)
 	memset(sa, 0, sizeof(*sa));
 	sa->sun_family = AF_UNIX;
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-		(size_t)snprintf(sa->sun_path + 1, sizeof(sa->sun_path) - 1, "anyrdma/%u/%u", port, slot));
+			   (size_t)snprintf(
+				   sa->sun_path + 1, sizeof(sa->sun_path) - 1, "anyrdma/%u/%u", port, slot));
 }
 
 static bool slot_alive(uint16_t port, uint32_t slot)
@@ -106,7 +113,8 @@ static void attach(struct steer *s)
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 5);
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, QPN_SLOT_SHIFT - 8);
 	for (uint32_t i = 0; i < s->group->members; i++) {
-		code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, s->group->member[i].slot, 0, 1);
+		code[n++] = (struct sock_filter)BPF_JUMP(
+			BPF_JMP | BPF_JEQ | BPF_K, s->group->member[i].slot, 0, 1);
 		code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, i);
 	}
 	/* Nobody's: out of range, the kernel picks by hash. */
@@ -116,7 +124,8 @@ static void attach(struct steer *s)
 		int fd = i ? s->fd6 : s->fd4;
 
 		if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &prog, sizeof(prog)))
-			log_warn("cannot steer packets between processes (%s): they will be handed over, slowly",
+			log_warn("cannot steer packets between processes (%s): they will be handed over, "
+				 "slowly",
 				strerror(errno));
 	}
 	s->group->stale = 0;
@@ -299,7 +308,8 @@ void steer_placed(struct steer *s, const uint8_t *pkt, uint32_t len)
 		return;
 	for (uint32_t i = 0; i < SLOTS; i++) {
 		if (g->member[i].slot == s->slot)
-			atomic_store(&g->member[i].answer, g->nonce ^ ((uint64_t)get_be16(pkt + PLACE_OFF) + 1));
+			atomic_store(
+				&g->member[i].answer, g->nonce ^ ((uint64_t)get_be16(pkt + PLACE_OFF) + 1));
 	}
 }
 
@@ -378,7 +388,8 @@ void steer_leave(struct steer *s)
 	for (uint32_t i = 0; i < g->members && locked; i++) {
 		if (g->member[i].slot == s->slot) {
 			member_remove(g, i);
-			g->stale = 1; /* only a member can attach a program, and we close first: no packet may be ours */
+			g->stale = 1; /* only a member can attach a program, and we close first: no packet may
+					 be ours */
 			break;
 		}
 	}
@@ -408,7 +419,8 @@ static void repair(struct steer *s)
 		return; /* somebody is at it, and may be waiting for our answer */
 	dead = bury_dead(s);
 	if ((dead > 1 || (!dead && !s->group->stale)) && !find_places(s))
-		atomic_store(&s->repaired_at, now + SILENT_FOR_MS); /* somebody is stopped: do not ask all the time */
+		atomic_store(&s->repaired_at,
+			now + SILENT_FOR_MS); /* somebody is stopped: do not ask all the time */
 	attach(s);
 	group_unlock(s);
 }
@@ -422,10 +434,14 @@ struct hand {
 
 bool steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in)
 {
-	struct hand h = {.ifindex = in->ifindex, .len = in->len, .tclass = in->tclass, .hop_limit = in->hop_limit};
+	struct hand h = {
+		.ifindex = in->ifindex, .len = in->len, .tclass = in->tclass, .hop_limit = in->hop_limit};
 	struct iovec iov[2] = {{&h, sizeof(h)}, {(void *)in->bytes, in->len}};
 	struct sockaddr_un sa;
-	struct msghdr m = {.msg_name = &sa, .msg_namelen = slot_name(&sa, s->port, slot), .msg_iov = iov, .msg_iovlen = 2};
+	struct msghdr m = {.msg_name = &sa,
+		.msg_namelen = slot_name(&sa, s->port, slot),
+		.msg_iov = iov,
+		.msg_iovlen = 2};
 	bool sent;
 
 	memcpy(h.sgid, in->sgid, 16);
@@ -458,16 +474,23 @@ int steer_receive(struct steer *s, unsigned max, void (*deliver)(void *, const s
 		char control[CMSG_SPACE(sizeof(struct ucred))];
 		struct hand h;
 		struct iovec iov[2] = {{&h, sizeof(h)}, {bytes, sizeof(bytes)}};
-		struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2, .msg_control = control, .msg_controllen = sizeof(control)};
+		struct msghdr m = {.msg_iov = iov,
+			.msg_iovlen = 2,
+			.msg_control = control,
+			.msg_controllen = sizeof(control)};
 		ssize_t len = recvmsg(s->hand_fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 		struct frame_in in;
 
 		if (len < 0)
 			break;
-		if ((size_t)len < sizeof(h) || (size_t)len - sizeof(h) != h.len || (m.msg_flags & MSG_TRUNC) || !same_user(&m))
+		if ((size_t)len < sizeof(h) || (size_t)len - sizeof(h) != h.len ||
+			(m.msg_flags & MSG_TRUNC) || !same_user(&m))
 			continue;
-		in = (struct frame_in){
-			.bytes = bytes, .len = h.len, .ifindex = h.ifindex, .tclass = h.tclass, .hop_limit = h.hop_limit};
+		in = (struct frame_in){.bytes = bytes,
+			.len = h.len,
+			.ifindex = h.ifindex,
+			.tclass = h.tclass,
+			.hop_limit = h.hop_limit};
 		memcpy(in.sgid, h.sgid, 16);
 		memcpy(in.dgid, h.dgid, 16);
 		deliver(arg, &in);

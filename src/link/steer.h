@@ -9,8 +9,8 @@
  * the wrong process.
  *
  * The order of sockets in the group is the kernel's: a new one comes last; when one closes, the last takes
- * its place. A file in the run directory, under a lock, follows that. Who joins attaches the program anew. Who
- * leaves, or dies, cannot: the program then names a place that is empty or another's, and the packet
+ * its place. A file in the run directory, under a lock, follows that. Who joins attaches the program anew.
+ * Who leaves, or dies, cannot: the program then names a place that is empty or another's, and the packet
  * lands in some process of the group, which hands it over and repairs. One death is followed by the kernel's
  * own rule; after several, every place is asked who sits there by a PLACE packet, which the program steers by
  * the place it carries.

@@ -59,7 +59,7 @@ struct udp_link {
 	struct steer steer;
 	uint16_t port;
 	_Atomic bool gso;
-	_Atomic bool v6_seen; /* traffic on IPv6: worth a system call per poll */
+	_Atomic bool v6_seen;     /* traffic on IPv6: worth a system call per poll */
 	_Atomic int frag4, frag6; /* sockets that may fragment; -1 until needed */
 	unsigned polls;
 	pthread_mutex_t frag_mutex;
@@ -129,8 +129,8 @@ static void stage_payload(struct scratch *s, struct iovec *iov, unsigned *n)
 }
 
 /* The iovecs of one frame with its trailer; returns how many. */
-static unsigned put_frame(struct scratch *s, const struct icrc_flow *flow, const struct frame_batch *b, unsigned i,
-	uint16_t ip_id, struct iovec *iov)
+static unsigned put_frame(struct scratch *s, const struct icrc_flow *flow, const struct frame_batch *b,
+	unsigned i, uint16_t ip_id, struct iovec *iov)
 {
 	const struct frame_out *f = &b->frame[i];
 	uint8_t *trailer = s->trailer[i];
@@ -171,7 +171,8 @@ static unsigned run_length(const struct frame_batch *b, unsigned i)
 	return n;
 }
 
-static struct cmsghdr *put_cmsg(struct msghdr *m, struct cmsghdr *c, int level, int type, const void *data, size_t len)
+static struct cmsghdr *put_cmsg(
+	struct msghdr *m, struct cmsghdr *c, int level, int type, const void *data, size_t len)
 {
 	c = c ? (struct cmsghdr *)((char *)c + CMSG_ALIGN(c->cmsg_len)) : (struct cmsghdr *)m->msg_control;
 	c->cmsg_level = level;
@@ -182,7 +183,8 @@ static struct cmsghdr *put_cmsg(struct msghdr *m, struct cmsghdr *c, int level, 
 	return c;
 }
 
-static void put_control(struct msghdr *m, char *control, const struct frame_dest *d, bool v4, uint16_t segment)
+static void put_control(
+	struct msghdr *m, char *control, const struct frame_dest *d, bool v4, uint16_t segment)
 {
 	bool mcast = v4 ? (d->dgid[12] & 0xf0) == 0xe0 : d->dgid[0] == 0xff;
 	struct cmsghdr *c = NULL;
@@ -207,13 +209,15 @@ static void put_control(struct msghdr *m, char *control, const struct frame_dest
 	if (d->tclass) {
 		int tclass = d->tclass;
 
-		c = put_cmsg(m, c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &tclass, sizeof(tclass));
+		c = put_cmsg(m, c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &tclass,
+			sizeof(tclass));
 	}
 	/* The kernel's own default for multicast is 1; for the rest it is what everybody uses. */
 	if (mcast || d->hop_limit != 64) {
 		int hops = d->hop_limit;
 
-		c = put_cmsg(m, c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TTL : IPV6_HOPLIMIT, &hops, sizeof(hops));
+		c = put_cmsg(m, c, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TTL : IPV6_HOPLIMIT, &hops,
+			sizeof(hops));
 	}
 	if (segment)
 		put_cmsg(m, c, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof(segment));
@@ -233,10 +237,10 @@ static int frag_socket(struct udp_link *l, bool v4, uint16_t *port)
 		int omit = IP_PMTUDISC_OMIT;
 
 		fd = socket(any.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-		if (fd >= 0 &&
-			(setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER, &omit,
-				 sizeof(omit)) ||
-				bind(fd, (struct sockaddr *)&any, v4 ? sizeof(struct sockaddr_in) : sizeof(any)))) {
+		if (fd >= 0 && (setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6,
+					v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER, &omit, sizeof(omit)) ||
+				       bind(fd, (struct sockaddr *)&any,
+					       v4 ? sizeof(struct sockaddr_in) : sizeof(any)))) {
 			close(fd);
 			fd = -1;
 		}
@@ -293,7 +297,8 @@ static int udp_send(struct link *link, const struct frame_batch *b)
 	bool v4 = is_v4(d->dgid);
 	int fd = v4 ? l->steer.fd4 : l->steer.fd6;
 	struct sockaddr_in to4 = {.sin_family = AF_INET, .sin_port = htons(l->port)};
-	struct sockaddr_in6 to6 = {.sin6_family = AF_INET6, .sin6_port = htons(l->port), .sin6_scope_id = d->ifindex};
+	struct sockaddr_in6 to6 = {
+		.sin6_family = AF_INET6, .sin6_port = htons(l->port), .sin6_scope_id = d->ifindex};
 	struct icrc_flow flow = {.sport = l->port, .dport = l->port};
 	bool gso = l->gso, refused = false;
 	unsigned nmsg, done;
@@ -307,9 +312,11 @@ static int udp_send(struct link *link, const struct frame_batch *b)
 	memcpy(&to6.sin6_addr, d->dgid, 16);
 	if (!v4 && !l->v6_seen)
 		l->v6_seen = true;
-	w = (struct build){.s = s, .b = b, .flow = &flow, .v4 = v4, .gso = gso, .to = v4 ? (void *)&to4 : (void *)&to6};
+	w = (struct build){
+		.s = s, .b = b, .flow = &flow, .v4 = v4, .gso = gso, .to = v4 ? (void *)&to4 : (void *)&to6};
 again:
-	/* A payload that is not there any more: nothing is sent, and the requester's or the peer's timer tells. */
+	/* A payload that is not there any more: nothing is sent, and the requester's or the peer's timer
+	 * tells. */
 	if (!guard_run(build_messages, &w)) {
 		__atomic_fetch_add(&l->link.stats.tx_errors, 1, __ATOMIC_RELAXED);
 		return -EFAULT;
@@ -332,7 +339,8 @@ again:
 			return -EMSGSIZE;
 		}
 		if (gso && (errno == EIO || errno == EINVAL || errno == EOPNOTSUPP)) {
-			/* No UDP_SEGMENT here; or packets larger than the interface's, which some kernels say this way. */
+			/* No UDP_SEGMENT here; or packets larger than the interface's, which some kernels say
+			 * this way. */
 			w.gso = gso = false;
 			refused = true;
 			goto again;
@@ -499,18 +507,19 @@ static int udp_mcast(struct link *link, const uint8_t mgid[16], uint32_t ifindex
 		struct ip_mreqn r = {.imr_ifindex = (int)ifindex};
 
 		memcpy(&r.imr_multiaddr, mgid + 12, 4);
-		return setsockopt(l->steer.fd4, IPPROTO_IP, join ? IP_ADD_MEMBERSHIP : IP_DROP_MEMBERSHIP, &r, sizeof(r))
-			? -errno
-			: 0;
+		return setsockopt(l->steer.fd4, IPPROTO_IP, join ? IP_ADD_MEMBERSHIP : IP_DROP_MEMBERSHIP, &r,
+			       sizeof(r))
+			       ? -errno
+			       : 0;
 	} else {
 		struct ipv6_mreq r = {.ipv6mr_interface = ifindex};
 
 		memcpy(&r.ipv6mr_multiaddr, mgid, 16);
 		l->v6_seen = true;
-		return setsockopt(l->steer.fd6, IPPROTO_IPV6, join ? IPV6_ADD_MEMBERSHIP : IPV6_DROP_MEMBERSHIP, &r,
-			       sizeof(r))
-			? -errno
-			: 0;
+		return setsockopt(l->steer.fd6, IPPROTO_IPV6,
+			       join ? IPV6_ADD_MEMBERSHIP : IPV6_DROP_MEMBERSHIP, &r, sizeof(r))
+			       ? -errno
+			       : 0;
 	}
 }
 
@@ -600,7 +609,8 @@ int link_udp_open(struct link **out, uint16_t port, uint32_t *slot)
 		goto free_link;
 	}
 	fd6 = open_socket(AF_INET6);
-	l->rx_buf = mmap(NULL, (size_t)RX_MSGS * RX_BUF, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	l->rx_buf = mmap(
+		NULL, (size_t)RX_MSGS * RX_BUF, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (l->rx_buf == MAP_FAILED) {
 		err = -ENOMEM;
 		goto close_sockets;

@@ -16,7 +16,7 @@ enum { RC = 1, UC = 2, UD = 4 };
 
 /* IBA table 38: a row per operation. */
 const struct ibt_op_info ibt_op_table[OP_COUNT] = {
-	/*                        name                flags                              services      ext_len */
+	/* name, flags, services, bytes of extension headers */
 	[OP_SEND_FIRST] = {"SEND_FIRST", SEND | ST, RC | UC, 0},
 	[OP_SEND_MIDDLE] = {"SEND_MIDDLE", SEND, RC | UC, 0},
 	[OP_SEND_LAST] = {"SEND_LAST", SEND | EN, RC | UC, 0},
@@ -28,7 +28,8 @@ const struct ibt_op_info ibt_op_table[OP_COUNT] = {
 	[OP_WRITE_LAST] = {"WRITE_LAST", WR | EN, RC | UC, 0},
 	[OP_WRITE_LAST_IMM] = {"WRITE_LAST_IMM", WR | EN | OPF_IMM, RC | UC, IMM_LEN},
 	[OP_WRITE_ONLY] = {"WRITE_ONLY", WR | ST | EN | OPF_RETH, RC | UC, RETH_LEN},
-	[OP_WRITE_ONLY_IMM] = {"WRITE_ONLY_IMM", WR | ST | EN | OPF_RETH | OPF_IMM, RC | UC, RETH_LEN + IMM_LEN},
+	[OP_WRITE_ONLY_IMM] = {"WRITE_ONLY_IMM", WR | ST | EN | OPF_RETH | OPF_IMM, RC | UC,
+		RETH_LEN + IMM_LEN},
 	[OP_READ_REQUEST] = {"READ_REQUEST", REQ | OPF_READ | ST | EN | OPF_RETH, RC, RETH_LEN},
 	[OP_READ_RESP_FIRST] = {"READ_RESP_FIRST", RR | ST | OPF_AETH, RC, AETH_LEN},
 	[OP_READ_RESP_MIDDLE] = {"READ_RESP_MIDDLE", RR, RC, 0},
@@ -68,9 +69,9 @@ const struct ibt_op_info *ibt_op_lookup(uint8_t opcode)
 const char *ibt_op_name(uint8_t opcode, char buf[32])
 {
 	const struct ibt_op_info *op = ibt_op_lookup(opcode);
-	const char *service = (opcode & IBT_SERVICE_MASK) == IBT_RC ? "RC"
-		: (opcode & IBT_SERVICE_MASK) == IBT_UC		    ? "UC"
-								    : "UD";
+	const char *service = (opcode & IBT_SERVICE_MASK) == IBT_RC   ? "RC"
+			      : (opcode & IBT_SERVICE_MASK) == IBT_UC ? "UC"
+								      : "UD";
 
 	if (op)
 		snprintf(buf, 32, "%s %s", service, op->name);
@@ -89,8 +90,8 @@ uint64_t ibt_rnr_ns(unsigned code)
 }
 
 /* IBA table 46 */
-static const uint16_t credits[31] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768,
-	1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768};
+static const uint16_t credits[31] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512,
+	768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768};
 
 uint8_t ibt_credit_encode(uint32_t n)
 {

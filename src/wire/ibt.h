@@ -94,8 +94,8 @@ enum ibt_op_flags {
 struct ibt_op_info {
 	const char *name;
 	uint16_t flags;
-	uint8_t services;  /* bit 0 RC, bit 1 UC, bit 2 UD */
-	uint8_t ext_len;   /* extension headers behind the BTH, without DETH */
+	uint8_t services; /* bit 0 RC, bit 1 UC, bit 2 UD */
+	uint8_t ext_len;  /* extension headers behind the BTH, without DETH */
 };
 
 extern const struct ibt_op_info ibt_op_table[OP_COUNT];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How a QP number is divided: <process slot : 9> <random : 15>. All processes of a host share one UDP port; the
- * slot says whose a packet is (link/steer.h). Slot 0 holds QP0 and QP1, the last one the multicast QP number.
+ * How a QP number is divided: <process slot : 9> <random : 15>. All processes of a host share one UDP port;
+ * the slot says whose a packet is (link/steer.h). Slot 0 holds QP0 and QP1, the last one the multicast QP
+ * number.
  */
 #ifndef WIRE_QPN_H
 #define WIRE_QPN_H

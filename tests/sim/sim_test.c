@@ -29,7 +29,7 @@ static struct {
 	unsigned long long requests, packets, retransmits;
 } total;
 
-/* ---- drawing ---- */
+/* ---- drawing: one draw per expression, since a compiler may evaluate operands in any order ---- */
 static uint64_t draw(uint64_t below)
 {
 	return random_seeded(&rng) % below;
@@ -120,7 +120,8 @@ static uint32_t draw_length(const struct side *s)
 		len = (uint32_t)between(1, 5) * mtu;
 		break;
 	case 4:
-		len = (uint32_t)(between(1, 5) * mtu + between(0, 2) - 1);
+		len = (uint32_t)between(1, 5) * mtu;
+		len += (uint32_t)between(0, 2) - 1;
 		break;
 	case 5:
 		len = (uint32_t)between(0, s->max_msg);
@@ -415,24 +416,20 @@ static void side_init(struct side *s, unsigned node, const struct weather *weath
 	s->max_msg = max_msg;
 	s->budget = one_in(8) ? 1000000 : 100000;
 	s->todo = (unsigned)between(1, one_in(3) ? MAX_WRS : MAX_WRS / 8);
-	s->opts = (struct sim_qp_opts){
-		.type = type,
-		.send_cq = model.send_cq[node],
-		.recv_cq = model.recv_cq[node],
-		.srq = one_in(3) && may_share(node, type) ? model.srq[node].srq : NULL,
-		.send_wr = (unsigned)between(1, 40),
-		.recv_wr = MAX_SLOTS,
-		.sge = (unsigned)between(1, 5),
-		.inline_data = (unsigned)draw(300),
-		.sig_all = one_in(2),
-		.mtu = mtu,
-		.rd_atomic = (unsigned)(one_in(3) ? 16 : between(1, 16)),
-		.timeout = weather->timeout,
-		.retry = 7,
-		.rnr_retry = 7,
-		.rnr_timer = (unsigned)between(1, 12),
-		.psn = (uint32_t)(one_in(3) ? PSN_MASK - draw(200) : draw(PSN_MASK + 1)),
-	};
+	s->opts = sim_qp_opts(model.send_cq[node]);
+	s->opts.recv_cq = model.recv_cq[node];
+	s->opts.type = type;
+	s->opts.mtu = mtu;
+	s->opts.timeout = weather->timeout;
+	s->opts.recv_wr = MAX_SLOTS;
+	s->opts.srq = one_in(3) && may_share(node, type) ? model.srq[node].srq : NULL;
+	s->opts.send_wr = (unsigned)between(1, 40);
+	s->opts.sge = (unsigned)between(1, 5);
+	s->opts.inline_data = (unsigned)draw(300);
+	s->opts.sig_all = one_in(2);
+	s->opts.rd_atomic = (unsigned)(one_in(3) ? 16 : between(1, 16));
+	s->opts.rnr_timer = (unsigned)between(1, 12);
+	s->opts.psn = (uint32_t)(one_in(3) ? PSN_MASK - draw(200) : draw(PSN_MASK + 1));
 	s->qp = sim_qp(s->node, &s->opts);
 	if (s->opts.srq) {
 		s->rq = &model.srq[node];

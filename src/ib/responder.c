@@ -67,8 +67,11 @@ static enum verdict check_psn(struct hca_qp *qp, const struct ibt_packet *p)
 	int32_t d = psn_diff(p->psn, r->epsn);
 
 	if (reliable(qp)) {
-		if (!d)
+		if (!d) {
 			r->nak_sent = false;
+			if (r->nak_syndrome == (AETH_NAK | NAK_SEQ))
+				r->nak_due = false; /* it came before we could complain */
+		}
 		return d < 0 ? DUPLICATE : d > 0 ? OUT_OF_SEQUENCE : GO_ON;
 	}
 	/* UC (IBA 9.8.2.2): a hole ends the message in hand; what follows waits for the next start. */

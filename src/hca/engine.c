@@ -182,30 +182,31 @@ static struct hca_qp *timer_due(struct hca_engine *e, uint64_t now)
 }
 
 /* ---- out ---- */
-static void send_batch(struct hca_engine *e, struct hca_qp *qp, struct frame_batch *b)
+static void count_batch(struct hca_engine *e, struct hca_qp *qp, const struct frame_batch *b)
 {
 	uint64_t bytes = 0;
 
-	if (!b->nframes)
-		return;
 	for (unsigned i = 0; i < b->nframes; i++)
 		bytes += frame_len(&b->frame[i]);
 	qp->count->tx_packets += b->nframes;
 	qp->count->tx_bytes += bytes;
 	__atomic_fetch_add(&e->adapter->count->tx_packets, b->nframes, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&e->adapter->count->tx_bytes, bytes, __ATOMIC_RELAXED);
-	e->link->ops->send(e->link, b);
 }
 
-static bool pump(struct hca_engine *e, struct hca_qp *qp, struct frame_batch *b,
-	bool (*fill)(struct hca_qp *, uint64_t, struct frame_batch *), unsigned rounds, uint64_t now)
+/* Sends requests; qp->lock is held all the while, since they must leave in order whoever sends them. */
+static bool send_requests(
+	struct hca_engine *e, struct hca_qp *qp, struct frame_batch *b, unsigned rounds, uint64_t now)
 {
 	bool more = true;
 
 	while (more && rounds--) {
 		b->nframes = b->niov = 0;
-		more = fill(qp, now, b);
-		send_batch(e, qp, b);
+		more = qp->transport->request(qp, now, b);
+		if (!b->nframes)
+			continue;
+		count_batch(e, qp, b);
+		e->link->ops->send(e->link, b);
 	}
 	return more;
 }
@@ -217,7 +218,7 @@ void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp)
 	if (!e->link)
 		return; /* a child after fork: the parent's QP */
 	/* Ends by itself: the window closes, or the queue is empty. */
-	pump(e, qp, &b, qp->transport->request, UINT32_MAX, hca_engine_now(e));
+	send_requests(e, qp, &b, UINT32_MAX, hca_engine_now(e));
 	hca_engine_arm(e, qp);
 }
 
@@ -227,15 +228,36 @@ static void touch(struct hca_engine *e, struct hca_qp *qp)
 		list_add_tail(&e->touched, &qp->touched_node);
 }
 
+/*
+ * Sends answers. They leave in order because only who holds the drive lock sends them, so qp->lock is not
+ * held during the system call: the program, woken by what just arrived, wants to post now.
+ */
+static bool send_answers(struct hca_engine *e, struct hca_qp *qp, unsigned rounds, uint64_t now)
+{
+	struct frame_batch *b = e->batch;
+	bool more = true;
+
+	while (more && rounds--) {
+		b->nframes = b->niov = 0;
+		lock_take(&qp->lock);
+		more = qp->transport->respond(qp, now, b);
+		count_batch(e, qp, b);
+		lock_drop(&qp->lock);
+		if (!b->nframes)
+			break;
+		e->link->ops->send(e->link, b);
+		e->asked |= b->frame[0].hdr[0] != (IBT_RC | OP_ACK);
+	}
+	return more;
+}
+
 /* Lets a QP answer and ask; *flow is what it sends by. false: it found a window closed and waits. */
 static bool run_qp(struct hca_engine *e, struct hca_qp *qp, uint64_t now, struct hca_flow **flow)
 {
-	bool more, waits;
+	bool more = send_answers(e, qp, ROUND_BATCHES, now), waits;
 
 	lock_take(&qp->lock);
-	more = pump(e, qp, e->batch, qp->transport->respond, ROUND_BATCHES, now);
-	e->asked |= e->batch->nframes && e->batch->frame[0].hdr[0] != (IBT_RC | OP_ACK);
-	more |= pump(e, qp, e->batch, qp->transport->request, ROUND_BATCHES, now);
+	more |= send_requests(e, qp, e->batch, ROUND_BATCHES, now);
 	hca_engine_arm(e, qp);
 	*flow = qp->flow;
 	waits = qp->flow_closed;

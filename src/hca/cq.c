@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "hca/cq.h"
 
+#include "base/bits.h"
 #include "hca/context.h"
 #include "hca/adapter.h"
 #include "base/log.h"
@@ -91,15 +92,6 @@ void hca_cq_ack(struct hca_cq *cq, unsigned n)
 }
 
 /* ---- queues ---- */
-static uint32_t ring_size(unsigned cqe)
-{
-	uint32_t n = 2;
-
-	while (n < cqe)
-		n *= 2;
-	return n;
-}
-
 struct hca_cq *hca_cq_create(
 	struct hca_context *ctx, unsigned cqe, void *user, struct hca_channel *ch, int vector)
 {
@@ -113,7 +105,7 @@ struct hca_cq *hca_cq_create(
 	cq = calloc(1, sizeof(*cq));
 	if (!cq)
 		return NULL;
-	size = ring_size(cqe);
+	size = pow2_at_least(cqe);
 	cq->ring = malloc(size * sizeof(cq->ring[0]));
 	if (!cq->ring) {
 		free(cq);
@@ -149,7 +141,7 @@ int hca_cq_resize(struct hca_cq *cq, unsigned cqe)
 
 	if (!cqe || cqe > MAX_CQE)
 		return EINVAL;
-	size = ring_size(cqe);
+	size = pow2_at_least(cqe);
 	ring = malloc(size * sizeof(ring[0]));
 	if (!ring)
 		return ENOMEM;

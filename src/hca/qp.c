@@ -3,6 +3,7 @@
  */
 #include "hca/qp.h"
 
+#include "base/bits.h"
 #include "base/guard.h"
 #include "base/log.h"
 #include "hca/adapter.h"
@@ -19,15 +20,6 @@
 #include <string.h>
 
 /* ---- life ---- */
-static uint32_t pow2_at_least(uint32_t n)
-{
-	uint32_t p = 1;
-
-	while (p < n)
-		p *= 2;
-	return p;
-}
-
 static int check_init(const struct ibv_qp_init_attr_ex *attr)
 {
 	const struct ibv_qp_cap *c = &attr->cap;
@@ -53,7 +45,7 @@ static int sq_init(struct hca_sq *sq, const struct ibv_qp_cap *cap)
 	sq->max_wr = cap->max_send_wr;
 	sq->max_sge = cap->max_send_sge;
 	sq->max_inline = cap->max_inline_data;
-	sq->mask = pow2_at_least(cap->max_send_wr ? cap->max_send_wr : 1) - 1;
+	sq->mask = pow2_at_least(cap->max_send_wr) - 1;
 	sq->stride = (sizeof(struct hca_send_wqe) + tail + 15) & ~(size_t)15;
 	sq->ring = malloc((sq->mask + 1) * sq->stride);
 	sq->head = sq->tail = 0;

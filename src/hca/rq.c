@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "hca/rq.h"
 
+#include "base/bits.h"
 #include "hca/adapter.h"
 #include "hca/context.h"
 #include "hca/mr.h"
@@ -9,15 +10,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static uint32_t pow2_at_least(uint32_t n)
-{
-	uint32_t p = 1;
-
-	while (p < n)
-		p *= 2;
-	return p;
-}
 
 static struct hca_recv_wqe *wqe_at(const struct hca_rq *rq, uint32_t i)
 {
@@ -29,7 +21,7 @@ int hca_rq_init(struct hca_rq *rq, uint32_t max_wr, uint32_t max_sge)
 	lock_init(&rq->lock);
 	rq->max_wr = max_wr;
 	rq->max_sge = max_sge;
-	rq->size = pow2_at_least(max_wr ? max_wr : 1);
+	rq->size = pow2_at_least(max_wr);
 	rq->stride = sizeof(struct hca_recv_wqe) + max_sge * sizeof(struct ibv_sge);
 	rq->ring = calloc(rq->size, rq->stride);
 	rq->head = rq->tail = 0;

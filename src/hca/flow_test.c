@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+#include "hca/flow.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+static const uint8_t gid[16] = {[15] = 1};
+
+static struct hca_flow flow(void)
+{
+	struct hca_flow f;
+
+	hca_flow_init(&f, gid, 3);
+	list_init(&f.waiters); /* f moves when it is returned */
+	return f;
+}
+
+#define FLOW(name)                                                                                           \
+	struct hca_flow name = flow();                                                                       \
+	struct list waiter;                                                                                  \
+	list_init(&(name).waiters);                                                                          \
+	list_init(&waiter)
+
+static void what_is_in_flight_never_exceeds_a_default_socket_buffer(void **state)
+{
+	uint32_t packets = 0, cost = flow_cost(1, 4096);
+	FLOW(f);
+
+	while (hca_flow_take(&f, cost, &waiter))
+		packets++;
+	assert_true(packets > 8);
+	/* what the kernel charges a receiver for a packet of 4 KiB: two pages and an sk_buff */
+	assert_true(packets * (8192 + 768) <= FLOW_RCVBUF);
+	while (hca_flow_take(&f, FLOW_PACKET / 2, &waiter))
+		;
+	assert_false(list_empty(&waiter));
+	assert_null(hca_flow_pop(&f));
+	hca_flow_release(&f, cost);
+	assert_ptr_equal(hca_flow_pop(&f), &waiter);
+}
+
+static void idle_flow_lets_one_packet_out_whatever_it_costs(void **state)
+{
+	FLOW(f);
+
+	assert_true(hca_flow_take(&f, 10 * FLOW_WINDOW, &waiter));
+	assert_false(hca_flow_take(&f, 1, &waiter));
+}
+
+static void loss_halves_the_window_once_per_round_and_success_opens_it(void **state)
+{
+	FLOW(f);
+
+	hca_flow_loss(&f, 5000000);
+	hca_flow_loss(&f, 5000001);
+	assert_int_equal(f.window, FLOW_WINDOW / 2);
+	for (int i = 0; i < 100; i++)
+		hca_flow_loss(&f, 10000000ull * (unsigned)(i + 1));
+	assert_int_equal(f.window, FLOW_WINDOW_MIN);
+	for (int i = 0; i < 5000; i++) {
+		assert_true(hca_flow_take(&f, 4096, &waiter));
+		hca_flow_release(&f, 4096);
+	}
+	assert_int_equal(f.window, FLOW_WINDOW);
+}
+
+static void deaf_peer_is_not_waited_for(void **state)
+{
+	uint64_t now = 1000000;
+	bool ask, asked = false;
+	FLOW(f);
+
+	while (hca_flow_take_unreliable(&f, 4096, &waiter, now, &ask))
+		asked |= ask;
+	assert_true(asked);
+	now = hca_flow_echo_deadline(&f);
+	assert_true(now);
+	assert_true(hca_flow_echo_timeout(&f, now));
+	for (int i = 0; i < 1000; i++)
+		assert_true(hca_flow_take_unreliable(&f, 4096, &waiter, now, &ask));
+}
+
+static void echo_of_the_future_is_not_believed(void **state)
+{
+	bool ask;
+	FLOW(f);
+
+	assert_true(hca_flow_take_unreliable(&f, 4096, &waiter, 1, &ask));
+	hca_flow_echoed(&f, 1u << 30);
+	assert_int_equal(f.echoed, 0);
+	hca_flow_echoed(&f, 4096);
+	assert_int_equal(f.echoed, 4096);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_is_in_flight_never_exceeds_a_default_socket_buffer),
+		cmocka_unit_test(idle_flow_lets_one_packet_out_whatever_it_costs),
+		cmocka_unit_test(loss_halves_the_window_once_per_round_and_success_opens_it),
+		cmocka_unit_test(deaf_peer_is_not_waited_for),
+		cmocka_unit_test(echo_of_the_future_is_not_believed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

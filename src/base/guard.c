@@ -11,32 +11,48 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static const int signals[] = {SIGSEGV, SIGBUS};
 static struct sigaction before[2];
 static __thread sigjmp_buf *volatile guarded; /* where this thread goes when it faults now; NULL: not ours */
-static __thread volatile sig_atomic_t passing;
+static __thread struct {
+	siginfo_t *info;
+	char *frame;
+} passed; /* what this thread passed on last */
 
 /* The instruction faults again when we return, with nobody in between: the usual core dump. */
-static void give_up(int sig)
+static void give_up(int sig, const siginfo_t *info)
 {
 	struct sigaction dfl = {.sa_handler = SIG_DFL};
 
 	sigaction(sig, &dfl, NULL);
+	if (info->si_code <= 0)
+		raise(sig); /* sent by kill(): nothing will fault again */
+}
+
+/*
+ * The one before us may call the one before it, which may be us again: then we find the same siginfo deeper
+ * on the stack. A handler that jumped out and a fault that came later look the same but for the depth.
+ */
+static bool comes_back(siginfo_t *info)
+{
+	char *frame = __builtin_frame_address(0);
+
+	if (passed.info == info && frame < passed.frame)
+		return true;
+	passed.info = info;
+	passed.frame = frame;
+	return false;
 }
 
 static void pass_on(int sig, siginfo_t *info, void *uc)
 {
 	struct sigaction *old = &before[sig == SIGBUS];
 
-	if (passing) { /* the one before us calls the one before it: us */
-		give_up(sig);
-		return;
-	}
-	passing = 1;
-	if (old->sa_flags & SA_SIGINFO)
+	if (comes_back(info))
+		give_up(sig, info);
+	else if (old->sa_flags & SA_SIGINFO)
 		old->sa_sigaction(sig, info, uc);
 	else if (old->sa_handler != SIG_DFL && old->sa_handler != SIG_IGN)
 		old->sa_handler(sig);
 	else
-		give_up(sig);
-	passing = 0;
+		give_up(sig, info);
 }
 
 static void on_fault(int sig, siginfo_t *info, void *uc)

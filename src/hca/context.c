@@ -91,6 +91,9 @@ void hca_context_put(struct hca_context *ctx)
 
 	if (--ctx->objects)
 		return;
+	lock_take(&a->lock);
+	list_del(&ctx->node);
+	lock_drop(&a->lock);
 	for (struct list *n; (n = list_pop(&ctx->async.events));)
 		free(container_of(n, struct async_record, node));
 	hca_evq_fini(&ctx->async);
@@ -102,9 +105,6 @@ void hca_context_put(struct hca_context *ctx)
 
 void hca_context_close(struct hca_context *ctx)
 {
-	lock_take(&ctx->adapter->lock);
-	list_del(&ctx->node);
-	lock_drop(&ctx->adapter->lock);
 	hca_context_put(ctx);
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "hca/adapter.h"
+#include "hca/device.h"
 #include "hca/flow.h"
 #include "hca/qp.h"
 #include "hca/transport.h"
@@ -339,12 +340,29 @@ static void mcast_give(struct hca_qp *qp, void *arg)
 	give(g->e, qp, g->in, g->now);
 }
 
+/* Not a broadcast, not a group: an answer could not be sent from there. */
+static bool is_own_address(struct hca_adapter *a, const uint8_t gid[16])
+{
+	bool own = false;
+
+	lock_take(&a->lock);
+	list_for_each(n, &a->devices)
+	{
+		if (hca_device_gid_index(container_of(n, struct hca_device, node), gid) >= 0)
+			own = true;
+	}
+	lock_drop(&a->lock);
+	return own;
+}
+
 static void handle_echo(struct hca_engine *e, const struct frame_in *in)
 {
 	struct frame_batch *b = e->batch;
 	uint32_t qpn;
 	uint64_t sent;
 
+	if (!is_own_address(e->adapter, in->dgid))
+		return;
 	b->nframes = b->niov = 0;
 	if (ibt_echo_reply(in, b)) {
 		e->adapter->count->echo_requests++;

@@ -87,6 +87,8 @@ static inline void hca_engine_poll(struct hca_engine *e)
 	atomic_store_explicit(
 		&e->drives, atomic_load_explicit(&e->drives, memory_order_relaxed) + 1, memory_order_relaxed);
 	hca_engine_drive(e);
+	if (atomic_load_explicit(&e->backlog, memory_order_relaxed))
+		hca_engine_wake_helper(e); /* the program may not come back */
 }
 
 /* Sends the QP's requests from the caller's thread; qp->lock held. */

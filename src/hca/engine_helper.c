@@ -108,12 +108,14 @@ static bool stand_by(struct hca_engine *e)
 	uint64_t wait = STAND_BY_MIN_NS;
 
 	for (;;) {
+		struct pollfd p[2] = {
+			{.fd = e->wake_fd, .events = POLLIN}, {.fd = e->netlink_fd, .events = POLLIN}};
 		uint32_t seen = atomic_load(&e->drives);
 		struct timespec ts = {.tv_nsec = (long)wait};
+		bool called = ppoll(p, 2, &ts, NULL) > 0;
 
-		nanosleep(&ts, NULL);
-		if (atomic_load(&e->stop))
-			return false;
+		if (atomic_load(&e->stop) || called)
+			return false; /* WATCH deals with it at once */
 		if (atomic_load(&e->blocked)) {
 			wait = STAND_BY_BLOCKED_NS;
 			continue;
@@ -277,6 +279,23 @@ void hca_engine_close_helper_fds(struct hca_engine *e)
 }
 
 /* ---- a caller that sleeps ---- */
+/*
+ * A blocking read() goes on after a signal whose handler was installed with SA_RESTART; poll() never does.
+ * Which signal it was cannot be known: go on when every handler of the program is of that kind.
+ */
+static bool signals_restart(void)
+{
+	for (int sig = 1; sig < SIGRTMIN; sig++) {
+		struct sigaction sa;
+
+		if (sig == SIGSEGV || sig == SIGBUS || sigaction(sig, NULL, &sa))
+			continue;
+		if (sa.sa_handler != SIG_DFL && sa.sa_handler != SIG_IGN && !(sa.sa_flags & SA_RESTART))
+			return false;
+	}
+	return true;
+}
+
 int hca_engine_wait_fd(struct hca_engine *e, int fd)
 {
 	struct pollfd p[6];
@@ -292,7 +311,10 @@ int hca_engine_wait_fd(struct hca_engine *e, int fd)
 	atomic_fetch_add(&e->blocked, 1);
 	for (;;) {
 		hca_engine_drive(e);
-		if (poll(p, (nfds_t)n + 2, atomic_load(&e->backlog) ? 0 : -1) < 0) {
+		if (poll(p, (nfds_t)n + 2, atomic_load(&e->backlog) || atomic_load(&e->released) ? 0 : -1) <
+			0) {
+			if (signals_restart())
+				continue;
 			err = -errno;
 			break;
 		}

@@ -35,12 +35,12 @@ static bool is_open_unreliable(const struct hca_flow *f, uint32_t cost)
 	return !busy || busy + cost <= f->window || (!f->echo_asked && f->in_flight + cost <= f->window);
 }
 
-bool hca_flow_take(struct hca_flow *f, uint32_t cost, struct list *waiter)
+bool hca_flow_take(struct hca_flow *f, uint32_t cost, struct list *waiter, bool idle)
 {
 	bool open;
 
 	lock_take(&f->lock);
-	open = is_open(f, cost);
+	open = is_open(f, cost) || (idle && f->in_flight + cost <= FLOW_RCVBUF);
 	if (open) {
 		f->in_flight += cost;
 		list_del(waiter);

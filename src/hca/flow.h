@@ -57,9 +57,11 @@ void hca_flow_init(struct hca_flow *f, const uint8_t dgid[16], uint32_t slot);
 
 /*
  * Takes cost from the window. A closed window returns false and puts `waiter` on the list; an idle flow
- * always lets one packet out, whatever it costs.
+ * always lets one packet out, whatever it costs. A QP that is `idle`, with nothing of its own in flight, may
+ * also use the quarter of the buffer that is kept back: others that hold the window may be talking to the
+ * dead.
  */
-bool hca_flow_take(struct hca_flow *f, uint32_t cost, struct list *waiter);
+bool hca_flow_take(struct hca_flow *f, uint32_t cost, struct list *waiter, bool idle);
 void hca_flow_release(struct hca_flow *f, uint32_t cost);
 /* Packets were lost: halves the window, at most once per millisecond. */
 void hca_flow_loss(struct hca_flow *f, uint64_t now);

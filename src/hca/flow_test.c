@@ -28,12 +28,12 @@ static void what_is_in_flight_never_exceeds_a_default_socket_buffer(void **state
 	uint32_t packets = 0, cost = flow_cost(1, 4096);
 	FLOW(f);
 
-	while (hca_flow_take(&f, cost, &waiter))
+	while (hca_flow_take(&f, cost, &waiter, false))
 		packets++;
 	assert_true(packets > 8);
 	/* what the kernel charges a receiver for a packet of 4 KiB: two pages and an sk_buff */
 	assert_true(packets * (8192 + 768) <= FLOW_RCVBUF);
-	while (hca_flow_take(&f, FLOW_PACKET / 2, &waiter))
+	while (hca_flow_take(&f, FLOW_PACKET / 2, &waiter, false))
 		;
 	assert_false(list_empty(&waiter));
 	assert_null(hca_flow_pop(&f));
@@ -45,8 +45,21 @@ static void idle_flow_lets_one_packet_out_whatever_it_costs(void **state)
 {
 	FLOW(f);
 
-	assert_true(hca_flow_take(&f, 10 * FLOW_WINDOW, &waiter));
-	assert_false(hca_flow_take(&f, 1, &waiter));
+	assert_true(hca_flow_take(&f, 10 * FLOW_WINDOW, &waiter, false));
+	assert_false(hca_flow_take(&f, 1, &waiter, false));
+}
+
+static void idle_qp_gets_past_others_that_hold_the_window(void **state)
+{
+	unsigned idle = 0;
+	FLOW(f);
+
+	while (hca_flow_take(&f, 7168, &waiter, false))
+		;
+	while (hca_flow_take(&f, 7168, &waiter, true))
+		idle++;
+	assert_true(idle > 4);
+	assert_true(f.in_flight <= FLOW_RCVBUF);
 }
 
 static void loss_halves_the_window_once_per_round_and_success_opens_it(void **state)
@@ -60,7 +73,7 @@ static void loss_halves_the_window_once_per_round_and_success_opens_it(void **st
 		hca_flow_loss(&f, 10000000ull * (unsigned)(i + 1));
 	assert_int_equal(f.window, FLOW_WINDOW_MIN);
 	for (int i = 0; i < 5000; i++) {
-		assert_true(hca_flow_take(&f, 4096, &waiter));
+		assert_true(hca_flow_take(&f, 4096, &waiter, false));
 		hca_flow_release(&f, 4096);
 	}
 	assert_int_equal(f.window, FLOW_WINDOW);
@@ -99,6 +112,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_in_flight_never_exceeds_a_default_socket_buffer),
 		cmocka_unit_test(idle_flow_lets_one_packet_out_whatever_it_costs),
+		cmocka_unit_test(idle_qp_gets_past_others_that_hold_the_window),
 		cmocka_unit_test(loss_halves_the_window_once_per_round_and_success_opens_it),
 		cmocka_unit_test(deaf_peer_is_not_waited_for),
 		cmocka_unit_test(echo_of_the_future_is_not_believed),

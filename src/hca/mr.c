@@ -288,9 +288,12 @@ static void window_unbind(struct hca_key *k)
 
 int hca_mw_dealloc(struct hca_mw *mw)
 {
+	struct hca_adapter *a = hca_context(mw->ibv.context)->adapter;
 	struct hca_pd *pd = (struct hca_pd *)mw->ibv.pd;
 
+	lock_take(&a->engine.drive); /* the peer may be invalidating it */
 	window_unbind(mw->key);
+	lock_drop(&a->engine.drive);
 	key_free(hca_context(mw->ibv.context)->adapter, mw->key);
 	pd->objects--;
 	free(mw);

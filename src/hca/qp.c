@@ -153,12 +153,12 @@ static void leave_flow(struct hca_qp *qp)
 	qp->flow_closed = false;
 }
 
-bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost)
+bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, bool idle)
 {
 	if (qp->waits_for != f)
 		leave_flow(qp);
 	qp->waits_for = f;
-	qp->flow_closed = !hca_flow_take(f, cost, &qp->flow_node);
+	qp->flow_closed = !hca_flow_take(f, cost, &qp->flow_node, idle);
 	return !qp->flow_closed;
 }
 
@@ -283,6 +283,8 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	err = hca_qp_check_attr(hca_qp_type(qp), from, to, mask);
 	if (!err)
 		err = check_values(qp, attr, mask);
+	if (!err && from == IBV_QPS_SQD && (mask & IBV_QP_AV) && !qp->sqd_drained_raised)
+		err = EINVAL; /* packets are still out on the old path */
 	if (!err && (mask & IBV_QP_AV))
 		err = hca_device_resolve(qp->dev, &attr->ah_attr, &dest);
 	if (err)

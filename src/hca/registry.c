@@ -80,7 +80,11 @@ int hca_registry_open(struct hca_registry **out, uint32_t slot)
 		err = -errno;
 		goto free_r;
 	}
-	if (ftruncate(r->fd, sizeof(*r->file)) || flock(r->fd, LOCK_EX | LOCK_NB)) {
+	/* Room for all of it now: a full file system must not be noticed by a SIGBUS later. */
+	err = -posix_fallocate(r->fd, 0, sizeof(*r->file));
+	if (err)
+		goto close_fd;
+	if (flock(r->fd, LOCK_EX | LOCK_NB)) {
 		err = -errno;
 		goto close_fd;
 	}

@@ -48,6 +48,15 @@ static bool is_done(const struct ibt_requester *r, const struct hca_send_wqe *w)
 	return w->started && psn_diff(r->una, psn_add(w->psn, w->npkts)) >= 0;
 }
 
+/* Nothing of the send queue is on the wire, and no request has begun. */
+static bool drained(struct hca_qp *qp)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	return qp->sq.tail == r->next && r->una == r->sent &&
+	       (r->next == qp->sq.head || !hca_sq_at(&qp->sq, r->next)->started);
+}
+
 void ibt_settle(struct hca_qp *qp, uint64_t now)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
@@ -58,10 +67,14 @@ void ibt_settle(struct hca_qp *qp, uint64_t now)
 		enum ibv_wc_status status = r->failed;
 
 		r->failed = IBV_WC_SUCCESS;
+		if (hca_qp_type(qp) == IBV_QPT_RC) {
+			ibt_release(qp, r->una, r->sent); /* its first packets may be on their way */
+			r->una = r->sent;
+		}
 		hca_qp_fail_send(qp, status, now);
 		return;
 	}
-	if (hca_qp_state(qp) == IBV_QPS_SQD && qp->sq.tail == r->next && !qp->sqd_drained_raised) {
+	if (hca_qp_state(qp) == IBV_QPS_SQD && drained(qp) && !qp->sqd_drained_raised) {
 		qp->sqd_drained_raised = true;
 		if (qp->sqd_notify)
 			hca_qp_raise(qp, IBV_EVENT_SQ_DRAINED);
@@ -84,6 +97,7 @@ static void advance(struct hca_qp *qp, uint32_t to, uint64_t now)
 	r->una = to;
 	r->retries = qp->attr.retry_cnt;
 	r->rnr_retries = qp->attr.rnr_retry;
+	r->cautious = false;
 	/* Acknowledged although we had gone back behind it: what we sent first has arrived after all. */
 	if (psn_diff(to, r->sent) > 0) {
 		struct hca_send_wqe *w;
@@ -102,6 +116,8 @@ static void advance(struct hca_qp *qp, uint32_t to, uint64_t now)
 				r->pkt = (uint32_t)psn_diff(to, w->psn);
 		}
 	}
+	if (r->una == r->sent)
+		r->reads = 0; /* a chunk that was asked for in parts is counted once when it ends */
 	set_timer(qp, now, true);
 }
 
@@ -336,6 +352,7 @@ void ibt_timer(struct hca_qp *qp, uint64_t now)
 	} else if (r->ack_by && now >= r->ack_by) {
 		qp->count->timeouts++;
 		hca_flow_loss(qp->flow, now);
+		r->cautious = true;
 		go_back(qp, r->una, now);
 	}
 	if (hca_qp_state(qp) != IBV_QPS_ERR)

@@ -59,6 +59,7 @@ struct ibt_requester {
 	enum ibv_wc_status failed;    /* of WQE `next`: reported once those before it are done */
 	uint32_t gap_psn;             /* a missing read response was asked for again at this PSN */
 	bool gap_asked;
+	bool cautious; /* the timer ran out: one packet at a time until something is acknowledged */
 };
 
 struct ibt_responder {

@@ -84,7 +84,8 @@ bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
 
 	out->dest = qp->dest;
-	if (hca_qp_state(qp) == IBV_QPS_ERR)
+	/* What was asked before the request that failed is still answered, in front of its NAK. */
+	if (hca_qp_state(qp) == IBV_QPS_ERR && !r->nak_due)
 		r->answer_tail = r->answer_head;
 	while (r->answer_tail != r->answer_head) {
 		struct ibt_answer *a = &r->answer[r->answer_tail % IBT_ANSWERS];

@@ -94,8 +94,12 @@ static enum verdict check_sequence(struct hca_qp *qp, const struct ibt_packet *p
 {
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
 
-	if (p->op->flags & OPF_START)
-		return r->in_message ? BAD_REQUEST : GO_ON;
+	if (p->op->flags & OPF_START) {
+		if (r->in_message && reliable(qp))
+			return BAD_REQUEST;
+		r->in_message = false; /* UC: the message in hand is lost, a new one begins (IBA 9.8.2.2) */
+		return GO_ON;
+	}
 	if (!r->in_message || r->is_write != !!(p->op->flags & OPF_WRITE))
 		return BAD_REQUEST;
 	return GO_ON;

@@ -27,7 +27,8 @@ enum {
 	MAGIC = 0x616e7972,
 	PLACE_WAIT_MS = 50,
 	REPAIR_EVERY_MS = 20,
-	SILENT_FOR_MS = 1000
+	SILENT_FOR_MS = 1000,
+	LOCK_WAIT_MS = 2000
 };
 
 /* The shared file. Written under the file lock, except `answer`, which is its member's. */
@@ -138,13 +139,19 @@ static int group_open(struct steer *s)
 	size_t n;
 	int err = base_rundir(path, sizeof(path));
 
-	if (err)
+	if (err) {
+		log_error("no run directory: neither /dev/shm/anyrdma-%d nor /tmp/anyrdma-%d can be ours "
+			  "alone (%s); "
+			  "set ANYRDMA_DIR to a directory of your own",
+			(int)geteuid(), (int)geteuid(), strerror(-err));
 		return err;
+	}
 	n = strlen(path);
 	snprintf(path + n, sizeof(path) - n, "/group-%u", s->port);
 	s->file_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (s->file_fd < 0 || ftruncate(s->file_fd, sizeof(struct steer_group))) {
-		err = -errno;
+	/* Room for all of it now: a full file system must not be noticed by a SIGBUS later. */
+	err = s->file_fd < 0 ? -errno : -posix_fallocate(s->file_fd, 0, sizeof(struct steer_group));
+	if (err) {
 		log_error("cannot open %s: %s", path, strerror(-err));
 		goto close_file;
 	}
@@ -158,17 +165,26 @@ close_file:
 	return err;
 }
 
+/* Waits, but not for ever: who holds the lock may be stopped. */
 static bool group_lock(struct steer *s, bool wait)
 {
+	uint64_t until = now_ms() + (wait ? LOCK_WAIT_MS : 0);
+
 	if (wait)
 		pthread_mutex_lock(&s->mutex);
 	else if (pthread_mutex_trylock(&s->mutex))
 		return false;
-	while (flock(s->file_fd, wait ? LOCK_EX : LOCK_EX | LOCK_NB)) {
-		if (errno != EINTR) {
+	while (flock(s->file_fd, LOCK_EX | LOCK_NB)) {
+		struct timespec ms = {.tv_nsec = 1000000};
+
+		if (now_ms() >= until) {
+			if (wait)
+				log_warn("a stopped process holds the lock of UDP port %u: going on without",
+					s->port);
 			pthread_mutex_unlock(&s->mutex);
 			return false;
 		}
+		nanosleep(&ms, NULL);
 	}
 	/* The file is the user's own, but a torn or foreign one must not lead us out of bounds. */
 	if (s->group->magic != MAGIC || s->group->members >= SLOTS) {
@@ -328,6 +344,7 @@ int steer_join(struct steer *s, uint16_t port, int fd4, int fd6)
 {
 	struct steer_group *g;
 	unsigned dead;
+	bool locked;
 	int err;
 
 	s->port = port;
@@ -339,10 +356,7 @@ int steer_join(struct steer *s, uint16_t port, int fd4, int fd6)
 	if (err)
 		return err;
 	g = s->group;
-	if (!group_lock(s, true)) {
-		err = -EIO;
-		goto unmap;
-	}
+	locked = group_lock(s, true);
 	dead = bury_dead(s); /* before we have a slot: a dead process may have had the same */
 	err = slot_claim(s);
 	if (err)
@@ -360,12 +374,13 @@ int steer_join(struct steer *s, uint16_t port, int fd4, int fd6)
 		find_places(s);
 		attach(s);
 	}
-	group_unlock(s);
+	if (locked)
+		group_unlock(s);
 	return 0;
 
 unlock:
-	group_unlock(s);
-unmap:
+	if (locked)
+		group_unlock(s);
 	munmap(s->group, sizeof(*s->group));
 	close(s->file_fd);
 	return err;
@@ -432,6 +447,17 @@ struct hand {
 	uint8_t tclass, hop_limit;
 };
 
+bool steer_is_member(const struct steer *s, uint32_t slot)
+{
+	uint32_t n = s->group->members;
+
+	for (uint32_t i = 0; i < n && i < SLOTS; i++) {
+		if (s->group->member[i].slot == slot)
+			return true;
+	}
+	return false;
+}
+
 bool steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in)
 {
 	struct hand h = {
@@ -483,7 +509,7 @@ int steer_receive(struct steer *s, unsigned max, void (*deliver)(void *, const s
 
 		if (len < 0)
 			break;
-		if ((size_t)len < sizeof(h) || (size_t)len - sizeof(h) != h.len ||
+		if ((size_t)len < sizeof(h) || h.len < BTH_LEN || (size_t)len - sizeof(h) != h.len ||
 			(m.msg_flags & MSG_TRUNC) || !same_user(&m))
 			continue;
 		in = (struct frame_in){.bytes = bytes,

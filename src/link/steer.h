@@ -48,6 +48,9 @@ void steer_abandon(struct steer *s);
 
 /* A PLACE packet reached us: note where we sit. */
 void steer_placed(struct steer *s, const uint8_t *pkt, uint32_t len);
+/* Whether one of our own processes has that slot: others may have bound its name to catch what is not theirs.
+ */
+bool steer_is_member(const struct steer *s, uint32_t slot);
 /* A frame for another slot reached us: hand it over; false when nobody is there. */
 bool steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in);
 /* Frames handed over to us; returns how many. */

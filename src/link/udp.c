@@ -261,6 +261,7 @@ struct build {
 	void *to;
 	bool v4, gso;
 	unsigned nmsg;
+	uint8_t run[FRAME_BATCH_MAX]; /* frames in each message */
 };
 
 /* Messages for all frames of a batch. Reads the program's memory, which may be gone: runs guarded. */
@@ -283,6 +284,7 @@ static void build_messages(void *arg)
 		for (unsigned k = 0; k < n; k++)
 			iov += put_frame(s, w->flow, b, i + k, (uint16_t)k, iov);
 		m->msg_iovlen = (size_t)(iov - m->msg_iov);
+		w->run[w->nmsg] = (uint8_t)n;
 		put_control(m, s->control[w->nmsg], &b->dest, w->v4,
 			n > 1 ? (uint16_t)(frame_len(&b->frame[i]) + ICRC_LEN) : 0);
 		w->nmsg++;
@@ -300,7 +302,7 @@ static int udp_send(struct link *link, const struct frame_batch *b)
 	struct sockaddr_in6 to6 = {
 		.sin6_family = AF_INET6, .sin6_port = htons(l->port), .sin6_scope_id = d->ifindex};
 	struct icrc_flow flow = {.sport = l->port, .dport = l->port};
-	bool gso = l->gso, refused = false;
+	bool gso = l->gso, refused = false, failed = false;
 	unsigned nmsg, done;
 	struct build w;
 
@@ -338,7 +340,7 @@ again:
 				goto again; /* what went out already is a duplicate to the peer */
 			return -EMSGSIZE;
 		}
-		if (gso && (errno == EIO || errno == EINVAL || errno == EOPNOTSUPP)) {
+		if (w.run[done] > 1 && (errno == EIO || errno == EINVAL || errno == EOPNOTSUPP)) {
 			/* No UDP_SEGMENT here; or packets larger than the interface's, which some kernels say
 			 * this way. */
 			w.gso = gso = false;
@@ -348,9 +350,11 @@ again:
 		/* No route, buffer full, host unreachable: as good as lost on the way. */
 		log_debug("cannot send a packet: %s", strerror(errno));
 		__atomic_fetch_add(&l->link.stats.tx_errors, 1, __ATOMIC_RELAXED);
+		failed = true;
 		done++;
 	}
-	if (refused && flow.sport == l->port) {
+	/* The same packets went out one by one: it was the batch that the kernel did not want. */
+	if (refused && !failed && flow.sport == l->port) {
 		log_info("UDP_SEGMENT is refused: sending packets one by one");
 		l->gso = false;
 	}
@@ -417,7 +421,7 @@ static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len,
 	memcpy(in.dgid, meta->flow.dst, 16);
 	slot = qpn_slot(bth_dqpn(pkt));
 	if (slot != l->steer.slot && slot != 0 && bth_dqpn(pkt) != QP_MULTICAST &&
-		steer_hand_over(&l->steer, slot, &in)) {
+		steer_is_member(&l->steer, slot) && steer_hand_over(&l->steer, slot, &in)) {
 		st->handed_over++;
 		return true;
 	}

@@ -387,7 +387,7 @@ static void coalesced_ack_lost(void **state)
 	assert_memory_equal(mem[0], mem[1], 8 * 64);
 	assert_int_equal(sent(d, 1, OP_ACK), 2);
 	assert_int_equal(d->qp[0]->count->timeouts, 1);
-	assert_int_equal(d->qp[1]->count->duplicates, 8);
+	assert_int_equal(d->qp[1]->count->duplicates, 1); /* one packet asks, its acknowledge covers all */
 	duo_end(d);
 }
 
@@ -615,7 +615,7 @@ static void retry_exceeded_flushes_in_order(void **state)
 	sim_port_cut(d->w.net, 1, true);
 	post_list(d, 0, IBV_WR_RDMA_WRITE, 5, 64);
 	sim_run_idle(&d->w);
-	assert_int_equal(sent(d, 0, OP_WRITE_ONLY), 8 * 5); /* once, and seven times again */
+	assert_int_equal(sent(d, 0, OP_WRITE_ONLY), 5 + 7); /* once, then seven times the first alone */
 	expect_wc(d, 0, 0, IBV_WC_RETRY_EXC_ERR);
 	for (unsigned i = 1; i < 5; i++)
 		expect_wc(d, 0, i, IBV_WC_WR_FLUSH_ERR);

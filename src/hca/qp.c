@@ -97,6 +97,7 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 		goto free_sq;
 
 	lock_init(&qp->lock);
+	lock_init(&qp->post_lock);
 	list_init(&qp->touched_node);
 	list_init(&qp->flow_node);
 	qp->timer_pos = -1;
@@ -179,7 +180,8 @@ static void reset(struct hca_qp *qp)
 	hca_engine_released(&qp->adapter->engine);
 	qp->flow = NULL;
 	qp->deadline = 0;
-	qp->sq.head = qp->sq.tail = 0;
+	qp->sq.head = 0;
+	__atomic_store_n(&qp->sq.tail, 0, __ATOMIC_RELEASE);
 	qp->recv.valid = false;
 	qp->sqd_drained_raised = qp->last_wqe_raised = qp->comm_est_raised = false;
 	lock_take(&qp->rq.lock);
@@ -208,6 +210,7 @@ int hca_qp_destroy(struct hca_qp *qp)
 	pthread_mutex_destroy(&qp->ex.qp_base.mutex);
 	pthread_cond_destroy(&qp->ex.qp_base.cond);
 	lock_fini(&qp->lock);
+	lock_fini(&qp->post_lock);
 	free(qp);
 	return 0;
 }
@@ -392,7 +395,8 @@ void hca_qp_complete_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t
 
 		hca_cq_push(qp->send_cq, &wc, false, now);
 	}
-	qp->sq.tail++;
+	/* Posters look without the lock how much room there is. */
+	__atomic_store_n(&qp->sq.tail, qp->sq.tail + 1, __ATOMIC_RELEASE);
 }
 
 bool hca_qp_take_recv(struct hca_qp *qp)

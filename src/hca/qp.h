@@ -97,6 +97,7 @@ struct hca_qp {
 	struct hca_srq *srq;
 	const struct hca_transport *transport;
 	struct lock lock;
+	struct lock post_lock; /* one poster at a time: guards free descriptors and wr_*; taken before lock */
 
 	struct ibv_qp_attr attr; /* what modify set, as query reports it */
 	struct ibv_qp_cap cap;
@@ -110,7 +111,7 @@ struct hca_qp {
 	struct hca_recv recv; /* the receive being filled */
 
 	/* ibv_wr_*: descriptors between wr_start and wr_complete, from sq.head on */
-	uint32_t wr_head;
+	uint32_t wr_base, wr_head;
 	int wr_err;
 	struct hca_send_wqe *wr_wqe;
 

@@ -43,11 +43,12 @@ static bool may_post_send(const struct hca_qp *qp)
 	return s == IBV_QPS_RTS || s == IBV_QPS_SQD || s == IBV_QPS_SQE || s == IBV_QPS_ERR;
 }
 
+/* post_lock held */
 static struct hca_send_wqe *begin(struct hca_qp *qp, uint32_t at)
 {
 	struct hca_send_wqe *w;
 
-	if (at - qp->sq.tail >= qp->sq.max_wr)
+	if (at - __atomic_load_n(&qp->sq.tail, __ATOMIC_ACQUIRE) >= qp->sq.max_wr)
 		return NULL;
 	w = hca_sq_at(&qp->sq, at);
 	w->started = 0;
@@ -179,6 +180,7 @@ int hca_qp_post_send(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	uint32_t head;
 	int err = 0;
 
+	lock_take(&qp->post_lock);
 	lock_take(&qp->lock);
 	head = qp->sq.head;
 	if (!may_post_send(qp))
@@ -201,6 +203,7 @@ int hca_qp_post_send(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	if (head != qp->sq.head)
 		commit(qp, head);
 	lock_drop(&qp->lock);
+	lock_drop(&qp->post_lock);
 	return err;
 }
 
@@ -232,6 +235,7 @@ int hca_qp_bind_mw(struct hca_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bin
 	struct hca_send_wqe *w;
 	int err = 0;
 
+	lock_take(&qp->post_lock);
 	lock_take(&qp->lock);
 	w = may_post_send(qp) ? begin(qp, qp->sq.head) : NULL;
 	if (!w) {
@@ -247,13 +251,15 @@ int hca_qp_bind_mw(struct hca_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bin
 		commit(qp, qp->sq.head + 1);
 	}
 	lock_drop(&qp->lock);
+	lock_drop(&qp->post_lock);
 	return err;
 }
 
 /* ---- ibv_wr_* ---- */
 /*
- * wr_start takes the QP's lock and wr_complete drops it: the API promises its caller nothing else. An error
- * in the middle is remembered and reported by wr_complete; nothing of the batch is then sent.
+ * wr_start takes the QP's posting lock and wr_complete drops it. The QP itself goes on in between: the
+ * program may well poll. An error in the middle is remembered and reported by wr_complete; nothing of the
+ * batch is then sent.
  */
 static struct hca_qp *of_ex(struct ibv_qp_ex *ex)
 {
@@ -430,10 +436,12 @@ static void wr_start(struct ibv_qp_ex *ex)
 {
 	struct hca_qp *qp = of_ex(ex);
 
+	lock_take(&qp->post_lock);
 	lock_take(&qp->lock);
-	qp->wr_head = qp->sq.head;
-	qp->wr_wqe = NULL;
+	qp->wr_base = qp->wr_head = qp->sq.head;
 	qp->wr_err = may_post_send(qp) ? 0 : EINVAL;
+	lock_drop(&qp->lock);
+	qp->wr_wqe = NULL;
 }
 
 static int wr_complete(struct ibv_qp_ex *ex)
@@ -441,17 +449,21 @@ static int wr_complete(struct ibv_qp_ex *ex)
 	struct hca_qp *qp = of_ex(ex);
 	int err = qp->wr_err;
 
-	for (uint32_t i = qp->sq.head; i != qp->wr_head && !err; i++)
+	lock_take(&qp->lock);
+	if (!err && (qp->sq.head != qp->wr_base || !may_post_send(qp)))
+		err = EINVAL; /* reset in the meantime */
+	for (uint32_t i = qp->wr_base; i != qp->wr_head && !err; i++)
 		err = check_wqe(qp, hca_sq_at(&qp->sq, i));
-	if (!err && qp->wr_head != qp->sq.head)
+	if (!err && qp->wr_head != qp->wr_base)
 		commit(qp, qp->wr_head);
 	lock_drop(&qp->lock);
+	lock_drop(&qp->post_lock);
 	return err;
 }
 
 static void wr_abort(struct ibv_qp_ex *ex)
 {
-	lock_drop(&of_ex(ex)->lock);
+	lock_drop(&of_ex(ex)->post_lock);
 }
 
 void hca_qp_wr_init(struct hca_qp *qp, uint64_t send_ops)

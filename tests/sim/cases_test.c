@@ -925,6 +925,67 @@ static void destroyed_queue_pair_gives_its_window_back(void **state)
 	duo_end(d);
 }
 
+/* The peer's QP is gone and its requests fill the window; another pair of the same two processes goes on. */
+static void healthy_queue_pair_is_not_held_up_by_a_dead_one(void **state)
+{
+	struct duo *d = duo_new();
+	struct hca_qp *other[2];
+
+	duo_connect(d);
+	duo_more(d, other);
+	hca_qp_destroy(d->qp[1]);
+	d->qp[1] = NULL;
+	post(d, 0, IBV_WR_RDMA_WRITE, 0, 0, MEM);
+	post_on(d, other[0], 0, IBV_WR_RDMA_WRITE, 1, 0, 4 * MTU, 0);
+	post_on(d, other[0], 0, IBV_WR_RDMA_READ, 2, 0, 4 * MTU, 0);
+	sim_run(&d->w, sim_now(&d->w) + SIM_MS);
+	expect_wc(d, 0, 1, IBV_WC_SUCCESS);
+	expect_wc(d, 0, 2, IBV_WC_SUCCESS);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 0, IBV_WC_RETRY_EXC_ERR);
+	duo_end(d);
+}
+
+static void local_error_in_mid_message_gives_its_window_back(void **state)
+{
+	struct duo *d = duo_new();
+	struct ibv_sge sge[2];
+	struct ibv_send_wr wr, *bad;
+	struct hca_flow *flow;
+
+	d->opts[0].sge = 2;
+	duo_connect(d);
+	flow = d->qp[0]->flow;
+	wr = request(d, 0, IBV_WR_RDMA_WRITE, &sge[0], 0, 16 * MTU);
+	sge[1] = (struct ibv_sge){.addr = 4096, .length = 64, .lkey = sge[0].lkey + 1};
+	wr.num_sge = 2;
+	assert_int_equal(hca_qp_post_send(d->qp[0], &wr, &bad), 0);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, wr.wr_id, IBV_WC_LOC_PROT_ERR);
+	assert_int_equal(flow->in_flight, 0);
+	duo_end(d);
+}
+
+static void read_before_a_refused_write_is_answered(void **state)
+{
+	struct duo *d = duo_new();
+	struct ibv_sge sge[2];
+	struct ibv_send_wr wr[2], *bad;
+
+	duo_connect(d);
+	for (unsigned i = 0; i < 2; i++) {
+		wr[i] = request(d, 0, i ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, &sge[i], 0, 4 * MTU);
+		wr[i].wr_id = i;
+	}
+	wr[0].next = &wr[1];
+	wr[1].wr.rdma.rkey++;
+	assert_int_equal(hca_qp_post_send(d->qp[0], wr, &bad), 0);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 0, IBV_WC_SUCCESS);
+	expect_wc(d, 0, 1, IBV_WC_REM_ACCESS_ERR);
+	duo_end(d);
+}
+
 /* ---- unreliable ---- */
 static void uc_message_with_a_hole_is_lost_alone(void **state)
 {
@@ -1017,6 +1078,9 @@ int main(void)
 		cmocka_unit_test(paused_receiver_costs_no_packet),
 		cmocka_unit_test(datagrams_do_not_shut_the_window_for_ever),
 		cmocka_unit_test(destroyed_queue_pair_gives_its_window_back),
+		cmocka_unit_test(healthy_queue_pair_is_not_held_up_by_a_dead_one),
+		cmocka_unit_test(local_error_in_mid_message_gives_its_window_back),
+		cmocka_unit_test(read_before_a_refused_write_is_answered),
 		cmocka_unit_test(uc_message_with_a_hole_is_lost_alone),
 		cmocka_unit_test(ud_carries_forty_bytes_in_front),
 	};

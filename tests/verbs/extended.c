@@ -197,6 +197,26 @@ static void too_much_in_one_batch_fails_as_a_whole(void **state)
 	vt_ping_pong(a, b); /* its SEND is the first completion: nothing of the batch was done */
 }
 
+/* Polling moves packets here, and must not trip over the batch that is being built. */
+static void program_may_poll_while_it_builds(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a, *b;
+	struct ibv_qp_ex *q;
+	struct ibv_wc wc;
+
+	ex_pair(t, &a, &b, &q);
+	next(q, 1);
+	ibv_wr_start(q);
+	ibv_wr_rdma_write(q, b->mr->rkey, (uintptr_t)b->buf);
+	ibv_wr_set_sge(q, a->mr->lkey, (uintptr_t)a->buf, 8);
+	assert_int_equal(ibv_wr_complete(q), 0);
+	ibv_wr_start(q);
+	for (int i = 0; i < 1000; i++)
+		ibv_poll_cq(a->qp->send_cq, 1, &wc);
+	ibv_wr_abort(q);
+}
+
 static void datagram_builder_sets_the_address(void **state)
 {
 	struct vt *t = *state;
@@ -366,6 +386,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(inline_builders_take_the_data_at_once),
 	VT_TEST(aborted_requests_never_were),
 	VT_TEST(too_much_in_one_batch_fails_as_a_whole),
+	VT_TEST(program_may_poll_while_it_builds),
 	VT_TEST(datagram_builder_sets_the_address),
 	VT_TEST(extended_polling_reads_the_same_completions),
 	VT_TEST(extended_polling_reads_errors),

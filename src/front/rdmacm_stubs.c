@@ -12,7 +12,6 @@
 	X(stub_minus_one, rdma_bind_addr)		\
 	X(stub_minus_one, rdma_connect)			\
 	X(stub_minus_one, rdma_create_ep)		\
-	X(stub_null,	  rdma_create_event_channel)	\
 	X(stub_minus_one, rdma_create_id)		\
 	X(stub_minus_one, rdma_create_qp)		\
 	X(stub_minus_one, rdma_create_qp_ex)		\

@@ -74,6 +74,7 @@ static void channel_put(struct hca_cq *cq)
 {
 	struct hca_channel *ch = cq->channel;
 
+	cq->event_head = atomic_load_explicit(&cq->head, memory_order_relaxed);
 	lock_take(&ch->q.lock);
 	if (!cq->queued_events++)
 		list_add_tail(&ch->q.events, &cq->event_node);
@@ -158,6 +159,7 @@ int hca_cq_resize(struct hca_cq *cq, unsigned cqe)
 		ring = old;
 		cq->mask = size - 1;
 		cq->capacity = size;
+		cq->event_head -= cq->tail; /* indexes start anew */
 		cq->tail = 0;
 		cq->head = n;
 		cq->ex.cqe = (int)size;
@@ -263,7 +265,14 @@ bool hca_cq_take_one(struct hca_cq *cq, struct hca_cqe *out)
 void hca_cq_arm(struct hca_cq *cq, bool solicited_only)
 {
 	lock_take(&cq->lock);
-	if (!solicited_only)
+	/*
+	 * Completions that came since the last event and were not polled make an event at once, as cards do:
+	 * some programs (UCX) arm and sleep without polling once more.
+	 */
+	if (!solicited_only && cq->channel && cq->head != cq->tail && cq->head != cq->event_head) {
+		cq->armed = CQ_NOT_ARMED;
+		channel_put(cq);
+	} else if (!solicited_only)
 		cq->armed = CQ_ARMED;
 	else if (cq->armed == CQ_NOT_ARMED)
 		cq->armed = CQ_ARMED_SOLICITED;

@@ -36,6 +36,7 @@ struct hca_cq {
 	uint32_t capacity;           /* what the user was promised */
 	_Atomic uint32_t head, tail; /* push at head, poll at tail */
 	enum hca_cq_arm armed;
+	uint32_t event_head; /* head when an event was last made */
 	bool overrun;
 	_Atomic unsigned empty_polls; /* in a row */
 	unsigned queued_events;       /* in the channel, not yet read; under channel->q.lock */

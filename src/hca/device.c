@@ -59,15 +59,31 @@ void hca_device_gid(struct hca_device *d, unsigned index, uint8_t gid[16])
 	lock_drop(&d->gid_lock);
 }
 
+/* The commonest mistake of a newcomer deserves a word; a program that probes does not deserve a flood. */
+static void say_once(const char *what)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&said))
+		log_warn("%s", what);
+}
+
 int hca_device_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct frame_dest *out)
 {
 	const struct ibv_global_route *g = &ah->grh;
 	uint8_t sgid[16];
 
 	/* RoCE addresses are GIDs: without a GRH there is no address. */
+	if (!ah->is_global)
+		say_once("the program gives no GID to connect with, and RoCE needs one: pass a GID index "
+			 "(often -g 0 or "
+			 "-x 0); `anyrdma devices` lists them");
 	if (!ah->is_global || ah->port_num != 1 || g->sgid_index >= HCA_GID_TABLE)
 		return EINVAL;
 	hca_device_gid(d, g->sgid_index, sgid);
+	if (gid_is_zero(sgid))
+		say_once("the program uses a GID index that is empty; `anyrdma devices` lists those that are "
+			 "there");
 	if (gid_is_zero(sgid) || gid_is_zero(g->dgid.raw) || gid_is_v4(sgid) != gid_is_v4(g->dgid.raw))
 		return EINVAL;
 	memset(out, 0, sizeof(*out));

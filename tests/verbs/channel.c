@@ -77,6 +77,23 @@ static void arming_twice_wakes_once(void **state)
 	assert_false(vt_readable_now(b->channel->fd));
 }
 
+/* A program that arms and sleeps without polling once more must not sleep through what is there already. */
+static void arming_with_unpolled_completions_wakes_at_once(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a, *b;
+
+	channel_pair(t, &a, &b);
+	send_to(a, b, 1, 0);
+	while (!vt_readable_now(b->channel->fd)) { /* until it has arrived */
+		assert_int_equal(ibv_req_notify_cq(b->cq, 0), 0);
+	}
+	take_event(b);
+	vt_ok(b, 1);
+	assert_int_equal(ibv_req_notify_cq(b->cq, 0), 0);
+	assert_false(vt_readable_now(b->channel->fd));
+}
+
 static void solicited_arming_sleeps_through_the_rest(void **state)
 {
 	struct vt *t = *state;
@@ -394,6 +411,7 @@ static void events_of_a_destroyed_object_are_withdrawn(void **state)
 static const struct CMUnitTest tests[] = {
 	VT_TEST(armed_queue_wakes_once),
 	VT_TEST(arming_twice_wakes_once),
+	VT_TEST(arming_with_unpolled_completions_wakes_at_once),
 	VT_TEST(solicited_arming_sleeps_through_the_rest),
 	VT_TEST(errors_wake_a_solicited_queue),
 	VT_TEST(arming_for_all_outweighs_solicited),

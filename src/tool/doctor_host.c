@@ -200,12 +200,18 @@ void doctor_check_rundir(void)
 		doctor_say(DOCTOR_FATAL, "directory",
 			"no directory for the programs to find each other: %s%s%s%s", strerror(-err),
 			env ? " (ANYRDMA_DIR is " : "", env ? env : "", env ? ")" : "");
-		doctor_advise(err == -EPERM
-				      ? "there is one with that name which is not yours or which others may "
-					"write to; remove it or set ANYRDMA_DIR to a directory of your own"
-			      : err == -EINVAL
-				      ? "ANYRDMA_DIR must begin with a slash"
-				      : "set ANYRDMA_DIR to a directory of your own that you can write to");
+		doctor_advise(
+			err == -EPERM
+				? "what has that name is no directory, is not yours, or others may write "
+				  "to it; set ANYRDMA_DIR to a directory of your own"
+			: err == -EINVAL
+				? "ANYRDMA_DIR must begin with a slash"
+				: "set ANYRDMA_DIR to a directory of your own that you can write to");
+		return;
+	}
+	if (access(dir, W_OK)) {
+		doctor_say(DOCTOR_FATAL, "directory", "%s cannot be written to: %s", dir, strerror(errno));
+		doctor_advise("set ANYRDMA_DIR to a directory of your own that you can write to");
 		return;
 	}
 	if (statvfs(dir, &vfs)) {

@@ -247,6 +247,9 @@ static bool send_answers(struct hca_engine *e, struct hca_qp *qp, unsigned round
 		if (!b->nframes)
 			break;
 		e->link->ops->send(e->link, b);
+		lock_take(&qp->lock);
+		qp->transport->answered(qp);
+		lock_drop(&qp->lock);
 		e->asked |= b->frame[0].hdr[0] != (IBT_RC | OP_ACK);
 	}
 	return more;

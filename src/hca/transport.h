@@ -34,6 +34,8 @@ struct hca_transport {
 	bool (*request)(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
 	/* Answers to the peer's requests; only under the drive lock, since it reads the peer's targets. */
 	bool (*respond)(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
+	/* What respond() filled has been sent. */
+	void (*answered)(struct hca_qp *qp);
 	/* A frame for this QP; under the drive lock. request() and respond() are called soon after. */
 	void (*receive)(struct hca_qp *qp, const struct frame_in *in, uint64_t now);
 	/* qp->deadline has passed; under the drive lock, request() and respond() follow. */

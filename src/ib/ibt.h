@@ -70,6 +70,7 @@ struct ibt_responder {
 	struct reth reth;
 	bool nak_sent; /* for the packet that is missing: once */
 	bool ack_due;
+	bool ack_leaving; /* built, maybe not sent yet: the engine sends answers without the QP's lock */
 	bool nak_due;
 	uint8_t nak_syndrome;
 	uint32_t nak_psn;
@@ -134,6 +135,8 @@ void ibt_settle(struct hca_qp *qp, uint64_t now);
 /* responder.c, respond.c */
 void ibt_respond_to(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now);
 bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
+/* Puts the acknowledge that is due in front of requests, so that a reply never overtakes it. */
+void ibt_ack_first(struct hca_qp *qp, struct frame_batch *out);
 
 /* ud.c */
 bool ibt_ud_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out);

@@ -429,7 +429,7 @@ static enum step send_next(struct hca_qp *qp, uint64_t now, struct frame_batch *
 static void ask_for_ack(struct ibt_requester *r, struct frame_batch *out)
 {
 	for (unsigned i = out->nframes; i--;) {
-		if (bth_opcode(out->frame[i].hdr) < OPCODE_ECHO_REQUEST) {
+		if (bth_opcode(out->frame[i].hdr) != (IBT_RC | OP_ACK)) {
 			out->frame[i].hdr[8] |= 0x80;
 			r->unasked = 0;
 			return;
@@ -458,6 +458,8 @@ bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 	if (!rc)
 		finish_unreliable(qp, now);
 	out->dest = qp->dest;
+	if (rc && r->next != qp->sq.head)
+		ibt_ack_first(qp, out);
 	while (step == STEP_ON && r->next != qp->sq.head && !r->failed && !r->rnr_until)
 		step = send_next(qp, now, out);
 	if (out->nframes && rc)

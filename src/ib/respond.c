@@ -107,6 +107,22 @@ bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 		put_aeth_frame(qp, out, r->nak_psn, r->nak_syndrome);
 	else if (r->ack_due && hca_qp_state(qp) != IBV_QPS_ERR)
 		put_aeth_frame(qp, out, psn_add(r->epsn, PSN_MASK), AETH_ACK | credits(qp));
+	r->ack_leaving = r->ack_due && !r->nak_due;
 	r->nak_due = r->ack_due = false;
 	return false;
+}
+
+/*
+ * A card acknowledges a SEND before its program can answer it, and programs count on the order: the
+ * completion of their own SEND comes before the reply. Here the program may be quicker than who drives. An
+ * acknowledge that is just leaving by another thread goes twice; the second is ignored.
+ */
+void ibt_ack_first(struct hca_qp *qp, struct frame_batch *out)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+
+	if ((!r->ack_due && !r->ack_leaving) || r->nak_due || r->answer_tail != r->answer_head)
+		return;
+	put_aeth_frame(qp, out, psn_add(r->epsn, PSN_MASK), AETH_ACK | credits(qp));
+	r->ack_due = r->ack_leaving = false;
 }

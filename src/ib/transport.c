@@ -57,6 +57,11 @@ static bool respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 	return hca_qp_type(qp) == IBV_QPT_RC ? ibt_respond(qp, now, out) : false;
 }
 
+static void answered(struct hca_qp *qp)
+{
+	ibt_qp(qp)->resp.ack_leaving = false;
+}
+
 /* ---- receiving ---- */
 /* Bounds first: after this, every header the opcode promises is there. */
 static bool take_apart(const struct frame_in *in, struct ibt_packet *p)
@@ -146,6 +151,7 @@ const struct hca_transport ibt_transport = {
 	.modified = modified,
 	.request = request,
 	.respond = respond,
+	.answered = answered,
 	.receive = receive,
 	.timer = ibt_timer,
 };

@@ -37,7 +37,6 @@ struct hca_ah {
 	struct ibv_ah ibv;
 	struct frame_dest dest;
 	struct ibv_ah_attr attr;
-	struct hca_pd *pd_ref;
 };
 
 /*

@@ -40,11 +40,12 @@ int hca_engine_init(
 	e->clock_arg = arg;
 	lock_init(&e->timer_lock);
 	list_init(&e->touched);
+	list_init(&e->held);
 	e->heap = NULL;
 	e->heap_len = e->heap_size = 0;
 	atomic_init(&e->next_timer, UINT64_MAX);
 	e->timerfd_at = UINT64_MAX;
-	e->epoll_fd = e->timer_fd = e->wake_fd = -1;
+	e->timer_fd = e->wake_fd = -1;
 	e->batch = malloc(sizeof(*e->batch));
 	return e->batch ? 0 : -ENOMEM;
 }
@@ -129,22 +130,28 @@ static bool heap_add(struct hca_engine *e, struct hca_qp *qp)
 	return true;
 }
 
-/* timer_lock held. The helper's alarm only ever has to come earlier; when it comes too early it is set again.
+/*
+ * timer_lock held. The helper's alarm only ever has to come earlier; when it comes too early it is set again.
  */
+static void set_alarm(struct hca_engine *e, uint64_t at)
+{
+	struct itimerspec ts = {.it_value.tv_sec = (time_t)(at / 1000000000ull),
+		.it_value.tv_nsec = (long)(at % 1000000000ull)};
+
+	if (e->timer_fd < 0 || at >= e->timerfd_at)
+		return;
+	e->timerfd_at = at;
+	if (!at)
+		ts.it_value.tv_nsec = 1;
+	timerfd_settime(e->timer_fd, TFD_TIMER_ABSTIME, &ts, NULL);
+}
+
 static void heap_publish(struct hca_engine *e)
 {
 	uint64_t next = e->heap_len ? e->heap[0]->timer_key : UINT64_MAX;
-	struct itimerspec ts = {0};
 
 	atomic_store_explicit(&e->next_timer, next, memory_order_relaxed);
-	if (e->timer_fd < 0 || next >= e->timerfd_at)
-		return;
-	e->timerfd_at = next;
-	ts.it_value.tv_sec = (time_t)(next / 1000000000ull);
-	ts.it_value.tv_nsec = (long)(next % 1000000000ull);
-	if (!next)
-		ts.it_value.tv_nsec = 1;
-	timerfd_settime(e->timer_fd, TFD_TIMER_ABSTIME, &ts, NULL);
+	set_alarm(e, next);
 }
 
 void hca_engine_arm(struct hca_engine *e, struct hca_qp *qp)
@@ -229,6 +236,46 @@ static void touch(struct hca_engine *e, struct hca_qp *qp)
 		list_add_tail(&e->touched, &qp->touched_node);
 }
 
+/* ---- answers that wait for a request to ride with ---- */
+/*
+ * The transport may name a time until which its acknowledge can wait. Should the program not come back, the
+ * helper looks after it: by itself when it said so (ticks; it says so before it looks at holding, we the
+ * other way round), else its alarm is set.
+ */
+static bool hold(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
+{
+	uint64_t until = atomic_load_explicit(&qp->answer_at, memory_order_relaxed);
+
+	if (now >= until || !e->running)
+		return false;
+	if (list_empty(&qp->held_node))
+		list_add_tail(&e->held, &qp->held_node);
+	if (!atomic_load_explicit(&e->holding, memory_order_relaxed))
+		atomic_store(&e->holding, true);
+	if (!atomic_load(&e->ticks)) {
+		lock_take(&e->timer_lock);
+		set_alarm(e, until);
+		lock_drop(&e->timer_lock);
+	}
+	return true;
+}
+
+/* Those whose time is over, or whose acknowledge has left. */
+static void release_held(struct hca_engine *e, uint64_t now)
+{
+	list_for_each_safe(n, &e->held)
+	{
+		struct hca_qp *qp = container_of(n, struct hca_qp, held_node);
+
+		if (now < atomic_load_explicit(&qp->answer_at, memory_order_relaxed))
+			continue;
+		list_del(n);
+		touch(e, qp);
+	}
+	if (list_empty(&e->held))
+		atomic_store_explicit(&e->holding, false, memory_order_relaxed);
+}
+
 /*
  * Sends answers. They leave in order because only who holds the drive lock sends them, so qp->lock is not
  * held during the system call: the program, woken by what just arrived, wants to post now.
@@ -238,6 +285,8 @@ static bool send_answers(struct hca_engine *e, struct hca_qp *qp, unsigned round
 	struct frame_batch *b = e->batch;
 	bool more = true;
 
+	if (hold(e, qp, now))
+		return false;
 	while (more && rounds--) {
 		b->nframes = b->niov = 0;
 		lock_take(&qp->lock);
@@ -465,6 +514,8 @@ int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
 		d.now = hca_engine_now(e);
 		n = e->link->ops->receive(e->link, DRIVE_FRAMES, deliver, &d);
 		run_timers(e, d.now);
+		if (atomic_load_explicit(&e->holding, memory_order_relaxed))
+			release_held(e, d.now);
 		if (!list_empty(&e->touched))
 			run_touched(e, d.now);
 		if (atomic_load_explicit(&e->released, memory_order_relaxed) &&
@@ -479,6 +530,24 @@ int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
 	return n;
 }
 
+void hca_engine_let_go(struct hca_engine *e)
+{
+	if (!atomic_load(&e->holding))
+		return;
+	lock_take(&e->drive);
+	if (e->link) {
+		uint64_t now = hca_engine_now(e);
+
+		list_for_each(n, &e->held)
+		{
+			container_of(n, struct hca_qp, held_node)->answer_at = 1; /* long ago */
+		}
+		release_held(e, now);
+		run_touched(e, now);
+	}
+	lock_drop(&e->drive);
+}
+
 void hca_engine_quiesce(struct hca_engine *e)
 {
 	lock_take(&e->drive);
@@ -489,6 +558,7 @@ void hca_engine_forget(struct hca_engine *e, struct hca_qp *qp)
 {
 	lock_take(&e->drive);
 	list_del(&qp->touched_node);
+	list_del(&qp->held_node);
 	lock_take(&e->timer_lock);
 	if (qp->timer_pos >= 0)
 		heap_remove(e, qp);

@@ -35,6 +35,7 @@ struct hca_engine {
 
 	struct lock drive;
 	struct list touched;   /* QPs that met a frame or a timer and may have to send; drive lock */
+	struct list held;      /* QPs whose acknowledge waits for a request to ride with; drive lock */
 	bool asked;            /* the last drive answered READs or atomics: more may follow; drive lock */
 	_Atomic bool released; /* a QP gave back its share of windows: waiters must be looked at */
 	_Atomic bool backlog; /* touched is not empty: whoever stops driving must see that somebody goes on */
@@ -50,9 +51,11 @@ struct hca_engine {
 	pthread_t helper;
 	bool running;
 	_Atomic bool stop;
-	int epoll_fd, timer_fd, wake_fd, netlink_fd;
+	int timer_fd, wake_fd, netlink_fd;
 	_Atomic uint32_t drives;  /* counts drives by callers: somebody else is at it */
 	_Atomic uint32_t blocked; /* callers waiting on the sockets themselves */
+	_Atomic bool ticks;       /* the helper comes to look before long: answers may be held back */
+	_Atomic bool holding;     /* held is not empty */
 };
 
 /* NULL clock: CLOCK_MONOTONIC. Takes over the link. */
@@ -91,6 +94,8 @@ static inline void hca_engine_poll(struct hca_engine *e)
 		hca_engine_wake_helper(e); /* the program may not come back */
 }
 
+/* Sends the answers that were held back: the caller is about to sleep. */
+void hca_engine_let_go(struct hca_engine *e);
 /* Sends the QP's requests from the caller's thread; qp->lock held. */
 void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp);
 /* A QP gave back its share of windows outside of the drive; any thread, any lock but the flows'. */

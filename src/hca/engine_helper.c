@@ -10,7 +10,7 @@
  *
  * In STAND_BY it is on no socket's wait queue, so that a packet for a polling program wakes nobody. A program
  * that waits for memory to change, and not for completions, makes STAND_BY find work lying there: then the
- * helper stays in WATCH for a long time.
+ * helper stays in WATCH longer.
  */
 #include "hca/engine.h"
 
@@ -23,7 +23,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -36,17 +35,8 @@ enum {
 	STAND_BY_MAX_NS = 1000 * 1000,
 	STAND_BY_BLOCKED_NS = 4000 * 1000, /* a caller sleeps on the sockets itself: no hurry at all */
 	USELESS_WAKES = 16,                /* in a row, after which WATCH gives way to STAND_BY */
-	STICKY_WAKES = 4096,               /* wakes for which WATCH is kept once it proved needed */
+	PATIENT_WAKES = 1024, /* the same when STAND_BY found work lying there, again and again */
 };
-
-enum { WATCH_LINK, WATCH_TIMER, WATCH_WAKE, WATCH_NETLINK };
-
-static void watch(struct hca_engine *e, int fd, uint64_t tag)
-{
-	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = tag | (uint64_t)(uint32_t)fd << 8};
-
-	epoll_ctl(e->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
-}
 
 static void drain_timer(struct hca_engine *e)
 {
@@ -65,41 +55,55 @@ static void drain_wake(struct hca_engine *e)
 		log_debug("eventfd: %d", errno);
 }
 
-static bool link_readable(struct hca_engine *e)
+/* The link's descriptors as poll() takes them; returns how many. */
+static nfds_t link_fds(struct hca_engine *e, struct pollfd *p)
 {
-	struct pollfd p[4];
 	int fds[4], n = e->link->ops->fds(e->link, fds);
 
 	for (int i = 0; i < n; i++)
 		p[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
-	return poll(p, (nfds_t)n, 0) > 0;
+	return (nfds_t)n;
 }
 
-/* Asleep on everything; true when the link has something. */
+static bool link_readable(struct hca_engine *e)
+{
+	struct pollfd p[4];
+
+	return poll(p, link_fds(e, p), 0) > 0;
+}
+
+/* How long the helper may sleep; NULL: until something comes. */
+static struct timespec *until_next_look(struct hca_engine *e, struct timespec *ts)
+{
+	atomic_store(&e->ticks, false);
+	*ts = (struct timespec){.tv_nsec = atomic_load(&e->backlog) ? 0 : STAND_BY_MIN_NS};
+	return atomic_load(&e->backlog) || atomic_load(&e->holding) ? ts : NULL;
+}
+
+/*
+ * Asleep on everything; true when the link has something. Not by epoll, which would stay on the sockets' wait
+ * queues in STAND_BY too and cost every sender a call.
+ */
 static bool watch_once(struct hca_engine *e)
 {
-	struct epoll_event ev[8];
-	bool link = false;
-	int n;
+	struct pollfd p[7] = {{.fd = e->timer_fd, .events = POLLIN}, {.fd = e->wake_fd, .events = POLLIN},
+		{.fd = e->netlink_fd, .events = POLLIN}};
+	struct timespec ts;
+	nfds_t n = link_fds(e, p + 3);
 
-	n = epoll_wait(e->epoll_fd, ev, 8, atomic_load(&e->backlog) ? 0 : -1);
-	for (int i = 0; i < n; i++) {
-		switch (ev[i].data.u64 & 0xff) {
-		case WATCH_LINK:
-			link = true;
-			break;
-		case WATCH_TIMER:
-			drain_timer(e);
-			break;
-		case WATCH_WAKE:
-			drain_wake(e);
-			break;
-		case WATCH_NETLINK:
-			hca_devices_changed(e->adapter, (int)(ev[i].data.u64 >> 8));
-			break;
-		}
+	if (ppoll(p, n + 3, until_next_look(e, &ts), NULL) <= 0)
+		return false;
+	if (p[0].revents)
+		drain_timer(e);
+	if (p[1].revents)
+		drain_wake(e);
+	if (p[2].revents)
+		hca_devices_changed(e->adapter, e->netlink_fd);
+	while (n--) {
+		if (p[3 + n].revents)
+			return true;
 	}
-	return link;
+	return false;
 }
 
 /* Lets callers drive; true when they left work lying. */
@@ -107,6 +111,7 @@ static bool stand_by(struct hca_engine *e)
 {
 	uint64_t wait = STAND_BY_MIN_NS;
 
+	atomic_store(&e->ticks, true);
 	for (;;) {
 		struct pollfd p[2] = {
 			{.fd = e->wake_fd, .events = POLLIN}, {.fd = e->netlink_fd, .events = POLLIN}};
@@ -120,6 +125,8 @@ static bool stand_by(struct hca_engine *e)
 			wait = STAND_BY_BLOCKED_NS;
 			continue;
 		}
+		if (atomic_load(&e->holding))
+			hca_engine_drive(e);
 		if (atomic_load(&e->drives) == seen)
 			return link_readable(e);
 		wait = wait * 2 < STAND_BY_MAX_NS ? wait * 2 : STAND_BY_MAX_NS;
@@ -173,7 +180,7 @@ static bool drive_bursts(struct hca_engine *e)
 static void *helper_main(void *arg)
 {
 	struct hca_engine *e = arg;
-	unsigned useless = 0, sticky = 0;
+	unsigned useless = 0, patience = USELESS_WAKES;
 
 	prctl(PR_SET_NAME, "anyrdma-helper");
 	prctl(PR_SET_TIMERSLACK, 1000);
@@ -184,20 +191,20 @@ static void *helper_main(void *arg)
 
 		if (atomic_load(&e->stop))
 			break;
+		atomic_store(&e->ticks, true);
 		drove = drive_bursts(e);
 		if (!link)
 			continue;
-		if (sticky) {
-			sticky--;
+		if (drove && atomic_load(&e->drives) == seen && !atomic_load(&e->blocked)) {
+			useless = 0;
 			continue;
 		}
 		/* Somebody else is at it. */
-		useless = drove && atomic_load(&e->drives) == seen && !atomic_load(&e->blocked) ? 0
-												: useless + 1;
-		if (useless >= USELESS_WAKES || atomic_load(&e->blocked)) {
+		if (++useless >= patience || atomic_load(&e->blocked)) {
+			patience = stand_by(e) ? patience * 2 : USELESS_WAKES;
+			if (patience > PATIENT_WAKES)
+				patience = PATIENT_WAKES;
 			useless = 0;
-			if (stand_by(e))
-				sticky = STICKY_WAKES;
 			hca_engine_drive(e);
 		}
 	}
@@ -207,23 +214,15 @@ static void *helper_main(void *arg)
 int hca_engine_start_helper(struct hca_engine *e)
 {
 	sigset_t all, old;
-	int fds[4], n, err;
+	int err;
 
-	e->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	e->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (e->epoll_fd < 0 || e->timer_fd < 0 || e->wake_fd < 0) {
+	if (e->timer_fd < 0 || e->wake_fd < 0) {
 		err = -errno;
 		goto close_fds;
 	}
-	n = e->link->ops->fds(e->link, fds);
-	for (int i = 0; i < n; i++)
-		watch(e, fds[i], WATCH_LINK);
-	watch(e, e->timer_fd, WATCH_TIMER);
-	watch(e, e->wake_fd, WATCH_WAKE);
 	e->netlink_fd = hca_devices_watch();
-	if (e->netlink_fd >= 0)
-		watch(e, e->netlink_fd, WATCH_NETLINK);
 	/* The program's signals are the program's: none may land here. */
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV); /* ours, see base/guard.h */
@@ -239,13 +238,11 @@ int hca_engine_start_helper(struct hca_engine *e)
 	if (e->netlink_fd >= 0)
 		close(e->netlink_fd);
 close_fds:
-	if (e->epoll_fd >= 0)
-		close(e->epoll_fd);
 	if (e->timer_fd >= 0)
 		close(e->timer_fd);
 	if (e->wake_fd >= 0)
 		close(e->wake_fd);
-	e->epoll_fd = e->timer_fd = e->wake_fd = -1;
+	e->timer_fd = e->wake_fd = -1;
 	return err;
 }
 
@@ -270,12 +267,11 @@ void hca_engine_stop_helper(struct hca_engine *e)
 
 void hca_engine_close_helper_fds(struct hca_engine *e)
 {
-	close(e->epoll_fd);
 	close(e->timer_fd);
 	close(e->wake_fd);
 	if (e->netlink_fd >= 0)
 		close(e->netlink_fd);
-	e->epoll_fd = e->timer_fd = e->wake_fd = -1;
+	e->timer_fd = e->wake_fd = -1;
 }
 
 /* ---- a caller that sleeps ---- */
@@ -299,20 +295,23 @@ static bool signals_restart(void)
 int hca_engine_wait_fd(struct hca_engine *e, int fd)
 {
 	struct pollfd p[6];
-	int fds[4], n, err = 0;
+	nfds_t n;
+	int err = 0;
 
 	if (!e->link)
 		return 0;
-	n = e->link->ops->fds(e->link, fds);
+	n = link_fds(e, p + 2);
 	p[0] = (struct pollfd){.fd = fd, .events = POLLIN};
-	for (int i = 0; i < n; i++)
-		p[i + 2] = (struct pollfd){.fd = fds[i], .events = POLLIN};
 	p[1] = (struct pollfd){.fd = e->timer_fd, .events = POLLIN};
 	atomic_fetch_add(&e->blocked, 1);
 	for (;;) {
 		hca_engine_drive(e);
-		if (poll(p, (nfds_t)n + 2, atomic_load(&e->backlog) || atomic_load(&e->released) ? 0 : -1) <
-			0) {
+		if (atomic_load(&e->holding)) {
+			if (poll(p, 1, 0) > 0)
+				break; /* the program may have something to say */
+			hca_engine_let_go(e);
+		}
+		if (poll(p, n + 2, atomic_load(&e->backlog) || atomic_load(&e->released) ? 0 : -1) < 0) {
 			if (signals_restart())
 				continue;
 			err = -errno;

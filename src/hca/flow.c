@@ -80,6 +80,10 @@ struct list *hca_flow_pop(struct hca_flow *f)
 {
 	struct list *node = NULL;
 
+	/* Who waits joined the list before our release, or saw what it gave back: no lock for the usual case.
+	 */
+	if (list_empty(&f->waiters))
+		return NULL;
 	lock_take(&f->lock);
 	if (is_open(f, FLOW_PACKET))
 		node = list_pop(&f->waiters);

@@ -118,8 +118,9 @@ struct hca_qp {
 	uint64_t deadline; /* the transport wants its timer at this time; 0: none */
 	uint64_t timer_key;
 	_Atomic int timer_pos; /* in the heap; -1: not in it */
-	struct list touched_node;
-	struct list flow_node; /* under the lock of the flow below */
+	struct list touched_node, held_node;
+	_Atomic uint64_t answer_at; /* the transport's: until then its acknowledge may wait for company */
+	struct list flow_node;      /* under the lock of the flow below */
 	struct hca_flow *waits_for;
 	bool flow_closed; /* when it last asked */
 

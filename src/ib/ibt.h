@@ -70,10 +70,13 @@ struct ibt_responder {
 	struct reth reth;
 	bool nak_sent; /* for the packet that is missing: once */
 	bool ack_due;
-	bool ack_leaving; /* built, maybe not sent yet: the engine sends answers without the QP's lock */
+	uint64_t asked_at; /* when an acknowledge was last asked for; 0: a request of our own has followed */
+	int riders;        /* how often in a row such a request followed at once; see respond.c */
+	bool ack_leaving;  /* built, maybe not sent yet: the engine sends answers without the QP's lock */
 	bool nak_due;
 	uint8_t nak_syndrome;
 	uint32_t nak_psn;
+	uint32_t careful; /* READs whose payload is copied before it is sent: see put_read() */
 	struct ibt_answer answer[IBT_ANSWERS];
 	uint32_t answer_head, answer_tail;
 	struct ibt_atomic atomic[HCA_MAX_RD_ATOMIC];
@@ -135,8 +138,10 @@ void ibt_settle(struct hca_qp *qp, uint64_t now);
 /* responder.c, respond.c */
 void ibt_respond_to(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now);
 bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
+/* An acknowledge is due; it may wait a moment for a request of our own. */
+void ibt_ack_later(struct hca_qp *qp, uint64_t now);
 /* Puts the acknowledge that is due in front of requests, so that a reply never overtakes it. */
-void ibt_ack_first(struct hca_qp *qp, struct frame_batch *out);
+void ibt_ack_first(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
 
 /* ud.c */
 bool ibt_ud_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out);

@@ -459,7 +459,7 @@ bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 		finish_unreliable(qp, now);
 	out->dest = qp->dest;
 	if (rc && r->next != qp->sq.head)
-		ibt_ack_first(qp, out);
+		ibt_ack_first(qp, now, out);
 	while (step == STEP_ON && r->next != qp->sq.head && !r->failed && !r->rnr_until)
 		step = send_next(qp, now, out);
 	if (out->nframes && rc)

@@ -3,6 +3,11 @@
  * Answers to the peer's requests, in the order of the requests: read responses and atomic results first, then
  * one acknowledge for everything behind them. Acknowledges are thereby coalesced: one per round of the
  * engine, however many packets asked for one.
+ *
+ * An acknowledge can also ride with a request of our own. A program that answers at once would otherwise cost
+ * two packets each way, and a packet through the stack is most of the latency. So when the last RIDERS
+ * acknowledges were followed by a request within RIDE_NS, the next one waits that long; when nothing follows,
+ * it leaves alone and none waits for a while.
  */
 #include "ib/ibt.h"
 
@@ -39,6 +44,26 @@ static uint8_t read_opcode(const struct ibt_answer *a)
 	return a->sent + 1 == a->npkts ? OP_READ_RESP_LAST : OP_READ_RESP_MIDDLE;
 }
 
+enum { READ_COPY = 1024, RIDERS = 4, RIDERS_LOST = -16, RIDE_NS = 50 * 1000 };
+
+void ibt_ack_later(struct hca_qp *qp, uint64_t now)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+
+	r->ack_due = true;
+	r->asked_at = now;
+	qp->answer_at =
+		r->riders < RIDERS || r->nak_due || r->answer_tail != r->answer_head ? 0 : now + RIDE_NS;
+}
+
+/* A request of our own leaves: it carries the acknowledge, or could have. */
+static void learn_rider(struct ibt_responder *r, uint64_t now)
+{
+	if (r->asked_at && now - r->asked_at < RIDE_NS && r->riders < RIDERS)
+		r->riders++;
+	r->asked_at = 0;
+}
+
 /* One packet of a READ; false: the region is gone. */
 static bool put_read(struct hca_qp *qp, struct frame_batch *out, const struct ibt_answer *a)
 {
@@ -56,7 +81,9 @@ static bool put_read(struct hca_qp *qp, struct frame_batch *out, const struct ib
 	f = ibt_frame(out, (uint8_t)(BTH_LEN + ibt_op_table[op].ext_len));
 	f->payload_len = len;
 	f->pad = (uint8_t)(-len & 3);
-	f->copy = 1; /* the program may be writing there: what is sent must be what the ICRC was made of */
+	/* The program may be writing there, and what is sent must be what the ICRC was made of. A small
+	 * payload is copied; a large one when a peer asked twice, which is what a torn packet looks like. */
+	f->copy = len < READ_COPY || ibt_qp(qp)->resp.careful;
 	if (len) {
 		out->iov[out->niov++] = (struct iovec){from, len};
 		f->iov_count = 1;
@@ -107,6 +134,9 @@ bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 		put_aeth_frame(qp, out, r->nak_psn, r->nak_syndrome);
 	else if (r->ack_due && hca_qp_state(qp) != IBV_QPS_ERR)
 		put_aeth_frame(qp, out, psn_add(r->epsn, PSN_MASK), AETH_ACK | credits(qp));
+	if (r->ack_due && qp->answer_at && now >= qp->answer_at)
+		r->riders = RIDERS_LOST;
+	qp->answer_at = 0;
 	r->ack_leaving = r->ack_due && !r->nak_due;
 	r->nak_due = r->ack_due = false;
 	return false;
@@ -117,12 +147,14 @@ bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
  * completion of their own SEND comes before the reply. Here the program may be quicker than who drives. An
  * acknowledge that is just leaving by another thread goes twice; the second is ignored.
  */
-void ibt_ack_first(struct hca_qp *qp, struct frame_batch *out)
+void ibt_ack_first(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 {
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
 
+	learn_rider(r, now);
 	if ((!r->ack_due && !r->ack_leaving) || r->nak_due || r->answer_tail != r->answer_head)
 		return;
 	put_aeth_frame(qp, out, psn_add(r->epsn, PSN_MASK), AETH_ACK | credits(qp));
 	r->ack_due = r->ack_leaving = false;
+	qp->answer_at = 0;
 }

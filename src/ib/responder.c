@@ -188,6 +188,7 @@ static struct ibt_answer *answer_new(struct hca_qp *qp)
 
 	if (r->answer_head - r->answer_tail >= IBT_ANSWERS)
 		return NULL;
+	qp->answer_at = 0;
 	return &r->answer[r->answer_head++ % IBT_ANSWERS];
 }
 
@@ -202,6 +203,7 @@ static enum verdict do_read(struct hca_qp *qp, const struct ibt_packet *p)
 	a = answer_new(qp);
 	if (!a)
 		return DROP; /* duplicates took all places: it will come again */
+	r->careful -= r->careful ? 1 : 0;
 	r->msn = (r->msn + 1) & PSN_MASK;
 	*a = (struct ibt_answer){.kind = ANSWER_READ,
 		.psn = p->psn,
@@ -340,7 +342,7 @@ static enum verdict do_data(struct hca_qp *qp, const struct ibt_packet *p, uint6
 			deliver(qp, p, now);
 	}
 	if (p->ackreq && reliable(qp))
-		r->ack_due = true;
+		ibt_ack_later(qp, now);
 	return DONE;
 }
 
@@ -352,6 +354,8 @@ static enum verdict execute(struct hca_qp *qp, const struct ibt_packet *p, uint6
 		return do_atomic(qp, p);
 	return do_data(qp, p, now);
 }
+
+enum { CAREFUL_READS = 256 };
 
 /* ---- duplicates: answered again, never executed again (IBA 9.7.5.1.5) ---- */
 static void duplicate_read(struct hca_qp *qp, const struct ibt_packet *p)
@@ -368,6 +372,7 @@ static void duplicate_read(struct hca_qp *qp, const struct ibt_packet *p)
 		(h.len && !target(qp, h.va, h.rkey, h.len, IBV_ACCESS_REMOTE_READ)))
 		return;
 	a = answer_new(qp);
+	r->careful = CAREFUL_READS;
 	if (a)
 		*a = (struct ibt_answer){.kind = ANSWER_READ,
 			.psn = p->psn,
@@ -393,6 +398,7 @@ static void duplicate_atomic(struct hca_qp *qp, const struct ibt_packet *p)
 static void duplicate(struct hca_qp *qp, const struct ibt_packet *p)
 {
 	qp->count->duplicates++;
+	qp->answer_at = 0; /* the peer is waiting */
 	if (p->op->flags & OPF_READ)
 		duplicate_read(qp, p);
 	else if (p->op->flags & OPF_ATOMIC)
@@ -410,6 +416,7 @@ static void answer_nak(struct hca_qp *qp, const struct outcome *o)
 		return;
 	r->nak_sent = o->once;
 	r->nak_due = true;
+	qp->answer_at = 0;
 	r->nak_psn = r->epsn;
 	r->nak_syndrome = (uint8_t)o->nak;
 	if (o->nak == AETH_RNR) {

@@ -49,6 +49,8 @@ enum {
 	BATCH_BYTES = 64000, /* of one UDP_SEGMENT send: the UDP length field is 16 bits */
 	SOCKBUF = 4 << 20,   /* asked for; the kernel gives what net.core.*mem_max allows */
 	STAGE = 64 * 4160,
+	STREAM = 4096, /* a message longer than this is followed by more */
+	SMALL = 256,   /* payload that is cheaper to copy than to point at */
 	CONTROL = 128,
 };
 
@@ -62,6 +64,7 @@ struct udp_link {
 	_Atomic bool v6_seen;     /* traffic on IPv6: worth a system call per poll */
 	_Atomic int frag4, frag6; /* sockets that may fragment; -1 until needed */
 	unsigned polls;
+	bool streaming; /* see receive_some() */
 	pthread_mutex_t frag_mutex;
 	uint8_t *rx_buf;
 	struct mmsghdr rx_msg[RX_MSGS];
@@ -113,19 +116,25 @@ static struct scratch *scratch_get(void)
 	return s;
 }
 
-/* Payload pieces into one private piece. */
-static void stage_payload(struct scratch *s, struct iovec *iov, unsigned *n)
+static uint8_t *put_bytes(uint8_t *to, const void *from, size_t len)
 {
-	uint8_t *to = s->stage + s->staged;
-	size_t len = 0;
+	memcpy(to, from, len);
+	return to + len;
+}
 
-	for (unsigned i = 0; i < *n; i++) {
-		memcpy(to + len, iov[i].iov_base, iov[i].iov_len);
-		len += iov[i].iov_len;
-	}
-	iov[0] = (struct iovec){to, len};
-	*n = len ? 1 : 0;
-	s->staged += len;
+/* A whole frame as one private piece: for small ones, and for payload that may change while it is sent. */
+static void stage_frame(struct scratch *s, const struct icrc_flow *flow, uint16_t ip_id,
+	const struct frame_out *f, const struct iovec *payload, struct iovec *iov)
+{
+	uint8_t *start = s->stage + s->staged, *end = put_bytes(start, f->hdr, f->hdr_len);
+
+	for (unsigned k = 0; k < f->iov_count; k++)
+		end = put_bytes(end, payload[k].iov_base, payload[k].iov_len);
+	memset(end, 0, f->pad);
+	end += f->pad;
+	icrc_put(end, icrc_packet(flow, start, (size_t)(end - start), ip_id));
+	*iov = (struct iovec){start, (size_t)(end - start) + ICRC_LEN};
+	s->staged += iov->iov_len;
 }
 
 /* The iovecs of one frame with its trailer; returns how many. */
@@ -133,14 +142,17 @@ static unsigned put_frame(struct scratch *s, const struct icrc_flow *flow, const
 	unsigned i, uint16_t ip_id, struct iovec *iov)
 {
 	const struct frame_out *f = &b->frame[i];
+	const struct iovec *payload = b->iov + f->iov_first;
 	uint8_t *trailer = s->trailer[i];
 	unsigned n = f->iov_count;
 	uint32_t crc;
 
+	if ((f->copy || f->payload_len <= SMALL) && s->staged + frame_len(f) + ICRC_LEN <= STAGE) {
+		stage_frame(s, flow, ip_id, f, payload, iov);
+		return 1;
+	}
 	iov[0] = (struct iovec){(void *)f->hdr, f->hdr_len};
-	memcpy(iov + 1, b->iov + f->iov_first, n * sizeof(*iov));
-	if (f->copy && s->staged + f->payload_len <= STAGE)
-		stage_payload(s, iov + 1, &n);
+	memcpy(iov + 1, payload, n * sizeof(*iov));
 	crc = icrc_begin(flow, frame_len(f) + ICRC_LEN, ip_id);
 	crc = icrc_headers(crc, f->hdr, f->hdr_len);
 	for (unsigned k = 1; k <= n; k++)
@@ -254,12 +266,23 @@ static int frag_socket(struct udp_link *l, bool v4, uint16_t *port)
 	return fd;
 }
 
+/*
+ * An acknowledge and one longer request behind it. As a batch the shorter must be last; who receives both at
+ * once puts them back in order.
+ */
+static bool is_ack_and_more(const struct frame_batch *b)
+{
+	return b->nframes == 2 && b->frame[0].hdr[0] == (IBT_RC | OP_ACK) &&
+	       frame_len(&b->frame[0]) < frame_len(&b->frame[1]) && frame_len(&b->frame[1]) < BATCH_BYTES / 2;
+}
+
 struct build {
 	struct scratch *s;
 	const struct frame_batch *b;
 	const struct icrc_flow *flow;
 	void *to;
 	bool v4, gso;
+	bool swap; /* two frames, the second first: see receive_message() */
 	unsigned nmsg;
 	uint8_t run[FRAME_BATCH_MAX]; /* frames in each message */
 };
@@ -274,21 +297,30 @@ static void build_messages(void *arg)
 
 	w->nmsg = 0;
 	s->staged = 0;
+	w->swap = w->gso && is_ack_and_more(b);
 	for (unsigned i = 0, n; i < b->nframes; i += n) {
 		struct msghdr *m = &s->msg[w->nmsg].msg_hdr;
 
-		n = w->gso ? run_length(b, i) : 1;
+		n = w->swap ? 2 : w->gso ? run_length(b, i) : 1;
 		*m = (struct msghdr){.msg_iov = iov};
 		m->msg_name = w->to;
 		m->msg_namelen = w->v4 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
 		for (unsigned k = 0; k < n; k++)
-			iov += put_frame(s, w->flow, b, i + k, (uint16_t)k, iov);
+			iov += put_frame(s, w->flow, b, w->swap ? 1 - k : i + k, (uint16_t)k, iov);
 		m->msg_iovlen = (size_t)(iov - m->msg_iov);
 		w->run[w->nmsg] = (uint8_t)n;
 		put_control(m, s->control[w->nmsg], &b->dest, w->v4,
-			n > 1 ? (uint16_t)(frame_len(&b->frame[i]) + ICRC_LEN) : 0);
+			n > 1 ? (uint16_t)(frame_len(&b->frame[w->swap ? 1 : i]) + ICRC_LEN) : 0);
 		w->nmsg++;
 	}
+}
+
+/* How many messages went out; -1: not even the first. */
+static int send_some(int fd, struct mmsghdr *msg, unsigned n)
+{
+	if (n == 1)
+		return sendmsg(fd, &msg->msg_hdr, MSG_NOSIGNAL) < 0 ? -1 : 1;
+	return sendmmsg(fd, msg, n, MSG_NOSIGNAL);
 }
 
 static int udp_send(struct link *link, const struct frame_batch *b)
@@ -325,7 +357,7 @@ again:
 	}
 	nmsg = w.nmsg;
 	for (done = 0; done < nmsg;) {
-		int n = sendmmsg(fd, s->msg + done, nmsg - done, MSG_NOSIGNAL);
+		int n = send_some(fd, s->msg + done, nmsg - done);
 
 		if (n > 0) {
 			done += (unsigned)n;
@@ -447,11 +479,33 @@ static int receive_message(struct udp_link *l, unsigned i, bool v4, link_deliver
 	}
 	meta.flow.dport = l->port;
 	step = meta.segment && meta.segment < left ? meta.segment : left;
+	if (left > step && left < 2 * step && p[step] == (IBT_RC | OP_ACK)) {
+		/* An acknowledge behind a request: it was made first, and programs count on that order. */
+		n += receive_packet(l, p + step, left - step, &meta, deliver, arg);
+		left = step;
+	}
 	for (; left; p += step, left -= step) {
 		if (step > left)
 			step = left;
 		n += receive_packet(l, p, step, &meta, deliver, arg);
 	}
+	return n;
+}
+
+/* A single message comes cheaper by recvmsg; in a stream many come at once. */
+static int receive_some(struct udp_link *l, int fd)
+{
+	int n;
+
+	if (l->streaming) {
+		n = recvmmsg(fd, l->rx_msg, RX_MSGS, MSG_DONTWAIT, NULL);
+	} else {
+		ssize_t len = recvmsg(fd, &l->rx_msg[0].msg_hdr, MSG_DONTWAIT);
+
+		n = len < 0 ? 0 : 1;
+		l->rx_msg[0].msg_len = (unsigned)len;
+	}
+	l->streaming = n > 1 || (n == 1 && l->rx_msg[0].msg_len > STREAM);
 	return n;
 }
 
@@ -465,7 +519,7 @@ static int receive_socket(struct udp_link *l, int fd, bool v4, link_deliver_fn *
 		m->msg_namelen = sizeof(l->rx_from[i]);
 		m->msg_controllen = CONTROL;
 	}
-	n = recvmmsg(fd, l->rx_msg, RX_MSGS, MSG_DONTWAIT, NULL);
+	n = receive_some(l, fd);
 	for (int i = 0; i < n; i++)
 		got += receive_message(l, (unsigned)i, v4, deliver, arg);
 	return got;
@@ -473,7 +527,7 @@ static int receive_socket(struct udp_link *l, int fd, bool v4, link_deliver_fn *
 
 static int udp_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
 {
-	enum { EVERY = 16 };
+	enum { EVERY = 64 };
 	struct udp_link *l = (struct udp_link *)link;
 	bool all = max == 0 || l->polls++ % EVERY == 0;
 	int n = receive_socket(l, l->steer.fd4, true, deliver, arg);

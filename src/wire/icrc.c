@@ -96,13 +96,6 @@ static uint8_t *put_pseudo(uint8_t *p, const struct icrc_flow *flow, uint32_t ud
 	return put16(p, 0xffff);
 }
 
-static uint8_t *put_bth(uint8_t *p, const uint8_t *bth)
-{
-	uint8_t *end = put_bytes(p, bth, BTH_LEN);
-	p[BTH_MASKED] = 0xff;
-	return end;
-}
-
 uint32_t icrc_bytes(uint32_t crc, const void *data, size_t len)
 {
 	return len ? crc32_gzip_refl(crc, data, len) : crc;
@@ -123,6 +116,18 @@ uint32_t icrc_headers(uint32_t crc, const uint8_t *bth, size_t hdr_len)
 	buf[BTH_MASKED] = 0xff;
 	crc = icrc_bytes(crc, buf, len);
 	return icrc_bytes(crc, bth + len, hdr_len - len);
+}
+
+/* One call for a small packet, two for any other: its first bytes join the pseudo header. */
+uint32_t icrc_packet(const struct icrc_flow *flow, const uint8_t *pkt, size_t len, uint16_t ip_id)
+{
+	uint8_t buf[PSEUDO_MAX + HEADERS_MAX];
+	uint8_t *bth = put_pseudo(buf, flow, len + ICRC_LEN, ip_id);
+	size_t n = len < HEADERS_MAX ? len : HEADERS_MAX;
+	memcpy(bth, pkt, n);
+	bth[BTH_MASKED] = 0xff;
+	uint32_t crc = icrc_bytes(0, buf, bth + n - buf);
+	return icrc_bytes(crc, pkt + n, len - n);
 }
 
 void icrc_put(uint8_t out[4], uint32_t crc)
@@ -188,11 +193,7 @@ bool icrc_check(const struct icrc_flow *flow, const uint8_t *pkt, size_t len, bo
 	if (len < BTH_LEN + ICRC_LEN || len > UDP_PAYLOAD)
 		return false;
 
-	uint8_t buf[PSEUDO_MAX + BTH_LEN];
-	uint8_t *end = put_bth(put_pseudo(buf, flow, len, exact ? ip_id : 0), pkt);
-	uint32_t crc = icrc_bytes(0, buf, end - buf);
-	crc = icrc_bytes(crc, pkt + BTH_LEN, len - BTH_LEN - ICRC_LEN);
-
+	uint32_t crc = icrc_packet(flow, pkt, len - ICRC_LEN, exact ? ip_id : 0);
 	uint32_t diff = crc ^ icrc_get(pkt + len - ICRC_LEN);
 	return diff == 0 || (!exact && is_ipv4(flow) && explained_by_id(diff, len));
 }

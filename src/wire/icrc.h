@@ -39,6 +39,10 @@ uint32_t icrc_headers(uint32_t crc, const uint8_t *bth, size_t hdr_len);
 /* icrc_bytes: continues over payload or pad. */
 uint32_t icrc_bytes(uint32_t crc, const void *data, size_t len);
 
+/* icrc_packet: all of it at once, for a packet in one piece; len bytes from the BTH to the pad, at least the
+ * BTH. */
+uint32_t icrc_packet(const struct icrc_flow *flow, const uint8_t *pkt, size_t len, uint16_t ip_id);
+
 /* icrc_put: writes the four bytes that go on the wire. */
 void icrc_put(uint8_t out[4], uint32_t crc);
 

@@ -98,6 +98,7 @@ static void advance(struct hca_qp *qp, uint32_t to, uint64_t now)
 	r->retries = qp->attr.retry_cnt;
 	r->rnr_retries = qp->attr.rnr_retry;
 	r->cautious = false;
+	r->doubted = IBV_WC_SUCCESS;
 	/* Acknowledged although we had gone back behind it: what we sent first has arrived after all. */
 	if (psn_diff(to, r->sent) > 0) {
 		struct hca_send_wqe *w;
@@ -181,7 +182,7 @@ static void go_back(struct hca_qp *qp, uint32_t psn, uint64_t now)
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	if (!r->retries) {
-		fail_at(qp, psn, IBV_WC_RETRY_EXC_ERR, now);
+		fail_at(qp, psn, r->doubted ? r->doubted : IBV_WC_RETRY_EXC_ERR, now);
 		return;
 	}
 	r->retries--;
@@ -234,6 +235,47 @@ static void nak(struct hca_qp *qp, uint32_t psn, unsigned code, uint64_t now)
 	}
 }
 
+/* ---- doubt ----
+ * A NAK ends the connection on the word of one packet, and a forger only has to hit the PSNs in flight. But a
+ * NAK also says how many requests the peer has done (the MSN), which cannot be fewer than it said before, nor
+ * more than we asked for. One that says otherwise is not acted on: a live peer acknowledges what it received,
+ * and that ends the doubt. Where nothing is heard until the timer gives up, the request fails with what the
+ * NAK said, so that a peer which counts in another way is only believed later.
+ */
+static bool is_plausible(struct hca_qp *qp, const struct ibt_packet *p)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	return (p->op->flags & OPF_AETH) &&
+	       ((aeth_msn(p->ext) - r->msn) & PSN_MASK) <= (uint32_t)psn_diff(r->high, r->una);
+}
+
+/* Whether to wait for more than this packet before the request fails. */
+static bool doubt(struct hca_qp *qp, const struct ibt_packet *p, enum ibv_wc_status status)
+{
+	if (is_plausible(qp, p) || !ibt_timeout_ns(qp->attr.timeout))
+		return false;
+	log_debug("QP 0x%06x: a NAK with an impossible MSN is not believed", hca_qpn(qp));
+	ibt_qp(qp)->req.doubted = status;
+	qp->count->stale_responses++;
+	return true;
+}
+
+/* What an acknowledge packet would end the connection with; IBV_WC_SUCCESS: it would not. */
+static enum ibv_wc_status last_word(struct hca_qp *qp, const struct ibt_packet *p)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	unsigned syndrome = aeth_syndrome(p->ext), code = syndrome & AETH_VALUE_MASK;
+
+	if ((syndrome & AETH_TYPE_MASK) == AETH_RNR)
+		return qp->attr.rnr_retry == 7 || r->rnr_retries ? IBV_WC_SUCCESS : IBV_WC_RNR_RETRY_EXC_ERR;
+	if ((syndrome & AETH_TYPE_MASK) != AETH_NAK || code > NAK_INV_RD)
+		return IBV_WC_SUCCESS;
+	if (code == NAK_SEQ)
+		return r->retries ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR;
+	return nak_status(code);
+}
+
 /* ---- packets ---- */
 static void update_credits(struct hca_qp *qp, uint8_t syndrome)
 {
@@ -277,7 +319,8 @@ static void got_read(struct hca_qp *qp, struct hca_send_wqe *w, const struct ibt
 	uint32_t want = w->length - off < mtu ? w->length - off : mtu;
 
 	if (p->len != want) {
-		fail_at(qp, p->psn, IBV_WC_BAD_RESP_ERR, now);
+		if (!doubt(qp, p, IBV_WC_BAD_RESP_ERR))
+			fail_at(qp, p->psn, IBV_WC_BAD_RESP_ERR, now);
 		return;
 	}
 	if (!hca_sge_scatter(qp, w->sge, w->nsge, off, p->payload, p->len)) {
@@ -324,16 +367,23 @@ static void got_response(struct hca_qp *qp, const struct ibt_packet *p, uint64_t
 void ibt_complete(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
+	enum ibv_wc_status end;
 
 	/* Acknowledges of the past are late duplicates, of the future nonsense (IBA 9.7.6.1: "ghost"). */
 	if (psn_diff(p->psn, r->una) < 0 || psn_diff(p->psn, r->high) >= 0) {
 		qp->count->stale_responses++;
 		return;
 	}
-	if (p->op == &ibt_op_table[OP_ACK])
+	if (p->op == &ibt_op_table[OP_ACK]) {
+		end = last_word(qp, p);
+		if (end && doubt(qp, p, end))
+			return;
 		got_ack(qp, p, now);
-	else
+	} else {
 		got_response(qp, p, now);
+	}
+	if ((p->op->flags & OPF_AETH) && !r->doubted)
+		r->msn = aeth_msn(p->ext);
 	if (hca_qp_state(qp) != IBV_QPS_ERR)
 		ibt_settle(qp, now);
 }

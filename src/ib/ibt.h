@@ -60,6 +60,8 @@ struct ibt_requester {
 	uint32_t gap_psn;             /* a missing read response was asked for again at this PSN */
 	bool gap_asked;
 	bool cautious; /* the timer ran out: one packet at a time until something is acknowledged */
+	uint32_t msn;  /* requests the peer has done, as it last said */
+	enum ibv_wc_status doubted; /* what a NAK said that may be forged: see completer.c */
 };
 
 struct ibt_responder {

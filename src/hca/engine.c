@@ -407,6 +407,14 @@ static bool is_own_address(struct hca_adapter *a, const uint8_t gid[16])
 	return own;
 }
 
+/* Only who could send to the QP is answered: a datagram's sender any, a connection's the peer. */
+static bool may_ask(struct hca_adapter *a, const struct frame_in *in)
+{
+	const struct hca_qp *qp = idmap_get(&a->qps, bth_dqpn(in->bytes));
+
+	return qp && (hca_qp_type(qp) == IBV_QPT_UD || !memcmp(in->sgid, qp->dest.dgid, 16));
+}
+
 static void handle_echo(struct hca_engine *e, const struct frame_in *in)
 {
 	struct frame_batch *b = e->batch;
@@ -417,6 +425,10 @@ static void handle_echo(struct hca_engine *e, const struct frame_in *in)
 		return;
 	b->nframes = b->niov = 0;
 	if (ibt_echo_reply(in, b)) {
+		if (!may_ask(e->adapter, in)) {
+			e->adapter->count->no_qp++;
+			return;
+		}
 		e->adapter->count->echo_requests++;
 		e->link->ops->send(e->link, b);
 	} else if (ibt_echo_parse(in, &qpn, &sent)) {

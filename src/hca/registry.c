@@ -39,7 +39,8 @@ static void bury_dead(const char *dir)
 
 		if (strncmp(e->d_name, prefix, sizeof(prefix) - 1))
 			continue;
-		fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+		/* Without waiting: what lies there need not be a file. */
+		fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 		if (fd < 0)
 			continue;
 		if (!flock(fd, LOCK_EX | LOCK_NB))

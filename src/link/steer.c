@@ -14,6 +14,7 @@
 #include <linux/filter.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -139,6 +140,11 @@ static int group_open(struct steer *s)
 	size_t n;
 	int err = base_rundir(path, sizeof(path));
 
+	if (err && secure_getenv("ANYRDMA_DIR")) {
+		log_error("ANYRDMA_DIR must be yours, no link, and writable by nobody else (%s)",
+			strerror(-err));
+		return err;
+	}
 	if (err) {
 		log_error("no run directory: neither /dev/shm/anyrdma-%d nor /tmp/anyrdma-%d can be ours "
 			  "alone (%s); "

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""The attacker has an address of its own, and knows or guesses the rest."""
+from packet import ACK, PLACE, READ_REQUEST, SEND_ONLY, UC, UD, WRITE_ONLY, aeth, bth, deth, echo, reth
+from world import B, End, Forger, check, tell, until
+
+ALL = 1 << 24
+
+
+def stranger_guesses_queue_pairs(w):
+    """an eighth of all QP numbers, the right one among them, from another address"""
+    a, b = w.pair()
+    first = a.qpn & 0xE00000
+    count = ALL // 8 - (first == 0xE00000)  # without the multicast number, which is counted nowhere
+    r = Forger(w).sweep(a.victim, SEND_ONLY, first, a.psn_in, count, "qpn", [("no_qp",), ("wrong_peer", a.qpn)])
+    check(r["judged"] == count, "every packet was dropped and counted")
+    check(a.count("wrong_peer") == 1, "one of them hit the QP, and was seen not to be the peer's")
+    check(w.received_by_c() == 0, "nothing was answered: a guess does not learn whether it hit")
+    a.works_with(b, "the connection is unharmed")
+
+
+def stranger_sweeps_all_psns(w):
+    """the right QP number and every PSN there is, from another address, as request and as fatal NAK"""
+    a, b = w.pair()
+    b.stream(a)
+    for opcode, count in ((SEND_ONLY, ALL), (ACK, ALL // 16)):
+        r = Forger(w).sweep(a.victim, opcode, a.qpn, 0, count, "psn", [("wrong_peer", a.qpn)])
+        check(r["judged"] == count, "every packet was dropped and counted")
+        check(r["cpu"] < 10 * r["sent"], "a packet costs the victim less than 10 us")
+    check(w.received_by_c() == 0, "nothing was answered")
+    b.streamed("the peer's traffic went on meanwhile")
+    a.works_with(b, "the connection is unharmed")
+
+
+def stranger_with_the_right_numbers(w):
+    """QP number, PSN, rkey and address all right, only the sender is not the peer"""
+    a, b = w.pair()
+    c = Forger(w)
+    target = reth(a.addr, a.rkey, 64)
+    for frame in (bth(WRITE_ONLY, a.qpn, a.psn_in) + target + b"!" * 64, bth(READ_REQUEST, a.qpn, a.psn_in) + target,
+                  bth(SEND_ONLY, a.qpn, a.psn_in), bth(ACK, a.qpn, a.psn_out) + aeth(0x62, 0)):
+        c.send(frame)
+    until(lambda: a.count("wrong_peer") == c.sent, "counted")
+    check(a.touched() == 0, "no byte was written")
+    check(w.received_by_c() == 0, "no byte was read")
+    a.works_with(b, "the connection is unharmed")
+
+
+def stranger_gets_no_answer(w):
+    """every opcode to every kind of QP and to none: what makes a host answer one it does not know?"""
+    a, b = w.pair()
+    uc, ud, last = End(a.victim, "uc"), End(a.victim, "ud"), End(a.victim)
+    uc.connect(B, b)
+    a.victim.ask("datagrams", ud.ep, 0x1BADCAFE)
+    c = Forger(w)
+    for qpn in (a.qpn, uc.qpn, ud.qpn, a.qpn ^ 0x1555, 0, 1, 0xFFFFFF):
+        for opcode in range(256):
+            for size in (0, 4, 16, 28, 64):
+                c.send(bth(opcode, qpn, a.psn_in) + bytes(size))
+    for size in range(0, 64):
+        c.raw(bytes(size))
+        c.send(bth(SEND_ONLY, a.qpn, a.psn_in) + bytes(size), good=False)
+    c.send(bth(UD | SEND_ONLY, ud.qpn, 0) + deth(0x1BADCAFE, 7))
+    c.send(bth(SEND_ONLY, last.qpn, 0))
+    until(lambda: last.count("dropped") == 1, "the last packet")
+    a.works_with(b, f"the connection is unharmed by {c.sent} packets of every opcode and several sizes")
+    answers = c.answers()
+    echoes = [x for x in answers if x[0] == 0xC1]
+    check(len(answers) == len(echoes) == w.received_by_c() == 1, "only the echo request to the datagram QP was answered")
+    check(len(echoes[0]) == 12 + 16 + 4, "by a packet as long as its question")
+
+
+def stranger_floods_echoes(w):
+    """echo requests and PLACE packets, as fast as they can be made"""
+    a, b = w.pair()
+    ud = End(a.victim, "ud")
+    a.victim.ask("datagrams", ud.ep, 0x1BADCAFE)
+    c = Forger(w)
+    c.patient = False
+    b.stream(a)
+    for i in range(3000):
+        c.send(echo(i, a.qpn))
+        c.send(echo(i, a.qpn ^ 0x1555))
+        c.raw(bth(PLACE, 0, 0) + i.to_bytes(8, "big"))
+    b.streamed("traffic went on meanwhile")
+    check(w.received_by_c() == 0, f"{c.sent} to a connection, to nobody and PLACE packets: no answer")
+    c.sent = 0
+    b.stream(a)
+    for i in range(3000):
+        c.send(echo(i, ud.qpn))
+    b.streamed("traffic went on meanwhile")
+    check(w.received_by_c() <= c.sent, f"{c.sent} to a datagram QP: {w.received_by_c()} answers, none longer")
+    a.works_with(b, "the connection is unharmed")
+
+
+def stranger_floods_datagrams(w):
+    """a datagram QP that has no receive posted, the right Q_Key, then the wrong one"""
+    a, b = w.pair()
+    ud = End(a.victim, "ud")
+    a.victim.ask("datagrams", ud.ep, 0x1BADCAFE)
+    c = Forger(w)
+    frame = bth(UD | SEND_ONLY, ud.qpn, 0) + deth(0x1BADCAFE, 7) + bytes(256)
+    for _ in range(40):
+        seen = ud.count("dropped")
+        for _ in range(100):
+            c.send(frame)
+        until(lambda: ud.count("dropped") == seen + 100, "dropped")
+    check(w.received_by_c() == 0, f"{c.sent} datagrams without a receive: dropped, counted, not answered")
+    a.victim.ask("recv", ud.ep, 0, 4096)
+    c.send(bth(UD | SEND_ONLY, ud.qpn, 0) + deth(0x1BADCAFF, 7) + bytes(256))
+    until(lambda: ud.count("dropped") == c.sent, "the one with the wrong Q_Key")
+    check(a.victim.ask("poll", ud.ep)["status"] == -1, "a wrong Q_Key takes no receive")
+    c.send(frame)
+    check(a.victim.ask("wait", ud.ep) == {"status": 0, "len": 40 + 256}, "the next good one arrives")
+    a.works_with(b, "the connection is unharmed")
+    tell("a datagram QP takes what anybody sends who knows its Q_Key: that is what it is for")
+
+
+def stranger_talks_to_unreliable_connection(w):
+    """an unreliable connection takes any PSN; does it take any address?"""
+    a, _ = w.pair(kind="uc")
+    c = Forger(w)
+    a.victim.ask("recv", a.ep, 0, 4096)
+    for psn in range(0, ALL, ALL // 500):
+        c.send(bth(UC | SEND_ONLY, a.qpn, psn) + b"!" * 64)
+        c.send(bth(UC | WRITE_ONLY, a.qpn, psn) + reth(a.addr, a.rkey, 64) + b"!" * 64)
+    until(lambda: a.count("wrong_peer") == c.sent, "counted")
+    check(a.victim.ask("poll", a.ep)["status"] == -1 and a.touched() == 0, "no receive taken, no byte written")

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: MIT
+"""The programs that are measured. Each function runs one of them once and returns what it measured as a dictionary,
+"value" being the figure of the question that asks; None when it failed. Latencies are half round trips in
+microseconds, bandwidths Gb/s (10^9 bits of payload)."""
+import functools
+import json
+import os
+import re
+
+import pair
+
+
+class Programs:
+    def __init__(self, build):
+        self.tool = os.path.abspath(os.path.join(build, "bin", "anyrdma"))
+        self.floor_path = os.path.abspath(os.path.join(build, "bench", "floor"))
+        self.qps_path = os.path.abspath(os.path.join(build, "bench", "qps"))
+
+    def paths(self):
+        return self.tool, self.floor_path, self.qps_path
+
+    @functools.lru_cache(maxsize=None)
+    def gid_index(self, world, end):
+        """The index of the device's IPv4 GID."""
+        out = pair.run_alone(world, [self.tool, "devices", "--json"], end)
+        for dev in json.loads(out or "[]"):
+            for gid in dev["gids"]:
+                if dev["name"] == world.devices[end] and "." in gid["address"]:
+                    return str(gid["index"])
+        return "0"
+
+    # ---- ours ----
+
+    def perftest(self, world, program, size, extra):
+        """The numbers of the result's line, and the outcome."""
+        port = world.next_port()
+        args = [program, "-F", "-s", str(size), "-p", str(port)] + extra
+        ends = [[self.tool, "run"] + args + ["-d", world.devices[i], "-x", self.gid_index(world, i)] for i in (0, 1)]
+        o = pair.run(world, ends[0], ends[1] + [world.address], port)
+        rows = [line.split() for line in o.out.splitlines() if re.match(rf" {size}\s", line)]
+        return ([float(x) for x in rows[-1]] if o.ok and rows else None), o
+
+    def bandwidth(self, world, verb, size, seconds=0.4, extra=()):
+        """Bytes in about that many seconds, guessing at 3 GB/s and three microseconds per message."""
+        n = max(int(seconds / (size / 3e9 + 3e-6)), 20)
+        row, o = self.perftest(world, f"ib_{verb}_bw", size, ["-n", str(n), *extra])
+        return row and {"value": row[3] * 8 * 1.048576 / 1000, "mpps": row[4], "steal": o.steal}
+
+    def rate(self, world, verb, qps):
+        row, o = self.perftest(world, f"ib_{verb}_bw", 8, ["-n", str(max(100000 // qps, 100)), "-q", str(qps)])
+        return row and {"value": row[4], "steal": o.steal}
+
+    def latency(self, world, verb, size, extra=()):
+        n = min(max(int(0.2 / (size / 1e9 + 1e-5)), 100), 10000)
+        row, o = self.perftest(world, f"ib_{verb}_lat", size, ["-n", str(n), *extra])
+        if not row:
+            return None
+        # of a READ perftest gives the whole round trip
+        half = 2 if verb == "read" else 1
+        return {"value": row[4] / half, "avg": row[5] / half, "p99": row[7] / half, "steal": o.steal}
+
+    def cpu(self, world, verb, extra=()):
+        """CPU seconds per GB: a long run minus one that only starts, as perftest starts with a third of a second."""
+        few, many, size = 5, 4000, 1 << 20
+        outcomes = []
+        for n in (few, many):
+            row, o = self.perftest(world, f"ib_{verb}_bw", size, ["-n", str(n), *extra])
+            if not row:
+                return None
+            outcomes.append(o)
+        return cpu_per_gb(outcomes[1].cpu - outcomes[0].cpu, outcomes[1].softirq - outcomes[0].softirq,
+                          (many - few) * size, row[3] * 8 * 1.048576 / 1000)
+
+    def qps(self, world, n):
+        """Our own program, see qps.c; its figures as they are."""
+        command = [self.tool, "run", self.qps_path, world.devices[0], self.gid_index(world, 0), str(n)]
+        out = pair.run_alone(world, command)
+        return out and json.loads(out)
+
+    # ---- the floor ----
+
+    def floor(self, world, server, client, options, seconds=1.0):
+        port = world.next_port()
+        args = ["-p", str(port)] + options
+        o = pair.run(world, [self.floor_path, server, *args],
+                     [self.floor_path, client, world.address, *args, "-t", str(seconds)], port, "udp")
+        return (json.loads(o.out), json.loads(o.server_out), o) if o.ok and o.server_out else None
+
+    def floor_bandwidth(self, world, into, seconds=1.0):
+        got = self.floor(world, "sink", "stream", ["-s", str(world.payload), "-i", into, "-z"], seconds)
+        return got and {"value": got[0]["gbps"], "lost": got[1]["lost"], "bad": got[1]["bad"], "steal": got[2].steal}
+
+    def floor_cpu(self, world, into):
+        got = self.floor(world, "sink", "stream", ["-s", str(world.payload), "-i", into])
+        return got and cpu_per_gb(got[2].cpu, got[2].softirq, got[1]["bytes"], got[0]["gbps"])
+
+    def floor_latency(self, world, size, spin):
+        got = self.floor(world, "echo", "ping", ["-s", str(size)] + ["-z"] * spin, 0.5)
+        return got and {"value": got[0]["median"], "avg": got[0]["avg"], "p99": got[0]["p99"], "steal": got[2].steal}
+
+    # ---- rivals ----
+
+    def iperf3(self, world, extra):
+        port = world.next_port()
+        o = pair.run(world, ["iperf3", "-s", "-1", "-p", str(port)],
+                     ["iperf3", "-J", "-c", world.address, "-p", str(port), *extra], port)
+        return (json.loads(o.out)["end"]["sum_received"], o) if o.ok else None
+
+    def tcp_bandwidth(self, world, seconds=2):
+        got = self.iperf3(world, ["-t", str(seconds)])
+        return got and {"value": got[0]["bits_per_second"] / 1e9, "steal": got[1].steal}
+
+    def tcp_cpu(self, world):
+        got = self.iperf3(world, ["-n", "4G"])
+        return got and cpu_per_gb(got[1].cpu, got[1].softirq, got[0]["bytes"], got[0]["bits_per_second"] / 1e9)
+
+    def sockperf(self, world, mode, size, options):
+        port = world.next_port()
+        both = ["-i", world.address, "-p", str(port), *options]
+        return pair.run(world, ["sockperf", "sr", *both],
+                        ["sockperf", mode, *both, "-t", "1", "-m", str(min(max(size, 14), 65000))], port,
+                        "tcp" if "--tcp" in options else "udp")
+
+    def sockperf_latency(self, world, size, options):
+        o = self.sockperf(world, "pp", size, options)
+        number = {key: re.search(pattern + r"\s*=\s*([0-9.]+)", o.out) for key, pattern in
+                  (("value", "percentile 50.000"), ("avg", "avg-latency"), ("p99", "percentile 99.000"))}
+        found = o.ok and all(number.values())
+        return {k: float(m[1]) for k, m in number.items()} | {"steal": o.steal} if found else None
+
+    def sockperf_rate(self, world):
+        o = self.sockperf(world, "tp", 14, ["--tcp"])
+        m = re.search(r"Message Rate is ([0-9.]+)", o.out)
+        return {"value": float(m[1]) / 1e6, "steal": o.steal} if o.ok and m else None
+
+
+def cpu_per_gb(cpu, softirq, count, gbps):
+    gb = count / 1e9
+    return {"value": (cpu + softirq) / gb, "processes": cpu / gb, "softirq": softirq / gb, "gbps": gbps}

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: MIT
+"""What is asked. A question has lines; a line is one contender, measured at some x (a size, a number of queue pairs) or
+once for all x. Within a round the contenders take turns at each x, so that a noisy moment hits all."""
+from dataclasses import dataclass, field
+from typing import Callable, Optional
+
+import worlds
+
+OURS, RIVAL, FLOOR, INFO = "ours", "rival", "floor", "information"
+
+SIZES = [2, 8, 64, 512, 4096, 32768, 262144, 1 << 20, 4 << 20]
+QUICK_SIZES = [8, 4096, 1 << 20]
+PACKET_SIZES = [8, 512, 4096]      # what fits a packet
+SOCKPERF_SIZES = [8, 4096, 65536]  # sockperf knows 14 to 65507 bytes: the ends are moved there
+QPS = [1, 4, 16, 64, 256, 1000]
+IDLE_QPS = [1, 10, 100, 1000, 4000]
+
+
+@dataclass
+class Line:
+    name: str
+    role: str
+    measure: Callable  # (programs, world, x) -> dictionary with the fields below, or None
+    xs: Optional[list] = None  # None: once, whatever x
+
+
+@dataclass
+class Field:
+    """One figure of a measurement; each becomes a chart."""
+    key: str
+    title: str
+    unit: str
+    higher_is_better: bool = False
+    log: bool = True
+
+
+@dataclass
+class Question:
+    key: str
+    title: str
+    note: str
+    lines: list
+    fields: list
+    x_label: Optional[str] = None  # None: bars, one per line
+    x_is_size: bool = False
+    rival: Optional[str] = None  # the line that ratios are taken to
+    worlds: tuple = field(default=worlds.NAMES)
+
+
+def bandwidth(sizes):
+    def ours(verb):
+        return Line(verb, OURS, lambda p, w, x: p.bandwidth(w, verb, x, 1.0 if x == 1 << 20 else 0.3), sizes)
+
+    def floor(into):
+        return Line(f"floor, {into}", FLOOR, lambda p, w, x: p.floor_bandwidth(w, into))
+
+    return Question(
+        "bandwidth", "Bandwidth over message size",
+        "perftest ib_*_bw beside one TCP stream (iperf3) and the floor: bare UDP_SEGMENT packets with a CRC, the payload "
+        "left in the receive buffer, copied to its place, or received there by iovec",
+        [Line("iperf3", RIVAL, lambda p, w, x: p.tcp_bandwidth(w))] + [ours(v) for v in ("write", "send", "read")] +
+        [floor(i) for i in ("buffer", "copy", "scatter")],
+        [Field("value", "Bandwidth over message size", "Gb/s", True)], "message size", True, "iperf3")
+
+
+def latency(sizes):
+    few = [s for s in SOCKPERF_SIZES if s in sizes or s == 65536]
+
+    def tcp(name, role, *options):
+        return Line(name, role, lambda p, w, x: p.sockperf_latency(w, x, options), few if role == RIVAL else few[:1])
+
+    def floor(name, spin):
+        return Line(name, FLOOR, lambda p, w, x: p.floor_latency(w, min(x, w.payload), spin),
+                    [s for s in PACKET_SIZES if s in sizes])
+
+    def ours(verb):
+        return Line(verb, OURS, lambda p, w, x: p.latency(w, verb, x), sizes)
+
+    sleeping = Line("send, sleeping", OURS, lambda p, w, x: p.latency(w, "send", x, ["-e"]), sizes[:5])
+    return Question(
+        "latency", "Latency over message size",
+        "half a round trip, median; perftest ib_*_lat, which polls (of a READ half of what perftest prints), beside "
+        "sockperf's TCP ping-pong, spinning (--nonblocked) and blocking, and the floor",
+        [tcp("TCP spinning", RIVAL, "--tcp", "--nonblocked"), tcp("TCP blocking", RIVAL, "--tcp"),
+         tcp("UDP blocking", INFO)] + [ours(v) for v in ("write", "send", "read")] +
+        [sleeping, floor("floor, spinning", True), floor("floor, blocking", False)],
+        [Field("value", "Latency over message size", "µs")], "message size", True, "TCP spinning")
+
+
+def rate(qps):
+    def ours(verb):
+        return Line(verb, OURS, lambda p, w, x: p.rate(w, verb, x), qps)
+
+    return Question(
+        "rate", "Message rate over active queue pairs", "8-byte messages; perftest ib_*_bw -q, beside sockperf's TCP "
+        "throughput with its smallest message, 14 bytes, which TCP packs together",
+        [Line("TCP stream", INFO, lambda p, w, x: p.sockperf_rate(w))] + [ours(v) for v in ("write", "send", "read")],
+        [Field("value", "Message rate over active queue pairs", "M/s", True)], "queue pairs")
+
+
+def cpu():
+    def ours(name, verb, *extra):
+        return Line(name, OURS, lambda p, w, x: p.cpu(w, verb, extra))
+
+    return Question(
+        "cpu", "CPU time per GB", "user and system time of both ends with all their threads, plus the machine's "
+        "interrupt time; 1 MiB messages. Who polls uses its core whether or not there is something to do",
+        [Line("iperf3", RIVAL, lambda p, w, x: p.tcp_cpu(w)), ours("write, polling", "write"),
+         ours("write, sleeping", "write", "-e"), ours("send, sleeping", "send", "-e"), ours("read, sleeping", "read", "-e"),
+         Line("floor, copy, sleeping", FLOOR, lambda p, w, x: p.floor_cpu(w, "copy")),
+         Line("floor, scatter, sleeping", FLOOR, lambda p, w, x: p.floor_cpu(w, "scatter"))],
+        [Field("value", "CPU time per GB", "s/GB", log=False)], rival="iperf3")
+
+
+def connections(counts):
+    return Question(
+        "connections", "Connected queue pairs", "one process connected to itself, RC, depth 128; one pair of queue pairs "
+        "exchanges 8-byte writes while the others are idle",
+        [Line("anyrdma", OURS, lambda p, w, x: p.qps(w, x), counts)],
+        [Field("message_us", "Cost of one message beside idle queue pairs", "µs", log=False),
+         Field("qp_bytes", "Memory per queue pair", "KiB", log=False),
+         Field("connect_us", "Time to create and connect a queue pair", "µs", log=False)],
+        "queue pairs", worlds=(worlds.LOOPBACK,))
+
+
+def all_questions(quick):
+    sizes = QUICK_SIZES if quick else SIZES
+    return [bandwidth(sizes), latency(sizes), rate([1, 16] if quick else QPS), cpu(),
+            connections([1, 1000] if quick else IDLE_QPS)]

@@ -21,7 +21,7 @@ class Goal:
 
     def text(self):
         what = {"bandwidth": f"ib_{self.line}_bw, 1 MiB", "latency": f"ib_{self.line}_lat, 8 B",
-                "message_us": f"cost of a message, {self.x} queue pairs", "qp_bytes": "memory of an idle queue pair"}
+                "message_us": f"cost of a message, {self.x} queue pairs", "qp_kib": "memory of an idle queue pair"}
         return what.get(self.question) or what[self.field]
 
     def against(self):
@@ -33,7 +33,7 @@ GOALS = (
     [Goal("bandwidth", "veth-1500", v, MIB, "iperf3", 0.9) for v in ("write", "send", "read")] +
     [Goal("latency", w, v, 8, r) for w in ("veth-9000", "veth-1500") for v in ("write", "send")
      for r in ("TCP spinning", "TCP blocking")] +
-    [Goal("connections", "loopback", "anyrdma", 1000, limit=64, field="qp_bytes"),
+    [Goal("connections", "loopback", "anyrdma", 1000, limit=64, field="qp_kib"),
      Goal("connections", "loopback", "anyrdma", 1000, "anyrdma", 0.9, field="message_us", rival_x=1)])
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 
 TICK = os.sysconf("SC_CLK_TCK")
+ENDLESS = ("sockperf",)  # servers that serve for ever
 STATE_OF = {"tcp": "0A", "udp": "07"}  # listening, unconnected
 
 
@@ -15,19 +16,27 @@ class Outcome:
     """What a pair left: the client's and the server's output, and CPU seconds.
 
     cpu      user and system time of both processes with all their threads
-    softirq  interrupt time of the whole machine meanwhile, which belongs to no process
-    steal    time in which the machine itself did not run: not silence
+    softirq  interrupt time of the whole machine meanwhile, as far as the kernel has not charged it to the processes
+    noise    CPU time that others used meanwhile, in this machine and (stolen) beside it, per second
     """
 
-    def __init__(self, ok, out, server_out, cpu, softirq, steal):
-        self.ok, self.out, self.server_out = ok, out, server_out
-        self.cpu, self.softirq, self.steal = cpu, softirq, steal
+    def __init__(self, ok, out, server_out, cpu, since):
+        now = MachineTimes()
+        self.ok, self.out, self.server_out, self.cpu = ok, out, server_out, cpu
+        beside = max(now.busy - since.busy - cpu, 0)
+        self.softirq = min(now.softirq - since.softirq, beside)
+        self.noise = (beside - self.softirq + now.steal - since.steal) / (now.clock - since.clock)
 
 
-def machine_times():
-    fields = open("/proc/stat").readline().split()[1:]
-    irq, softirq, steal = (int(x) / TICK for x in fields[5:8])
-    return irq + softirq, steal
+class MachineTimes:
+    """Seconds since the machine started, of all CPUs together."""
+
+    def __init__(self):
+        with open("/proc/stat") as f:
+            user, nice, system, _, _, irq, softirq, steal = (int(x) / TICK for x in f.readline().split()[1:9])
+        self.softirq, self.steal = irq + softirq, steal
+        self.busy = user + nice + system + self.softirq
+        self.clock = time.monotonic()
 
 
 def listens(pid, proto, port):
@@ -63,28 +72,37 @@ class Process:
 
     def finish(self):
         """Waits; returns the exit status, the output and the CPU seconds."""
-        _, status, usage = os.wait4(self.p.pid, 0)
+        try:
+            _, status, usage = os.wait4(self.p.pid, 0)
+        except BaseException:  # interrupted: leave nothing behind
+            self.signal(signal.SIGKILL)
+            self.timer.cancel()
+            raise
         self.p.returncode = os.waitstatus_to_exitcode(status)
         self.timer.cancel()
         self.out.seek(0)
         return self.p.returncode, self.out.read(), usage.ru_utime + usage.ru_stime
 
 
+def wait_until(condition, seconds):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
 def run(world, server, client, port, proto="tcp", limit=60):
-    """The server ends by itself when the client has (and is told to, a moment later, if not)."""
+    """The server ends by itself when the client has, or is told to: at once if it never does, else a second later."""
+    since = MachineTimes()
     s = Process(world.prefix[0] + server, limit + 10)
-    end = time.monotonic() + 10
-    while s.alive() and not listens(s.p.pid, proto, port) and time.monotonic() < end:
-        time.sleep(0.01)
-    softirq, steal = machine_times()
-    status, out, cpu = Process(world.prefix[1] + client, limit).finish()
-    softirq, steal = (b - a for a, b in zip((softirq, steal), machine_times()))
-    end = time.monotonic() + 1
-    while s.alive() and time.monotonic() < end and status == 0 and server[0] != "sockperf":
-        time.sleep(0.01)
-    s.signal(signal.SIGTERM)
-    _, server_out, server_cpu = s.finish()
-    return Outcome(status == 0, out, server_out, cpu + server_cpu, softirq, steal)
+    try:
+        wait_until(lambda: listens(s.p.pid, proto, port) or not s.alive(), 10)
+        status, out, cpu = Process(world.prefix[1] + client, limit).finish()
+        if status == 0 and server[0] not in ENDLESS:
+            wait_until(lambda: not s.alive(), 1)
+    finally:
+        s.signal(signal.SIGTERM)
+        _, server_out, server_cpu = s.finish()
+    return Outcome(status == 0, out, server_out, cpu + server_cpu, since)
 
 
 def run_alone(world, command, end=0, limit=60):

@@ -44,11 +44,13 @@ class Programs:
         """Bytes in about that many seconds, guessing at 3 GB/s and three microseconds per message."""
         n = max(int(seconds / (size / 3e9 + 3e-6)), 20)
         row, o = self.perftest(world, f"ib_{verb}_bw", size, ["-n", str(n), *extra])
-        return row and {"value": row[3] * 8 * 1.048576 / 1000, "mpps": row[4], "steal": o.steal}
+        return row and {"value": gbps(row), "mpps": row[4], "noise": o.noise}
 
     def rate(self, world, verb, qps):
-        row, o = self.perftest(world, f"ib_{verb}_bw", 8, ["-n", str(max(100000 // qps, 100)), "-q", str(qps)])
-        return row and {"value": row[4], "steal": o.steal}
+        """With several queue pairs perftest may hang when -n is not a multiple of its 100 messages per completion."""
+        n = max(100000 // qps // 100, 1) * 100
+        row, o = self.perftest(world, f"ib_{verb}_bw", 8, ["-n", str(n), "-q", str(qps)])
+        return row and {"value": row[4], "noise": o.noise}
 
     def latency(self, world, verb, size, extra=()):
         n = min(max(int(0.2 / (size / 1e9 + 1e-5)), 100), 10000)
@@ -57,7 +59,7 @@ class Programs:
             return None
         # of a READ perftest gives the whole round trip
         half = 2 if verb == "read" else 1
-        return {"value": row[4] / half, "avg": row[5] / half, "p99": row[7] / half, "steal": o.steal}
+        return {"value": row[4] / half, "avg": row[5] / half, "p99": row[7] / half, "noise": o.noise}
 
     def cpu(self, world, verb, extra=()):
         """CPU seconds per GB: a long run minus one that only starts, as perftest starts with a third of a second."""
@@ -68,8 +70,8 @@ class Programs:
             if not row:
                 return None
             outcomes.append(o)
-        return cpu_per_gb(outcomes[1].cpu - outcomes[0].cpu, outcomes[1].softirq - outcomes[0].softirq,
-                          (many - few) * size, row[3] * 8 * 1.048576 / 1000)
+        start, whole = outcomes
+        return cpu_per_gb(whole.cpu - start.cpu, whole.softirq - start.softirq, (many - few) * size, gbps(row), whole.noise)
 
     def qps(self, world, n):
         """Our own program, see qps.c; its figures as they are."""
@@ -88,15 +90,15 @@ class Programs:
 
     def floor_bandwidth(self, world, into, seconds=1.0):
         got = self.floor(world, "sink", "stream", ["-s", str(world.payload), "-i", into, "-z"], seconds)
-        return got and {"value": got[0]["gbps"], "lost": got[1]["lost"], "bad": got[1]["bad"], "steal": got[2].steal}
+        return got and {"value": got[0]["gbps"], "lost": got[1]["lost"], "bad": got[1]["bad"], "noise": got[2].noise}
 
     def floor_cpu(self, world, into):
         got = self.floor(world, "sink", "stream", ["-s", str(world.payload), "-i", into])
-        return got and cpu_per_gb(got[2].cpu, got[2].softirq, got[1]["bytes"], got[0]["gbps"])
+        return got and cpu_per_gb(got[2].cpu, got[2].softirq, got[1]["bytes"], got[0]["gbps"], got[2].noise)
 
     def floor_latency(self, world, size, spin):
         got = self.floor(world, "echo", "ping", ["-s", str(size)] + ["-z"] * spin, 0.5)
-        return got and {"value": got[0]["median"], "avg": got[0]["avg"], "p99": got[0]["p99"], "steal": got[2].steal}
+        return got and {"value": got[0]["median"], "avg": got[0]["avg"], "p99": got[0]["p99"], "noise": got[2].noise}
 
     # ---- rivals ----
 
@@ -108,11 +110,12 @@ class Programs:
 
     def tcp_bandwidth(self, world, seconds=2):
         got = self.iperf3(world, ["-t", str(seconds)])
-        return got and {"value": got[0]["bits_per_second"] / 1e9, "steal": got[1].steal}
+        return got and {"value": got[0]["bits_per_second"] / 1e9, "noise": got[1].noise}
 
     def tcp_cpu(self, world):
         got = self.iperf3(world, ["-n", "4G"])
-        return got and cpu_per_gb(got[1].cpu, got[1].softirq, got[0]["bytes"], got[0]["bits_per_second"] / 1e9)
+        return got and cpu_per_gb(got[1].cpu, got[1].softirq, got[0]["bytes"], got[0]["bits_per_second"] / 1e9,
+                                  got[1].noise)
 
     def sockperf(self, world, mode, size, options):
         port = world.next_port()
@@ -126,14 +129,19 @@ class Programs:
         number = {key: re.search(pattern + r"\s*=\s*([0-9.]+)", o.out) for key, pattern in
                   (("value", "percentile 50.000"), ("avg", "avg-latency"), ("p99", "percentile 99.000"))}
         found = o.ok and all(number.values())
-        return {k: float(m[1]) for k, m in number.items()} | {"steal": o.steal} if found else None
+        return {k: float(m[1]) for k, m in number.items()} | {"noise": o.noise} if found else None
 
     def sockperf_rate(self, world):
         o = self.sockperf(world, "tp", 14, ["--tcp"])
         m = re.search(r"Message Rate is ([0-9.]+)", o.out)
-        return {"value": float(m[1]) / 1e6, "steal": o.steal} if o.ok and m else None
+        return {"value": float(m[1]) / 1e6, "noise": o.noise} if o.ok and m else None
 
 
-def cpu_per_gb(cpu, softirq, count, gbps):
+def gbps(row):
+    """Of perftest's MiB/s."""
+    return row[3] * 8 * 1.048576 / 1000
+
+
+def cpu_per_gb(cpu, softirq, count, speed, noise):
     gb = count / 1e9
-    return {"value": (cpu + softirq) / gb, "processes": cpu / gb, "softirq": softirq / gb, "gbps": gbps}
+    return {"value": (cpu + softirq) / gb, "processes": cpu / gb, "softirq": softirq / gb, "gbps": speed, "noise": noise}

@@ -187,7 +187,7 @@ int main(int argc, char **argv)
 	connect_all(&b);
 	connected = now_us();
 	after = private_bytes();
-	printf("{\"message_us\": %.3f, \"qp_bytes\": %.2f, \"connect_us\": %.2f}\n", message_us(&b),
+	printf("{\"message_us\": %.3f, \"qp_kib\": %.2f, \"connect_us\": %.2f}\n", message_us(&b),
 		(after - before) / 1024 / b.n, (connected - start) / b.n);
 	return 0;
 }

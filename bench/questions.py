@@ -9,7 +9,7 @@ import worlds
 OURS, RIVAL, FLOOR, INFO = "ours", "rival", "floor", "information"
 
 SIZES = [2, 8, 64, 512, 4096, 32768, 262144, 1 << 20, 4 << 20]
-QUICK_SIZES = [8, 4096, 1 << 20]
+QUICK_SIZES = [8, 1 << 20]  # where the goals are
 PACKET_SIZES = [8, 512, 4096]      # what fits a packet
 SOCKPERF_SIZES = [8, 4096, 65536]  # sockperf knows 14 to 65507 bytes: the ends are moved there
 QPS = [1, 4, 16, 64, 256, 1000]
@@ -32,6 +32,9 @@ class Field:
     unit: str
     higher_is_better: bool = False
     log: bool = True
+    x_from: int = 0        # drawn from there on
+    tabled: bool = True
+    name: str = ""         # of the chart's file, behind the question's
 
 
 @dataclass
@@ -60,11 +63,13 @@ def bandwidth(sizes):
         "left in the receive buffer, copied to its place, or received there by iovec",
         [Line("iperf3", RIVAL, lambda p, w, x: p.tcp_bandwidth(w))] + [ours(v) for v in ("write", "send", "read")] +
         [floor(i) for i in ("buffer", "copy", "scatter")],
-        [Field("value", "Bandwidth over message size", "Gb/s", True)], "message size", True, "iperf3")
+        [Field("value", "Bandwidth over message size", "Gb/s", True),
+         Field("value", "Bandwidth of large messages", "Gb/s", True, False, x_from=4096, tabled=False, name="large")],
+        "message size", True, "iperf3")
 
 
 def latency(sizes):
-    few = [s for s in SOCKPERF_SIZES if s in sizes or s == 65536]
+    few = SOCKPERF_SIZES if len(sizes) > len(QUICK_SIZES) else QUICK_SIZES[:1]
 
     def tcp(name, role, *options):
         return Line(name, role, lambda p, w, x: p.sockperf_latency(w, x, options), few if role == RIVAL else few[:1])
@@ -76,7 +81,7 @@ def latency(sizes):
     def ours(verb):
         return Line(verb, OURS, lambda p, w, x: p.latency(w, verb, x), sizes)
 
-    sleeping = Line("send, sleeping", OURS, lambda p, w, x: p.latency(w, "send", x, ["-e"]), sizes[:5])
+    sleeping = Line("send, sleeping", OURS, lambda p, w, x: p.latency(w, "send", x, ["-e"]), [s for s in sizes if s <= 4096])
     return Question(
         "latency", "Latency over message size",
         "half a round trip, median; perftest ib_*_lat, which polls (of a READ half of what perftest prints), beside "
@@ -106,7 +111,7 @@ def cpu():
         "cpu", "CPU time per GB", "user and system time of both ends with all their threads, plus the machine's "
         "interrupt time; 1 MiB messages. Who polls uses its core whether or not there is something to do",
         [Line("iperf3", RIVAL, lambda p, w, x: p.tcp_cpu(w)), ours("write, polling", "write"),
-         ours("write, sleeping", "write", "-e"), ours("send, sleeping", "send", "-e"), ours("read, sleeping", "read", "-e"),
+         ours("send, sleeping", "send", "-e"), ours("read, sleeping", "read", "-e"),
          Line("floor, copy, sleeping", FLOOR, lambda p, w, x: p.floor_cpu(w, "copy")),
          Line("floor, scatter, sleeping", FLOOR, lambda p, w, x: p.floor_cpu(w, "scatter"))],
         [Field("value", "CPU time per GB", "s/GB", log=False)], rival="iperf3")
@@ -117,9 +122,9 @@ def connections(counts):
         "connections", "Connected queue pairs", "one process connected to itself, RC, depth 128; one pair of queue pairs "
         "exchanges 8-byte writes while the others are idle",
         [Line("anyrdma", OURS, lambda p, w, x: p.qps(w, x), counts)],
-        [Field("message_us", "Cost of one message beside idle queue pairs", "µs", log=False),
-         Field("qp_bytes", "Memory per queue pair", "KiB", log=False),
-         Field("connect_us", "Time to create and connect a queue pair", "µs", log=False)],
+        [Field("message_us", "Cost of one message beside idle queue pairs", "µs", log=False, name="message"),
+         Field("qp_kib", "Memory per queue pair", "KiB", log=False, name="memory"),
+         Field("connect_us", "Time to create and connect a queue pair", "µs", log=False, name="connect")],
         "queue pairs", worlds=(worlds.LOOPBACK,))
 
 

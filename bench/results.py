@@ -3,6 +3,8 @@
 import json
 import statistics
 
+NOISE = 0.1
+
 
 class Results:
     def __init__(self, questions, facts):
@@ -34,6 +36,15 @@ class Results:
 
     def failures(self):
         return [r for r in self.records if not r["figures"]]
+
+    def noisy(self):
+        """Measurements during which others used a tenth of a CPU or more."""
+        return [r for r in self.records if r["figures"] and r["figures"].get("noise", 0) >= NOISE]
+
+    def load(self, path):
+        with open(path) as f:
+            kept = json.load(f)
+        self.facts, self.records = kept["facts"], kept["records"]
 
     def save(self, path):
         with open(path, "w") as f:

@@ -47,19 +47,24 @@ def goals_table(results):
 
 
 def with_ratio(results, question, world, line, x, field):
+    """A figure and, in brackets, how many times better than the rival's it is; nothing where that rounds to nothing."""
     value = results.median(question.key, world, line.name, x, field.key)
     rival = results.median(question.key, world, question.rival, x, field.key) if question.rival else None
     if value is None or rival is None or line.name == question.rival:
         return number_text(value)
-    return f"{number_text(value)} ({value / rival if field.higher_is_better else rival / value:.2f}x)"
+    ratio = value / rival if field.higher_is_better else rival / value
+    return number_text(value) + (f" ({ratio:.2f}x)" if ratio >= 0.005 else "")
 
 
 def curve_table(results, question, world, field):
-    """A row per x, a column per contender."""
-    xs = sorted({x for line in question.lines for x in line.xs or []})
-    rows = [[x_text(question, x)] + [with_ratio(results, question, world, line, x, field) for line in question.lines]
-            for x in xs]
-    return markdown([question.x_label] + [line.name for line in question.lines], rows)
+    """A row per x, a column per contender; those without x in a line above."""
+    lines = [line for line in question.lines if line.xs]
+    once = [f"{line.name} {with_ratio(results, question, world, line, None, field)}"
+            for line in question.lines if line.xs is None]
+    xs = sorted({x for line in lines for x in line.xs})
+    rows = [[x_text(question, x)] + [with_ratio(results, question, world, line, x, field) for line in lines] for x in xs]
+    above = f"**{world}: {field.title.lower()}, {field.unit}**" + (": " + ", ".join(once) if once else "")
+    return above + "\n\n" + markdown([question.x_label] + [line.name for line in lines], rows)
 
 
 def bars_table(results, question, field):
@@ -73,20 +78,21 @@ def bars_table(results, question, field):
 def question_text(results, question):
     ratio = f" In brackets: times better than {question.rival}." if question.rival else ""
     parts = [f"## {question.title}", f"{question.note[0].upper()}{question.note[1:]}.{ratio}"]
-    for field in question.fields:
+    for field in (f for f in question.fields if f.tabled):
         if not question.x_label:
             parts.append(bars_table(results, question, field))
-            continue
-        for world in results.worlds(question.key):
-            parts += [f"**{world}: {field.title.lower()}, {field.unit}**", curve_table(results, question, world, field)]
+        else:
+            parts += [curve_table(results, question, world, field) for world in results.worlds(question.key)]
     return "\n\n".join(parts) + "\n"
 
 
-def facts_text(facts):
+def facts_text(results):
+    facts, noisy, failed = results.facts, len(results.noisy()), len(results.failures())
     return (f"{facts['date']}, commit {facts['commit']}: {facts['cores']} cores of {facts['cpu']}, virtual: "
-            f"{facts['virtual']}, Linux {facts['kernel']}. Medians of {facts['rounds']} rounds.\n")
+            f"{facts['virtual']}, Linux {facts['kernel']}. Medians of {facts['rounds']} rounds; of {len(results.records)} "
+            f"measurements {noisy} were disturbed by other programs, {failed} failed.\n")
 
 
 def report(results):
     measured = [q for q in results.questions.values() if results.worlds(q.key)]
-    return "\n".join([facts_text(results.facts), goals_table(results)] + [question_text(results, q) for q in measured])
+    return "\n".join([facts_text(results), goals_table(results)] + [question_text(results, q) for q in measured])

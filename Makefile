@@ -72,7 +72,7 @@ help:
 	@echo 'make demo          build, then anyrdma beside TCP in one small table'
 	@echo 'make test          build, then the whole test suite'
 	@echo 'make install       install below PREFIX ($(PREFIX)), staged below DESTDIR when set'
-	@echo 'make bench         the full measurements'
+	@echo 'make bench         anyrdma beside TCP, with charts: a quarter of an hour; bench/run --quick for less'
 	@echo 'make asan | tsan   the suite under the address and undefined | thread sanitizers'
 	@echo 'make fuzz          fuzz the parsers of what a peer sends'
 	@echo 'make format        clang-format the sources; check-format only looks'

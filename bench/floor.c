@@ -474,54 +474,44 @@ static enum into parse_into(const char *name)
 	return INTO_BUFFER;
 }
 
-static unsigned number(unsigned low, unsigned high)
-{
-	unsigned long n = strtoul(optarg, NULL, 0);
+static const struct number {
+	char letter;
+	unsigned *value, low, high;
+} numbers[] = {
+	{'p', &opt.port, 1, 65535},
+	{'s', &opt.payload, 1, MESSAGE_MAX - sizeof(struct header) - CRC_LEN},
+	{'b', &opt.batch, 1, BATCH_MAX},
+	{'m', &opt.burst, 1, BURST_MAX},
+	{'w', &opt.window, 1, 1 << 30},
+	{'B', &opt.sockbuf, 1, 1 << 30},
+	{'r', &opt.region, 1, 1 << 30},
+};
 
-	if (n < low || n > high)
-		usage();
-	return (unsigned)n;
+static bool parse_number(int letter)
+{
+	for (unsigned i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		const struct number *n = &numbers[i];
+
+		if (n->letter != letter)
+			continue;
+		*n->value = (unsigned)strtoul(optarg, NULL, 0);
+		return *n->value >= n->low && *n->value <= n->high;
+	}
+	return false;
 }
 
-static void parse_option(int c)
+static void parse_option(int letter)
 {
-	switch (c) {
-	case 'p':
-		opt.port = number(1, 65535);
-		break;
-	case 's':
-		opt.payload = number(1, MESSAGE_MAX - sizeof(struct header) - CRC_LEN);
-		break;
-	case 'b':
-		opt.batch = number(1, BATCH_MAX);
-		break;
-	case 'm':
-		opt.burst = number(1, BURST_MAX);
-		break;
-	case 'w':
-		opt.window = number(1, 1 << 30);
-		break;
-	case 'B':
-		opt.sockbuf = number(1, 1 << 30);
-		break;
-	case 'r':
-		opt.region = number(1, 1 << 30);
-		break;
-	case 't':
+	if (letter == 't')
 		opt.seconds = atof(optarg);
-		break;
-	case 'i':
+	else if (letter == 'i')
 		opt.into = parse_into(optarg);
-		break;
-	case 'z':
+	else if (letter == 'z')
 		opt.spin = true;
-		break;
-	case 'n':
+	else if (letter == 'n')
 		opt.no_crc = true;
-		break;
-	default:
+	else if (!parse_number(letter))
 		usage();
-	}
 }
 
 static const struct role {

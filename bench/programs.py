@@ -13,11 +13,11 @@ import pair
 class Programs:
     def __init__(self, build):
         self.tool = os.path.abspath(os.path.join(build, "bin", "anyrdma"))
-        self.floor_path = os.path.abspath(os.path.join(build, "bench", "floor"))
-        self.qps_path = os.path.abspath(os.path.join(build, "bench", "qps"))
+        self.floor_path, self.qps_path, self.cores_path = (
+            os.path.abspath(os.path.join(build, "bench", name)) for name in ("floor", "qps", "cores"))
 
     def paths(self):
-        return self.tool, self.floor_path, self.qps_path
+        return self.tool, self.floor_path, self.qps_path, self.cores_path
 
     @functools.lru_cache(maxsize=None)
     def gid_index(self, world, end):

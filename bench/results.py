@@ -3,7 +3,7 @@
 import json
 import statistics
 
-NOISE = 0.1
+import silence
 
 
 class Results:
@@ -37,9 +37,8 @@ class Results:
     def failures(self):
         return [r for r in self.records if not r["figures"]]
 
-    def noisy(self):
-        """Measurements during which others used a tenth of a CPU or more."""
-        return [r for r in self.records if r["figures"] and r["figures"].get("noise", 0) >= NOISE]
+    def disturbed(self):
+        return [r for r in self.records if silence.disturbed(r["figures"])]
 
     def load(self, path):
         with open(path) as f:

@@ -87,10 +87,10 @@ def question_text(results, question):
 
 
 def facts_text(results):
-    facts, noisy, failed = results.facts, len(results.noisy()), len(results.failures())
+    facts, disturbed, failed = results.facts, len(results.disturbed()), len(results.failures())
     return (f"{facts['date']}, commit {facts['commit']}: {facts['cores']} cores of {facts['cpu']}, virtual: "
             f"{facts['virtual']}, Linux {facts['kernel']}. Medians of {facts['rounds']} rounds; of {len(results.records)} "
-            f"measurements {noisy} were disturbed by other programs, {failed} failed.\n")
+            f"measurements {disturbed} were disturbed, {failed} failed.\n")
 
 
 def report(results):

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""Whether the machine let us measure. Two things spoil a figure: other programs, and a host that has moved this virtual
+machine's two cores apart (cores.c), which makes everything that passes memory between them up to three times
+slower for seconds. So a measurement waits for near cores, and one that was disturbed is made again, once."""
+import os
+import subprocess
+import time
+
+NOISE = 0.1       # CPUs that others used
+FAR_NS = 130      # between cores below one cache it is 25 to 100, otherwise 170 and more
+PATIENCE = 4      # seconds
+TRIES = 2
+
+
+def disturbed(figures):
+    return bool(figures) and (figures.get("noise", 0) >= NOISE or figures.get("cores_ns", 0) >= FAR_NS)
+
+
+class Silence:
+    """Cares about cores only where there are two, which both ends then use, and where they are near at times."""
+
+    def __init__(self, cores_path):
+        self.cores_path = cores_path
+        self.watch = len(os.sched_getaffinity(0)) == 2 and min(self.sample() for _ in range(20)) < FAR_NS
+
+    def sample(self):
+        out = subprocess.run([self.cores_path], capture_output=True, text=True).stdout
+        time.sleep(0.05)
+        return int(out or 0)
+
+    def wait(self):
+        end = time.monotonic() + PATIENCE
+        while self.watch and self.sample() >= FAR_NS and time.monotonic() < end:
+            pass
+
+    def measure(self, function):
+        """The figures of one measurement, the last one when it had to be made again."""
+        for _ in range(TRIES):
+            self.wait()
+            figures = function()
+            if figures and self.watch:
+                figures["cores_ns"] = self.sample()
+            if not disturbed(figures):
+                break
+        return figures

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How far apart two cores are: nanoseconds that a cache line takes from one to the other. The host of a
- * virtual machine moves its cores about, now below one cache, now below two; whatever passes memory from core
- * to core is then several times slower for seconds, and no count of CPU time tells. Prints the time between
- * the first two CPUs it may use; nothing when there is one only.
+ * How far apart two cores are: nanoseconds that a cache line takes from one to the other. On a virtual
+ * machine this was seen to change by the second, presumably because the host moves its cores about; what
+ * passes memory from core to core is then several times slower, and no count of CPU time tells. Prints the
+ * time between the first two CPUs it may use; nothing when there is one only.
  */
 #include <pthread.h>
 #include <sched.h>

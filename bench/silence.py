@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Whether the machine let us measure. Two things spoil a figure: other programs, and a host that has moved this virtual
-machine's two cores apart (cores.c), which makes everything that passes memory between them up to three times
-slower for seconds. So a measurement waits for near cores, and one that was disturbed is made again, once."""
+"""Whether the machine let us measure. Two things spoil a figure: other programs, and two cores that are far
+apart for seconds (cores.c), as seen on a virtual machine, which made the floor up to three times slower. So a measurement waits for near cores, and one that was disturbed is made again, once."""
 import os
 import subprocess
 import time
 
 NOISE = 0.1       # CPUs that others used
-FAR_NS = 130      # between cores below one cache it is 25 to 100, otherwise 170 and more
+FAR_NS = 130      # between the two clusters seen on one machine: 25 to 100, and 170 and more
 PATIENCE = 4      # seconds
 TRIES = 2
 

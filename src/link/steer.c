@@ -5,13 +5,11 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/rundir.h"
-#include "wire/ibt.h"
-#include "wire/qpn.h"
+#include "link/steer_group.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,29 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-	SLOTS = QPN_SLOTS,
-	MAGIC = 0x616e7972,
-	PLACE_WAIT_MS = 50,
-	REPAIR_EVERY_MS = 20,
-	SILENT_FOR_MS = 1000,
-	LOCK_WAIT_MS = 2000
-};
-
-/* The shared file. Written under the file lock, except `answer`, which is its member's. */
-struct steer_group {
-	uint32_t magic, members;
-	uint32_t stale; /* the order below is right, but no program was attached for it yet */
-	uint32_t reserved;
-	_Atomic uint64_t nonce; /* of the PLACE round under way */
-	struct {
-		uint32_t slot;
-		_Atomic uint64_t answer; /* nonce xor place + 1 of the last PLACE packet that came */
-	} member[SLOTS];                 /* in the order of places */
-};
-
-/* PLACE packet: BTH with the place in the P_Key field's and the nonce behind it. */
-enum { PLACE_OFF = 2, NONCE_OFF = BTH_LEN, PLACE_LEN = BTH_LEN + 8 };
+enum { PLACE_WAIT_MS = 50, REPAIR_EVERY_MS = 20, SILENT_FOR_MS = 1000, LOCK_WAIT_MS = 2000 };
 
 static uint64_t now_ms(void)
 {
@@ -87,16 +63,16 @@ static int slot_claim(struct steer *s)
 		return -errno;
 	setsockopt(s->hand_fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one));
 	/* Slot 0 holds QP0 and QP1, the last one the multicast QPN. */
-	for (uint32_t i = 0; i < SLOTS - 2; i++) {
+	for (uint32_t i = 0; i < STEER_SLOTS - 2; i++) {
 		struct sockaddr_un sa;
-		uint32_t slot = 1 + (first + i) % (SLOTS - 2);
+		uint32_t slot = 1 + (first + i) % (STEER_SLOTS - 2);
 
 		if (!bind(s->hand_fd, (struct sockaddr *)&sa, slot_name(&sa, s->port, slot))) {
 			s->slot = slot;
 			return 0;
 		}
 	}
-	log_error("all %d process slots of UDP port %u are in use on this host", SLOTS - 2, s->port);
+	log_error("all %d process slots of UDP port %u are in use on this host", STEER_SLOTS - 2, s->port);
 	close(s->hand_fd);
 	return -EUSERS;
 }
@@ -104,24 +80,9 @@ static int slot_claim(struct steer *s)
 /* ---- the program ---- */
 static void attach(struct steer *s)
 {
-	struct sock_filter code[7 + 2 * SLOTS];
-	struct sock_fprog prog = {.filter = code};
-	unsigned n = 0;
+	struct sock_filter code[STEER_CODE];
+	struct sock_fprog prog = {.len = (unsigned short)steer_group_program(s->group, code), .filter = code};
 
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0);
-	code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OPCODE_PLACE, 0, 2);
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_H | BPF_ABS, PLACE_OFF);
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_A, 0);
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 5);
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, QPN_SLOT_SHIFT - 8);
-	for (uint32_t i = 0; i < s->group->members; i++) {
-		code[n++] = (struct sock_filter)BPF_JUMP(
-			BPF_JMP | BPF_JEQ | BPF_K, s->group->member[i].slot, 0, 1);
-		code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, i);
-	}
-	/* Nobody's: out of range, the kernel picks by hash. */
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0xffffffff);
-	prog.len = (unsigned short)n;
 	for (int i = 0; i < 2; i++) {
 		int fd = i ? s->fd6 : s->fd4;
 
@@ -192,11 +153,7 @@ static bool group_lock(struct steer *s, bool wait)
 		}
 		nanosleep(&ms, NULL);
 	}
-	/* The file is the user's own, but a torn or foreign one must not lead us out of bounds. */
-	if (s->group->magic != MAGIC || s->group->members >= SLOTS) {
-		s->group->magic = MAGIC;
-		s->group->members = 0;
-	}
+	steer_group_check(s->group);
 	return true;
 }
 
@@ -206,25 +163,18 @@ static void group_unlock(struct steer *s)
 	pthread_mutex_unlock(&s->mutex);
 }
 
-/* The kernel's rule: the last takes the place of the one that left. */
-static void member_remove(struct steer_group *g, uint32_t i)
-{
-	uint32_t last = --g->members;
-
-	g->member[i].slot = g->member[last].slot;
-	g->member[last].slot = 0;
-}
-
 static unsigned bury_dead(struct steer *s)
 {
 	struct steer_group *g = s->group;
 	unsigned dead = 0;
 
-	for (uint32_t i = 0; i < g->members;) {
-		if (g->member[i].slot == s->slot || slot_alive(s->port, g->member[i].slot)) {
+	for (uint32_t i = 0; i < steer_group_count(g);) {
+		uint32_t slot = g->member[i].slot;
+
+		if (slot == s->slot || slot_alive(s->port, slot)) {
 			i++;
 		} else {
-			member_remove(g, i);
+			steer_group_remove(g, i);
 			dead++;
 		}
 	}
@@ -249,13 +199,6 @@ static void ask_places(struct steer *s, uint32_t places)
 	close(fd);
 }
 
-static int place_of(const struct steer_group *g, uint32_t i)
-{
-	uint64_t v = atomic_load(&g->member[i].answer) ^ g->nonce;
-
-	return v && v <= SLOTS ? (int)(v - 1) : -1;
-}
-
 /* Takes PLACE packets off our own socket while we wait: the helper may be the one that waits here. */
 static void read_own_place(struct steer *s)
 {
@@ -269,70 +212,37 @@ static void read_own_place(struct steer *s)
 		steer_placed(s, pkt, (uint32_t)n);
 }
 
-static void sort_by_places(struct steer *s)
-{
-	struct steer_group *g = s->group;
-	uint32_t slots[SLOTS] = {0}, silent[SLOTS], n = g->members, nsilent = 0, at = 0;
-
-	for (uint32_t i = 0; i < n; i++) {
-		int p = place_of(g, i);
-
-		if (p >= 0 && p < (int)n && !slots[p])
-			slots[p] = g->member[i].slot;
-		else
-			silent[nsilent++] = g->member[i].slot;
-	}
-	/* Those that did not answer (stopped?) sit in what is left, in some order. */
-	for (uint32_t i = 0; i < nsilent; i++) {
-		while (slots[at])
-			at++;
-		slots[at] = silent[i];
-	}
-	for (uint32_t i = 0; i < n; i++)
-		g->member[i].slot = slots[i];
-}
-
 /* Returns whether everyone answered. */
 static bool find_places(struct steer *s)
 {
 	struct steer_group *g = s->group;
 	uint64_t until = now_ms() + PLACE_WAIT_MS, nonce;
-	uint32_t known;
+	uint32_t n = steer_group_count(g), told;
 
 	do
 		random_bytes(&nonce, sizeof(nonce));
-	while (nonce <= SLOTS);
+	while (nonce <= STEER_SLOTS);
 	atomic_store(&g->nonce, nonce);
-	for (uint32_t i = 0; i < g->members; i++)
+	for (uint32_t i = 0; i < n; i++)
 		atomic_store(&g->member[i].answer, 0);
-	ask_places(s, g->members);
-	do {
+	ask_places(s, n);
+	for (;;) {
 		struct timespec ms = {.tv_nsec = 500000};
 
 		read_own_place(s);
-		known = 0;
-		for (uint32_t i = 0; i < g->members; i++)
-			known += place_of(g, i) >= 0;
-		if (known == g->members)
+		told = steer_group_told(g);
+		if (told >= n || now_ms() >= until)
 			break;
 		nanosleep(&ms, NULL);
-	} while (now_ms() < until);
-	log_info("UDP port %u: %u of %u processes told their place", s->port, known, g->members);
-	sort_by_places(s);
-	return known == g->members;
+	}
+	log_info("UDP port %u: %u of %u processes told their place", s->port, told, n);
+	steer_group_sort(g);
+	return told >= n;
 }
 
 void steer_placed(struct steer *s, const uint8_t *pkt, uint32_t len)
 {
-	struct steer_group *g = s->group;
-
-	if (len < PLACE_LEN || get_be64(pkt + NONCE_OFF) != g->nonce)
-		return;
-	for (uint32_t i = 0; i < SLOTS; i++) {
-		if (g->member[i].slot == s->slot)
-			atomic_store(
-				&g->member[i].answer, g->nonce ^ ((uint64_t)get_be16(pkt + PLACE_OFF) + 1));
-	}
+	steer_group_placed(s->group, s->slot, pkt, len);
 }
 
 /* ---- joining and leaving ---- */
@@ -374,7 +284,7 @@ int steer_join(struct steer *s, uint16_t port, int fd4, int fd6)
 		close(s->hand_fd);
 		goto unlock;
 	}
-	g->member[g->members++].slot = s->slot;
+	steer_group_add(g, s->slot);
 	attach(s);
 	if (dead > 1) {
 		find_places(s);
@@ -406,9 +316,9 @@ void steer_leave(struct steer *s)
 	bool locked;
 
 	locked = group_lock(s, true);
-	for (uint32_t i = 0; i < g->members && locked; i++) {
+	for (uint32_t i = 0; locked && i < steer_group_count(g); i++) {
 		if (g->member[i].slot == s->slot) {
-			member_remove(g, i);
+			steer_group_remove(g, i);
 			g->stale = 1; /* only a member can attach a program, and we close first: no packet may
 					 be ours */
 			break;
@@ -455,13 +365,7 @@ struct hand {
 
 bool steer_is_member(const struct steer *s, uint32_t slot)
 {
-	uint32_t n = s->group->members;
-
-	for (uint32_t i = 0; i < n && i < SLOTS; i++) {
-		if (s->group->member[i].slot == slot)
-			return true;
-	}
-	return false;
+	return steer_group_has(s->group, slot);
 }
 
 bool steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in)
@@ -497,17 +401,35 @@ static bool same_user(const struct msghdr *m)
 	return false;
 }
 
+bool steer_hand_parse(const uint8_t *datagram, size_t len, struct frame_in *in)
+{
+	struct hand h;
+
+	if (len < sizeof(h) + BTH_LEN)
+		return false;
+	memcpy(&h, datagram, sizeof(h));
+	if (h.len != len - sizeof(h))
+		return false;
+	*in = (struct frame_in){.bytes = datagram + sizeof(h),
+		.len = h.len,
+		.ifindex = h.ifindex,
+		.tclass = h.tclass,
+		.hop_limit = h.hop_limit};
+	memcpy(in->sgid, h.sgid, 16);
+	memcpy(in->dgid, h.dgid, 16);
+	return true;
+}
+
 int steer_receive(struct steer *s, unsigned max, void (*deliver)(void *, const struct frame_in *), void *arg)
 {
 	unsigned n = 0;
 
 	for (; n < max; n++) {
-		uint8_t bytes[8192];
+		uint8_t datagram[sizeof(struct hand) + 8192];
 		char control[CMSG_SPACE(sizeof(struct ucred))];
-		struct hand h;
-		struct iovec iov[2] = {{&h, sizeof(h)}, {bytes, sizeof(bytes)}};
-		struct msghdr m = {.msg_iov = iov,
-			.msg_iovlen = 2,
+		struct iovec iov = {datagram, sizeof(datagram)};
+		struct msghdr m = {.msg_iov = &iov,
+			.msg_iovlen = 1,
 			.msg_control = control,
 			.msg_controllen = sizeof(control)};
 		ssize_t len = recvmsg(s->hand_fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -515,17 +437,9 @@ int steer_receive(struct steer *s, unsigned max, void (*deliver)(void *, const s
 
 		if (len < 0)
 			break;
-		if ((size_t)len < sizeof(h) || h.len < BTH_LEN || (size_t)len - sizeof(h) != h.len ||
-			(m.msg_flags & MSG_TRUNC) || !same_user(&m))
-			continue;
-		in = (struct frame_in){.bytes = bytes,
-			.len = h.len,
-			.ifindex = h.ifindex,
-			.tclass = h.tclass,
-			.hop_limit = h.hop_limit};
-		memcpy(in.sgid, h.sgid, 16);
-		memcpy(in.dgid, h.dgid, 16);
-		deliver(arg, &in);
+		if (!(m.msg_flags & MSG_TRUNC) && same_user(&m) &&
+			steer_hand_parse(datagram, (size_t)len, &in))
+			deliver(arg, &in);
 	}
 	return (int)n;
 }

@@ -23,6 +23,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct steer_group;
@@ -53,6 +54,8 @@ void steer_placed(struct steer *s, const uint8_t *pkt, uint32_t len);
 bool steer_is_member(const struct steer *s, uint32_t slot);
 /* A frame for another slot reached us: hand it over; false when nobody is there. */
 bool steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in);
+/* A handed-over frame in a datagram of any content; *in points into it. false: it is none. */
+bool steer_hand_parse(const uint8_t *datagram, size_t len, struct frame_in *in);
 /* Frames handed over to us; returns how many. */
 int steer_receive(struct steer *s, unsigned max, void (*deliver)(void *, const struct frame_in *), void *arg);
 

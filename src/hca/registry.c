@@ -16,8 +16,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-static const char prefix[] = "adapter-";
-
 struct hca_registry {
 	int fd;
 	char path[256];
@@ -25,6 +23,39 @@ struct hca_registry {
 	struct lock lock; /* guards which records are in use */
 	uint32_t free_hint;
 };
+
+/* ---- names ---- */
+void hca_registry_name(char *buf, size_t len, uint32_t slot, uint32_t pid)
+{
+	snprintf(buf, len, "adapter-%u-%u", slot, pid);
+}
+
+/* Decimal digits as printf writes them; NULL: none, or too many. */
+static const char *parse_number(const char *s, uint32_t *n)
+{
+	uint64_t v = 0;
+	const char *p = s;
+
+	for (; *p >= '0' && *p <= '9' && v <= UINT32_MAX; p++)
+		v = v * 10 + (uint64_t)(*p - '0');
+	if (p == s || v > UINT32_MAX || (*s == '0' && p != s + 1))
+		return NULL;
+	*n = (uint32_t)v;
+	return p;
+}
+
+bool hca_registry_name_parse(const char *name, uint32_t *slot, uint32_t *pid)
+{
+	static const char prefix[] = "adapter-";
+
+	if (strncmp(name, prefix, sizeof(prefix) - 1))
+		return false;
+	name = parse_number(name + sizeof(prefix) - 1, slot);
+	if (!name || *name++ != '-')
+		return false;
+	name = parse_number(name, pid);
+	return name && !*name;
+}
 
 /* A file nobody holds the lock of is a dead process's. */
 static void bury_dead(const char *dir)
@@ -35,9 +66,10 @@ static void bury_dead(const char *dir)
 	if (!d)
 		return;
 	while ((e = readdir(d))) {
+		uint32_t slot, pid;
 		int fd;
 
-		if (strncmp(e->d_name, prefix, sizeof(prefix) - 1))
+		if (!hca_registry_name_parse(e->d_name, &slot, &pid))
 			continue;
 		/* Without waiting: what lies there need not be a file. */
 		fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -61,7 +93,7 @@ void hca_registry_clean(void)
 int hca_registry_open(struct hca_registry **out, uint32_t slot)
 {
 	struct hca_registry *r = calloc(1, sizeof(*r));
-	char dir[200];
+	char dir[200], name[40];
 	int err;
 
 	if (!r)
@@ -100,7 +132,8 @@ int hca_registry_open(struct hca_registry **out, uint32_t slot)
 	r->file->slot = slot;
 	prctl(PR_GET_NAME, r->file->comm);
 	lock_init(&r->lock);
-	snprintf(dir + strlen(dir), sizeof(dir) - strlen(dir), "/%s%u-%d", prefix, slot, (int)getpid());
+	hca_registry_name(name, sizeof(name), slot, (uint32_t)getpid());
+	snprintf(dir + strlen(dir), sizeof(dir) - strlen(dir), "/%s", name);
 	if (rename(r->path, dir)) {
 		err = -errno;
 		munmap(r->file, sizeof(*r->file));

@@ -9,6 +9,8 @@
 
 #include "hca/counters.h"
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { REGISTRY_MAGIC = 0x79617272, REGISTRY_VERSION = 1, REGISTRY_QPS = 1024 };
@@ -25,6 +27,11 @@ struct hca_registry_file {
 };
 
 struct hca_registry;
+
+/* A process's file is called adapter-<slot>-<pid>. */
+void hca_registry_name(char *buf, size_t len, uint32_t slot, uint32_t pid);
+/* false: no such name. Anything may lie in the directory. */
+bool hca_registry_name_parse(const char *name, uint32_t *slot, uint32_t *pid);
 
 /* Removes what dead processes left. */
 void hca_registry_clean(void);

@@ -202,7 +202,7 @@ struct hca_qp *sim_qp(struct sim_node *n, const struct sim_qp_opts *o)
 		.qp_type = o->type,
 		.sq_sig_all = o->sig_all,
 		.comp_mask = IBV_QP_INIT_ATTR_PD,
-		.pd = &n->pd->ibv,
+		.pd = &(o->pd ? o->pd : n->pd)->ibv,
 	};
 	struct hca_qp *qp = hca_qp_create(n->ctx, &init);
 	struct ibv_qp_attr attr = {

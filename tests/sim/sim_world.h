@@ -73,6 +73,7 @@ struct sim_qp_opts {
 	enum ibv_qp_type type;
 	struct hca_cq *send_cq, *recv_cq;
 	struct hca_srq *srq;
+	struct hca_pd *pd; /* NULL: the node's */
 	unsigned send_wr, recv_wr, sge, inline_data;
 	bool sig_all;
 	enum ibv_mtu mtu;

@@ -13,13 +13,16 @@ enum {
 	ATTACKER,
 	HONEST, /* nodes */
 
-	GAP = 256, /* canaries before, between and behind */
+	CANARY = 0xa5, /* a byte that the attacker never sends as payload */
+	GAP = 256,     /* canaries before, between and behind */
 	SLOT = 1024,
+	PIECE = 100, /* of a receive: it comes last */
 	REGION = 8192,
 	OPEN = GAP,
 	READABLE = OPEN + REGION + GAP,
 	SOURCE = READABLE + REGION + GAP,
-	LANDING = SOURCE + REGION + GAP,
+	SEALED = SOURCE + REGION + GAP,
+	LANDING = SEALED + REGION + GAP,
 	STRIDE = SLOT + 64,
 	BULK = LANDING + PREY_WRS * STRIDE + GAP,
 	BULK_LEN = 48 * 1024,
@@ -45,15 +48,15 @@ static void __attribute__((format(printf, 1, 2), noreturn)) breach(const char *f
 static const struct kind {
 	enum ibv_qp_type type;
 	bool shared;   /* takes receives from the shared queue */
-	bool closed;   /* grants the peer no right */
+	bool closed;   /* grants the peer no right; alone in the protection domain of the sealed region */
 	bool no_recvs; /* has no receive posted */
 	bool bulk;     /* asks for as much as the window allows, when the prey is greedy */
 	unsigned timeout, retry, rnr_retry;
 } kinds[PREY_QPS] = {
 	{.type = IBV_QPT_RC, .timeout = 10, .retry = 7, .rnr_retry = 7},
-	{.type = IBV_QPT_RC, .timeout = 10, .retry = 7, .rnr_retry = 7},
+	{.type = IBV_QPT_RC, .timeout = 0, .retry = 7, .rnr_retry = 7},
 	{.type = IBV_QPT_RC, .timeout = 8, .retry = 1, .rnr_retry = 1, .no_recvs = true},
-	{.type = IBV_QPT_RC, .timeout = 0, .retry = 7, .rnr_retry = 7, .closed = true},
+	{.type = IBV_QPT_RC, .timeout = 10, .closed = true, .no_recvs = true},
 	{.type = IBV_QPT_RC, .timeout = 14, .retry = 7, .rnr_retry = 7, .bulk = true},
 	{.type = IBV_QPT_RC, .timeout = 10, .retry = 3, .rnr_retry = 3, .shared = true},
 	{.type = IBV_QPT_RC, .timeout = 10, .retry = 3, .rnr_retry = 3, .shared = true},
@@ -90,13 +93,15 @@ static void post_recv(struct prey *p, struct hca_qp *qp)
 	if (!w)
 		return;
 	/* In two pieces that do not follow each other. */
-	sge[0] =
-		(struct ibv_sge){(uintptr_t)slot_of(p, p->memory, w) + 100, SLOT - 100, p->landing->ibv.lkey};
-	sge[1] = (struct ibv_sge){(uintptr_t)slot_of(p, p->memory, w), 100, p->landing->ibv.lkey};
+	sge[0] = (struct ibv_sge){
+		(uintptr_t)slot_of(p, p->memory, w) + PIECE, SLOT - PIECE, p->landing->ibv.lkey};
+	sge[1] = (struct ibv_sge){(uintptr_t)slot_of(p, p->memory, w), PIECE, p->landing->ibv.lkey};
+	memset(slot_of(p, p->memory, w), CANARY, SLOT);
 	wr.wr_id = wr_id(p, w);
 	if (qp ? hca_qp_post_recv(qp, &wr, &bad) : hca_rq_post(&p->srq->rq, &wr))
 		return;
 	w->live = w->is_recv = w->lands = true;
+	w->len = 0;
 	w->qp = qp;
 }
 
@@ -134,6 +139,9 @@ static void post_send(struct prey *p, struct prey_qp *q, const struct kind *k)
 		return;
 	w->lands = op == IBV_WR_RDMA_READ || atomic;
 	sge = draw_piece(p, w, op);
+	w->len = op == IBV_WR_RDMA_READ && !k->bulk ? sge.length : 0;
+	memset(slot_of(p, p->memory, w), CANARY, SLOT);
+	memset(slot_of(p, p->shadow, w), CANARY, SLOT);
 	if (k->bulk)
 		sge = (struct ibv_sge){(uintptr_t)p->memory + BULK, BULK_LEN, p->bulk->ibv.lkey};
 	wr.wr_id = wr_id(p, w);
@@ -170,7 +178,7 @@ static void post_all(struct prey *p)
 
 		if (!kinds[i].shared && !kinds[i].no_recvs && live_recvs(p, q->qp) < RECVS)
 			post_recv(p, q->qp);
-		if (kinds[i].bulk && !p->greedy)
+		if (kinds[i].closed || (kinds[i].bulk && !p->greedy))
 			continue;
 		if (kinds[i].type != IBV_QPT_UD && q->posted - q->done < SENDS &&
 			choose_one_in(p->choices, 3))
@@ -188,6 +196,21 @@ static struct prey_qp *by_number(struct prey *p, uint32_t qpn)
 	breach("a completion of a queue pair that is gone");
 }
 
+/* What a completion says has come is there, all of it. */
+static void check_landed(struct prey *p, const struct prey_wr *w, const struct ibv_wc *wc)
+{
+	const uint8_t *slot = slot_of(p, p->memory, w);
+	bool message = w->is_recv && wc->opcode == IBV_WC_RECV && !(wc->wc_flags & IBV_WC_GRH);
+	uint32_t len = message ? wc->byte_len : w->len, first = message ? PIECE : 0;
+
+	if (w->is_recv && wc->byte_len > SLOT && wc->opcode == IBV_WC_RECV)
+		breach("%u bytes in a receive of %u", wc->byte_len, SLOT);
+	for (uint32_t i = 0; i < len; i++) {
+		if (slot[(first + i) % SLOT] == CANARY)
+			breach("byte %u of %u is missing", i, len);
+	}
+}
+
 static void poll(struct prey *p)
 {
 	struct ibv_wc wc;
@@ -203,6 +226,8 @@ static void poll(struct prey *p)
 			breach("request %u completed by another queue pair", i);
 		if (!w->is_recv && w->turn != q->done++)
 			breach("sends completed out of order");
+		if (!wc.status)
+			check_landed(p, w, &wc);
 		if (w->lands)
 			memcpy(slot_of(p, p->shadow, w), slot_of(p, p->memory, w), SLOT);
 		w->live = false;
@@ -227,7 +252,8 @@ static void check_memory(struct prey *p)
 		check_equal(p, 0, OPEN + REGION, "a region whose key nobody was told");
 	check_equal(p, 0, OPEN, "before the open region");
 	check_equal(p, OPEN + REGION, SOURCE, "around or in the region to be read only");
-	check_equal(p, SOURCE, LANDING, "around or in what is sent");
+	check_equal(p, SOURCE, SEALED, "around or in what is sent");
+	check_equal(p, SEALED, LANDING, "around or in the region of another protection domain");
 	for (unsigned i = 0; i < PREY_WRS; i++) {
 		struct prey_wr *w = &p->wr[i];
 		uint32_t at = LANDING + i * STRIDE;
@@ -328,7 +354,7 @@ static void bind_window(struct prey *p)
 static void tell_keys(struct prey *p)
 {
 	struct attacker *a = &p->attacker;
-	const struct hca_mr *mrs[] = {p->readable, p->landing, p->source,
+	const struct hca_mr *mrs[] = {p->readable, p->landing, p->source, p->sealed,
 		p->with_honest ? p->honest.pair[0].mr[0] : NULL, p->has_key ? p->open : NULL};
 
 	a->keys = 0;
@@ -362,6 +388,7 @@ static void qp_open(struct prey *p, unsigned i)
 
 	o.type = k->type;
 	o.srq = k->shared ? p->srq : NULL;
+	o.pd = k->closed ? p->sealed_pd : NULL;
 	o.mtu = CHOOSE_FROM(p->choices, mtus);
 	o.timeout = k->timeout;
 	o.retry = k->retry;
@@ -466,14 +493,18 @@ static enum sim_fate judge(void *arg, const struct sim_packet *s)
 	return SIM_LOST;
 }
 
-static struct hca_mr *region(struct prey *p, uint32_t at, uint32_t len, unsigned access)
+static struct hca_mr *region_in(struct prey *p, struct hca_pd *pd, uint32_t at, uint32_t len, unsigned access)
 {
-	struct hca_mr *mr =
-		hca_mr_reg(p->w.node[PREY].pd, p->memory + at, len, (uintptr_t)p->memory + at, access);
+	struct hca_mr *mr = hca_mr_reg(pd, p->memory + at, len, (uintptr_t)p->memory + at, access);
 
 	if (!mr)
 		breach("memory cannot be registered");
 	return mr;
+}
+
+static struct hca_mr *region(struct prey *p, uint32_t at, uint32_t len, unsigned access)
+{
+	return region_in(p, p->w.node[PREY].pd, at, len, access);
 }
 
 static void open_memory(struct prey *p)
@@ -482,13 +513,15 @@ static void open_memory(struct prey *p)
 	p->shadow = malloc(MEMORY);
 	if (!p->memory || !p->shadow)
 		breach("no memory");
-	memset(p->memory, 0xa5, MEMORY); /* nothing the attacker sends */
-	memset(p->shadow, 0xa5, MEMORY);
+	memset(p->memory, CANARY, MEMORY);
+	memset(p->shadow, CANARY, MEMORY);
 	p->open = region(p, OPEN, REGION, SIM_ALL_ACCESS | IBV_ACCESS_MW_BIND);
 	p->readable = region(p, READABLE, REGION, IBV_ACCESS_REMOTE_READ);
 	p->source = region(p, SOURCE, REGION, 0);
 	p->landing = region(p, LANDING, PREY_WRS * STRIDE, IBV_ACCESS_LOCAL_WRITE);
 	p->bulk = region(p, BULK, BULK_LEN, IBV_ACCESS_LOCAL_WRITE);
+	p->sealed_pd = hca_pd_alloc(p->w.node[PREY].ctx);
+	p->sealed = region_in(p, p->sealed_pd, SEALED, REGION, SIM_ALL_ACCESS);
 }
 
 struct prey *prey_open(struct choices *c, uint64_t seed, bool with_honest)
@@ -576,6 +609,8 @@ void prey_close(struct prey *p)
 	hca_mr_dereg(p->source);
 	hca_mr_dereg(p->landing);
 	hca_mr_dereg(p->bulk);
+	hca_mr_dereg(p->sealed);
+	hca_pd_dealloc(p->sealed_pd);
 	sim_world_fini(&p->w);
 	free(p->memory);
 	free(p->shadow);

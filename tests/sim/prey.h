@@ -26,6 +26,7 @@ struct prey_wr {
 	bool live, is_recv;
 	bool lands;        /* its slot may change while it is live */
 	uint32_t life;     /* how often it was used: part of wr_id, so that an old completion is known */
+	uint32_t len;      /* of a READ: what must have come when it succeeds */
 	uint32_t turn;     /* sends of a queue pair end in this order */
 	struct hca_qp *qp; /* NULL: in the shared receive queue */
 };
@@ -46,7 +47,8 @@ struct prey {
 	struct hca_srq *srq;
 	struct prey_qp qp[PREY_QPS];
 	struct hca_qp *other_end[PREY_QPS]; /* numbers for the prey to connect to; never used */
-	struct hca_mr *open, *readable, *source, *landing, *bulk;
+	struct hca_mr *open, *readable, *source, *sealed, *landing, *bulk;
+	struct hca_pd *sealed_pd;
 	struct hca_mw *window;
 	struct prey_wr wr[PREY_WRS];
 	uint8_t *memory, *shadow;

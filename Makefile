@@ -21,7 +21,7 @@ all:
 	cmake --build $(BUILD)
 
 test:
-	@scripts/deps build test
+	@scripts/deps build test fuzz
 	cmake -G Ninja -B $(BUILD) -DANYRDMA_WERROR=ON
 	cmake --build $(BUILD)
 	$(CTEST) --test-dir $(BUILD)
@@ -56,7 +56,7 @@ tsan:
 
 fuzz:
 	@scripts/deps build fuzz
-	fuzz/run
+	fuzz/run $(SECONDS)
 
 format:
 	clang-format -i $(SOURCES)
@@ -74,7 +74,7 @@ help:
 	@echo 'make install       install below PREFIX ($(PREFIX)), staged below DESTDIR when set'
 	@echo 'make bench         anyrdma beside TCP, with charts: a quarter of an hour; bench/run --quick for less'
 	@echo 'make asan | tsan   the suite under the address and undefined | thread sanitizers'
-	@echo 'make fuzz          fuzz the parsers of what a peer sends'
+	@echo 'make fuzz          fuzz the parsers of what comes from outside, for SECONDS (300) each'
 	@echo 'make format        clang-format the sources; check-format only looks'
 	@echo 'make clean         remove the build trees'
 	@echo 'Missing Debian packages are installed when root or through sudo, else named.'

@@ -39,6 +39,8 @@ int hca_engine_init(
 	e->clock = clock ? clock : hca_clock_monotonic;
 	e->clock_arg = arg;
 	lock_init(&e->timer_lock);
+	lock_init(&e->defer_lock);
+	list_init(&e->deferred);
 	list_init(&e->touched);
 	list_init(&e->held);
 	e->heap = NULL;
@@ -59,6 +61,7 @@ void hca_engine_fini(struct hca_engine *e)
 	e->batch = NULL;
 	e->heap = NULL;
 	lock_fini(&e->timer_lock);
+	lock_fini(&e->defer_lock);
 }
 
 int hca_engine_mcast(struct hca_engine *e, const uint8_t mgid[16], uint32_t ifindex, bool join)
@@ -236,12 +239,67 @@ static void touch(struct hca_engine *e, struct hca_qp *qp)
 		list_add_tail(&e->touched, &qp->touched_node);
 }
 
-/* ---- answers that wait for a request to ride with ---- */
+/* What is held back must leave by then: the helper looks by itself (ticks), or its alarm is set. */
+static void owe(struct hca_engine *e, _Atomic bool *owing, uint64_t until)
+{
+	if (!atomic_load_explicit(owing, memory_order_relaxed))
+		atomic_store(owing, true);
+	if (atomic_load(&e->ticks))
+		return; /* it says so before it looks whether anything is owed; we the other way round */
+	lock_take(&e->timer_lock);
+	set_alarm(e, until);
+	lock_drop(&e->timer_lock);
+}
+
+/* ---- requests that wait for more to go with ---- */
 /*
- * The transport may name a time until which its acknowledge can wait. Should the program not come back, the
- * helper looks after it: by itself when it said so (ticks; it says so before it looks at holding, we the
- * other way round), else its alarm is set.
+ * A program that posts many small requests one by one would pay a system call for each. The first few of a
+ * burst leave at once; then every BURST_BATCH of them leave together, or what there is when the program polls
+ * or waits, or when DEFER_NS have passed.
  */
+enum { BURST_ALONE = 4, BURST_BATCH = 32, BURST_GAP_NS = 3 * 1000, DEFER_NS = 50 * 1000 };
+
+static bool in_burst(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
+{
+	uint32_t drives = atomic_load_explicit(&e->drives, memory_order_relaxed);
+	bool goes_on = drives == qp->burst_drives && now - qp->burst_at < BURST_GAP_NS;
+
+	qp->burst = goes_on ? qp->burst + 1 : 0;
+	qp->burst_drives = drives;
+	return qp->burst >= BURST_ALONE && qp->burst % BURST_BATCH;
+}
+
+void hca_engine_post(struct hca_engine *e, struct hca_qp *qp)
+{
+	uint64_t now = hca_engine_now(e);
+
+	if (!e->running || !in_burst(e, qp, now)) {
+		hca_engine_kick(e, qp);
+		qp->burst_at = hca_engine_now(e);
+		return;
+	}
+	qp->burst_at = now;
+	lock_take(&e->defer_lock);
+	if (list_empty(&qp->deferred_node))
+		list_add_tail(&e->deferred, &qp->deferred_node);
+	lock_drop(&e->defer_lock);
+	owe(e, &e->deferring, now + DEFER_NS);
+}
+
+static void touch_deferred(struct hca_engine *e)
+{
+	struct list all, *n;
+
+	lock_take(&e->defer_lock);
+	list_take(&all, &e->deferred);
+	atomic_store(&e->deferring, false);
+	while ((n = list_pop(&all)))
+		touch(e, container_of(n, struct hca_qp, deferred_node));
+	lock_drop(&e->defer_lock);
+}
+
+/* ---- answers that wait for a request to ride with ---- */
+/* The transport may name a time until which its acknowledge can wait. */
 static bool hold(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 {
 	uint64_t until = atomic_load_explicit(&qp->answer_at, memory_order_relaxed);
@@ -250,13 +308,7 @@ static bool hold(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 		return false;
 	if (list_empty(&qp->held_node))
 		list_add_tail(&e->held, &qp->held_node);
-	if (!atomic_load_explicit(&e->holding, memory_order_relaxed))
-		atomic_store(&e->holding, true);
-	if (!atomic_load(&e->ticks)) {
-		lock_take(&e->timer_lock);
-		set_alarm(e, until);
-		lock_drop(&e->timer_lock);
-	}
+	owe(e, &e->holding, until);
 	return true;
 }
 
@@ -528,6 +580,8 @@ int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
 		run_timers(e, d.now);
 		if (atomic_load_explicit(&e->holding, memory_order_relaxed))
 			release_held(e, d.now);
+		if (atomic_load_explicit(&e->deferring, memory_order_relaxed))
+			touch_deferred(e);
 		if (!list_empty(&e->touched))
 			run_touched(e, d.now);
 		if (atomic_load_explicit(&e->released, memory_order_relaxed) &&
@@ -544,7 +598,7 @@ int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
 
 void hca_engine_let_go(struct hca_engine *e)
 {
-	if (!atomic_load(&e->holding))
+	if (!hca_engine_owes(e))
 		return;
 	lock_take(&e->drive);
 	if (e->link) {
@@ -555,6 +609,7 @@ void hca_engine_let_go(struct hca_engine *e)
 			container_of(n, struct hca_qp, held_node)->answer_at = 1; /* long ago */
 		}
 		release_held(e, now);
+		touch_deferred(e);
 		run_touched(e, now);
 	}
 	lock_drop(&e->drive);
@@ -571,6 +626,9 @@ void hca_engine_forget(struct hca_engine *e, struct hca_qp *qp)
 	lock_take(&e->drive);
 	list_del(&qp->touched_node);
 	list_del(&qp->held_node);
+	lock_take(&e->defer_lock);
+	list_del(&qp->deferred_node);
+	lock_drop(&e->defer_lock);
 	lock_take(&e->timer_lock);
 	if (qp->timer_pos >= 0)
 		heap_remove(e, qp);

@@ -41,6 +41,10 @@ struct hca_engine {
 	_Atomic bool backlog; /* touched is not empty: whoever stops driving must see that somebody goes on */
 	struct frame_batch *batch; /* drive lock */
 
+	struct lock defer_lock;
+	struct list deferred;   /* QPs with requests that wait for more to go with; defer_lock */
+	_Atomic bool deferring; /* deferred is not empty */
+
 	struct lock timer_lock; /* heap of hca_qp by timer_key */
 	struct hca_qp **heap;
 	unsigned heap_len, heap_size;
@@ -94,8 +98,15 @@ static inline void hca_engine_poll(struct hca_engine *e)
 		hca_engine_wake_helper(e); /* the program may not come back */
 }
 
-/* Sends the answers that were held back: the caller is about to sleep. */
+/* Sends what was held back: the caller is about to sleep. */
 void hca_engine_let_go(struct hca_engine *e);
+/* Whether something is held back that somebody has to send before long. */
+static inline bool hca_engine_owes(struct hca_engine *e)
+{
+	return atomic_load(&e->holding) || atomic_load(&e->deferring);
+}
+/* Requests were posted: sends them from the caller's thread, or leaves them a moment; qp->lock held. */
+void hca_engine_post(struct hca_engine *e, struct hca_qp *qp);
 /* Sends the QP's requests from the caller's thread; qp->lock held. */
 void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp);
 /* A QP gave back its share of windows outside of the drive; any thread, any lock but the flows'. */

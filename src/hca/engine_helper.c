@@ -77,7 +77,7 @@ static struct timespec *until_next_look(struct hca_engine *e, struct timespec *t
 {
 	atomic_store(&e->ticks, false);
 	*ts = (struct timespec){.tv_nsec = atomic_load(&e->backlog) ? 0 : STAND_BY_MIN_NS};
-	return atomic_load(&e->backlog) || atomic_load(&e->holding) ? ts : NULL;
+	return atomic_load(&e->backlog) || hca_engine_owes(e) ? ts : NULL;
 }
 
 /*
@@ -125,7 +125,7 @@ static bool stand_by(struct hca_engine *e)
 			wait = STAND_BY_BLOCKED_NS;
 			continue;
 		}
-		if (atomic_load(&e->holding))
+		if (hca_engine_owes(e))
 			hca_engine_drive(e);
 		if (atomic_load(&e->drives) == seen)
 			return link_readable(e);
@@ -306,7 +306,7 @@ int hca_engine_wait_fd(struct hca_engine *e, int fd)
 	atomic_fetch_add(&e->blocked, 1);
 	for (;;) {
 		hca_engine_drive(e);
-		if (atomic_load(&e->holding)) {
+		if (hca_engine_owes(e)) {
 			if (poll(p, 1, 0) > 0)
 				break; /* the program may have something to say */
 			hca_engine_let_go(e);

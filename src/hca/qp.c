@@ -100,6 +100,7 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 	lock_init(&qp->post_lock);
 	list_init(&qp->touched_node);
 	list_init(&qp->held_node);
+	list_init(&qp->deferred_node);
 	list_init(&qp->flow_node);
 	qp->timer_pos = -1;
 	qp->ctx = ctx;

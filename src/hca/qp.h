@@ -119,6 +119,9 @@ struct hca_qp {
 	uint64_t timer_key;
 	_Atomic int timer_pos; /* in the heap; -1: not in it */
 	struct list touched_node, held_node;
+	struct list deferred_node;    /* under the engine's defer_lock */
+	uint32_t burst, burst_drives; /* see hca_engine_post(); lock */
+	uint64_t burst_at;
 	_Atomic uint64_t answer_at; /* the transport's: until then its acknowledge may wait for company */
 	struct list flow_node;      /* under the lock of the flow below */
 	struct hca_flow *waits_for;

@@ -120,7 +120,7 @@ static void commit(struct hca_qp *qp, uint32_t head)
 
 	qp->sq.head = head;
 	if (s == IBV_QPS_RTS) {
-		hca_engine_kick(e, qp);
+		hca_engine_post(e, qp);
 	} else if (s == IBV_QPS_ERR || s == IBV_QPS_SQE) {
 		while (qp->sq.tail != qp->sq.head)
 			hca_qp_complete_send(qp, IBV_WC_WR_FLUSH_ERR, hca_engine_now(e));

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+/* Packets that are lost, doubled or late, and how an RC queue pair makes up for them. */
+#include "duo.h"
+
+/* ---- responses that are lost ---- */
+static void read_replayed_after_lost_response(void **state)
+{
+	struct duo *d = duo_new();
+
+	duo_connect(d);
+	script(d, 1, OP_READ_RESP_MIDDLE, 0, 0, SIM_LOST);
+	post(d, 0, IBV_WR_RDMA_READ, 7, 0, 4 * MTU);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 7, IBV_WC_SUCCESS);
+	assert_memory_equal(mem[0], mem[1], 4 * MTU);
+	assert_int_equal(sent(d, 0, OP_READ_REQUEST), 2);
+	assert_int_equal(nth(d, 0, OP_READ_REQUEST, 1)->psn, 101); /* from where it broke */
+	assert_int_equal(reth_get(nth(d, 0, OP_READ_REQUEST, 1)->bytes + BTH_LEN).len, 3 * MTU);
+	assert_int_equal(d->qp[0]->count->timeouts, 0);
+	duo_end(d);
+}
+
+static void read_asked_again_after_lost_last_response(void **state)
+{
+	struct duo *d = duo_new();
+
+	duo_connect(d);
+	script(d, 1, OP_READ_RESP_LAST, 0, 0, SIM_LOST);
+	post(d, 0, IBV_WR_RDMA_READ, 7, 0, 4 * MTU);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 7, IBV_WC_SUCCESS);
+	assert_memory_equal(mem[0], mem[1], 4 * MTU);
+	assert_int_equal(nth(d, 0, OP_READ_REQUEST, 1)->psn, 103);
+	assert_int_equal(d->qp[0]->count->timeouts, 1); /* nothing came after it that would have told */
+	duo_end(d);
+}
+
+static void read_responses_reordered_are_put_in_place(void **state)
+{
+	struct duo *d = duo_new();
+	struct sim_rules late = {.delay_min = 5 * SIM_US, .delay_max = 5 * SIM_US, .late_max = 10 * SIM_US};
+
+	duo_connect(d);
+	sim_rules_set(d->w.net, &late);
+	script(d, 1, OP_READ_RESP_MIDDLE, 0, 2, SIM_DELAYED);
+	post(d, 0, IBV_WR_RDMA_READ, 7, 0, 16 * MTU);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 7, IBV_WC_SUCCESS);
+	assert_memory_equal(mem[0], mem[1], 16 * MTU);
+	duo_end(d);
+}
+
+static void atomic_answered_from_saved_result_after_lost_ack(void **state)
+{
+	struct duo *d = duo_new();
+	uint64_t before, v;
+
+	duo_connect(d);
+	memcpy(&before, mem[1], 8);
+	script(d, 1, OP_ATOMIC_ACK, 0, 0, SIM_LOST);
+	post(d, 0, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 0, 8);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 1, IBV_WC_SUCCESS);
+	assert_int_equal(sent(d, 0, OP_FETCH_ADD), 2);
+	memcpy(&v, mem[0], 8);
+	assert_true(v == before);
+	memcpy(&v, mem[1], 8);
+	assert_true(v == before + 1);
+	duo_end(d);
+}
+
+static void as_many_saved_atomics_as_the_depth(void **state)
+{
+	struct duo *d = duo_new();
+	uint64_t before[16], v;
+
+	d->opts[0].rd_atomic = 16;
+	duo_connect(d);
+	memcpy(before, mem[1], sizeof(before));
+	script(d, 1, OP_ATOMIC_ACK, 0, 15, SIM_LOST);
+	post_list(d, 0, IBV_WR_ATOMIC_FETCH_AND_ADD, 16, 8);
+	sim_run_idle(&d->w);
+	expect_all(d, 0, 16);
+	for (unsigned i = 0; i < 16; i++) {
+		memcpy(&v, mem[0] + 8 * i, 8);
+		assert_true(v == before[i]);
+		memcpy(&v, mem[1] + 8 * i, 8);
+		assert_true(v == before[i] + 1);
+	}
+	duo_end(d);
+}
+
+static void coalesced_ack_lost(void **state)
+{
+	struct duo *d = duo_new();
+
+	duo_connect(d);
+	script(d, 1, OP_ACK, 0, 0, SIM_LOST);
+	post_list(d, 0, IBV_WR_RDMA_WRITE, 8, 64);
+	sim_run_idle(&d->w);
+	expect_all(d, 0, 8);
+	assert_memory_equal(mem[0], mem[1], 8 * 64);
+	assert_int_equal(sent(d, 1, OP_ACK), 2);
+	assert_int_equal(d->qp[0]->count->timeouts, 1);
+	assert_int_equal(d->qp[1]->count->duplicates, 1); /* one packet asks, its acknowledge covers all */
+	duo_end(d);
+}
+
+static void late_acks_and_acks_of_the_future_are_ignored(void **state)
+{
+	struct duo *d = duo_new();
+	uint8_t ack[BTH_LEN + AETH_LEN];
+
+	duo_connect(d);
+	sim_port_pause(d->w.net, 1, true);
+	post(d, 0, IBV_WR_RDMA_WRITE, 1, 0, 64); /* PSN 100 */
+	for (unsigned i = 0; i < 3; i++) {
+		static const uint32_t psn[] = {101, 99, 5000};
+
+		bth_put(ack, OP_ACK, false, 0, PKEY_DEFAULT, hca_qpn(d->qp[0]), false, psn[i]);
+		aeth_put(ack + BTH_LEN, AETH_ACK | AETH_CREDIT_NONE, 1);
+		forge(d, 1, 1, 0, ack, sizeof(ack));
+	}
+	sim_run(&d->w, SIM_MS);
+	expect_none(d, 0);
+	assert_int_equal(d->qp[0]->count->stale_responses, 3);
+	sim_port_pause(d->w.net, 1, false);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 1, IBV_WC_SUCCESS);
+	duo_end(d);
+}
+
+/* ---- requests that are lost ---- */
+static void nak_sequence_sent_once_per_gap(void **state)
+{
+	struct duo *d = duo_new();
+
+	duo_connect(d);
+	script(d, 0, OP_WRITE_ONLY, 1, 1, SIM_LOST);
+	script(d, 0, OP_WRITE_ONLY, 13, 13, SIM_LOST); /* of the second round: PSN 104 again */
+	post_list(d, 0, IBV_WR_RDMA_WRITE, 10, 64);
+	sim_run_idle(&d->w);
+	expect_all(d, 0, 10);
+	assert_memory_equal(mem[0], mem[1], 640);
+	assert_int_equal(naks(d, 1, AETH_NAK | NAK_SEQ, 0xff), 2);
+	assert_int_equal(d->qp[1]->count->naks_sent, 2);
+	assert_int_equal(d->qp[0]->count->timeouts, 0);
+	duo_end(d);
+}
+
+static void lost_nak_is_made_up_for_by_the_timer(void **state)
+{
+	struct duo *d = duo_new();
+
+	duo_connect(d);
+	script(d, 0, OP_WRITE_ONLY, 1, 1, SIM_LOST);
+	script(d, 1, OP_ACK, 0, 0, SIM_LOST);
+	post_list(d, 0, IBV_WR_RDMA_WRITE, 10, 64);
+	sim_run_idle(&d->w);
+	expect_all(d, 0, 10);
+	assert_int_equal(d->qp[0]->count->timeouts, 1);
+	duo_end(d);
+}
+
+static void corrupted_packet_counts_as_bad_icrc(void **state)
+{
+	struct duo *d = duo_new();
+
+	duo_connect(d);
+	script(d, 0, OP_SEND_ONLY, 0, 2, SIM_CORRUPTED);
+	post_recv(d, 1, 9, 4096, 64);
+	post(d, 0, IBV_WR_SEND, 1, 0, 64);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 1, IBV_WC_SUCCESS);
+	expect_wc(d, 1, 9, IBV_WC_SUCCESS);
+	expect_none(d, 1);
+	assert_memory_equal(mem[0], mem[1] + 4096, 64);
+	assert_int_equal(d->w.node[1].adapter.count->bad_icrc, 3);
+	assert_int_equal(d->qp[1]->count->dropped, 0); /* no field of it was believed */
+	duo_end(d);
+}
+
+static void psn_wraps_with_duplicates_on_both_sides(void **state)
+{
+	struct duo *d = duo_new();
+	struct sim_rules twice = {.delay_min = 5 * SIM_US,
+		.delay_max = 5 * SIM_US,
+		.duplicate = SIM_MILLION,
+		.late_max = 100 * SIM_US};
+	uint64_t before, v;
+
+	d->opts[0].psn = d->opts[1].psn = PSN_MASK - 5;
+	duo_connect(d);
+	sim_rules_set(d->w.net, &twice);
+	memcpy(&before, mem[1] + 65536, 8);
+	for (unsigned i = 0; i < 4; i++) {
+		post_recv(d, 1, 100 + i, 131072 + i * 4096, 4096);
+		post(d, 0, IBV_WR_RDMA_WRITE, 4 * i, 4096 * i, 2 * MTU);
+		post(d, 0, IBV_WR_ATOMIC_FETCH_AND_ADD, 4 * i + 1, 65536, 8);
+		post(d, 0, IBV_WR_SEND, 4 * i + 2, 4096 * i, 3 * MTU);
+		post(d, 0, IBV_WR_RDMA_READ, 4 * i + 3, 262144 + 4096 * i, 2 * MTU);
+	}
+	sim_run_idle(&d->w);
+	expect_all(d, 0, 16);
+	for (unsigned i = 0; i < 4; i++) {
+		expect_wc(d, 1, 100 + i, IBV_WC_SUCCESS);
+		assert_memory_equal(mem[0] + 4096 * i, mem[1] + 4096 * i, 2 * MTU);
+		assert_memory_equal(mem[0] + 4096 * i, mem[1] + 131072 + 4096 * i, 3 * MTU);
+		assert_memory_equal(mem[0] + 262144 + 4096 * i, mem[1] + 262144 + 4096 * i, 2 * MTU);
+	}
+	expect_none(d, 1);
+	memcpy(&v, mem[1] + 65536, 8);
+	assert_true(v == before + 4);
+	assert_true(ibt_qp(d->qp[1])->resp.epsn < 100); /* it did wrap */
+	duo_end(d);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(read_replayed_after_lost_response),
+		cmocka_unit_test(read_asked_again_after_lost_last_response),
+		cmocka_unit_test(read_responses_reordered_are_put_in_place),
+		cmocka_unit_test(atomic_answered_from_saved_result_after_lost_ack),
+		cmocka_unit_test(as_many_saved_atomics_as_the_depth),
+		cmocka_unit_test(coalesced_ack_lost),
+		cmocka_unit_test(late_acks_and_acks_of_the_future_are_ignored),
+		cmocka_unit_test(nak_sequence_sent_once_per_gap),
+		cmocka_unit_test(lost_nak_is_made_up_for_by_the_timer),
+		cmocka_unit_test(corrupted_packet_counts_as_bad_icrc),
+		cmocka_unit_test(psn_wraps_with_duplicates_on_both_sides),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

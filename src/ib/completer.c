@@ -163,6 +163,21 @@ static void acknowledge(struct hca_qp *qp, uint32_t to, uint64_t now)
 }
 
 /* ---- failures ---- */
+/*
+ * Requests before the one that failed whose responses were lost: the peer is in ERR, and will not say what it
+ * knew. They are flushed, so that the reason stays with the request it belongs to.
+ */
+static void flush_before(struct hca_qp *qp, uint32_t psn, uint64_t now)
+{
+	while (qp->sq.tail + 1 != qp->sq.head) {
+		const struct hca_send_wqe *w = hca_sq_at(&qp->sq, qp->sq.tail);
+
+		if (!w->started || psn_diff(psn, psn_add(w->psn, w->npkts)) < 0)
+			break;
+		hca_qp_complete_send(qp, IBV_WC_WR_FLUSH_ERR, now);
+	}
+}
+
 static void fail_at(struct hca_qp *qp, uint32_t psn, enum ibv_wc_status status, uint64_t now)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
@@ -173,6 +188,7 @@ static void fail_at(struct hca_qp *qp, uint32_t psn, enum ibv_wc_status status, 
 		return;
 	ibt_release(qp, r->una, r->sent);
 	r->una = r->sent;
+	flush_before(qp, psn, now);
 	log_debug("QP 0x%06x: request failed, status %d", hca_qpn(qp), status);
 	hca_qp_fail_send(qp, status, now);
 }

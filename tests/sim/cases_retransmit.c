@@ -183,15 +183,11 @@ static void corrupted_packet_counts_as_bad_icrc(void **state)
 static void psn_wraps_with_duplicates_on_both_sides(void **state)
 {
 	struct duo *d = duo_new();
-	struct sim_rules twice = {.delay_min = 5 * SIM_US,
-		.delay_max = 5 * SIM_US,
-		.duplicate = SIM_MILLION,
-		.late_max = 100 * SIM_US};
 	uint64_t before, v;
 
 	d->opts[0].psn = d->opts[1].psn = PSN_MASK - 5;
 	duo_connect(d);
-	sim_rules_set(d->w.net, &twice);
+	every_packet_twice(d, 100 * SIM_US);
 	memcpy(&before, mem[1] + 65536, 8);
 	for (unsigned i = 0; i < 4; i++) {
 		post_recv(d, 1, 100 + i, 131072 + i * 4096, 4096);
@@ -215,6 +211,166 @@ static void psn_wraps_with_duplicates_on_both_sides(void **state)
 	duo_end(d);
 }
 
+/* ---- what comes twice ---- */
+static void read_again(struct duo *d, uint32_t psn, uint32_t off, uint32_t len)
+{
+	forge_request(
+		d, (struct forged){
+			   .op = OP_READ_REQUEST, .psn = psn, .va = (uintptr_t)mem[1] + off, .dma_len = len});
+	sim_run_idle(&d->w);
+}
+
+static void duplicate_read_is_answered_again_from_memory(void **state)
+{
+	struct duo *d = duo_new();
+	const struct logged *answer;
+
+	duo_connect(d);
+	post(d, 0, IBV_WR_RDMA_READ, 7, 0, 4 * MTU);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 7, IBV_WC_SUCCESS);
+	memset(mem[1], 0x77, 4 * MTU); /* as memory is now, not as it was */
+	read_again(d, 0, 0, 4 * MTU);
+	assert_int_equal(sent(d, 1, OP_READ_RESP_FIRST), 2);
+	assert_int_equal(sent(d, 1, OP_READ_RESP_MIDDLE), 4);
+	assert_int_equal(sent(d, 1, OP_READ_RESP_LAST), 2);
+	answer = nth(d, 1, OP_READ_RESP_FIRST, 1);
+	assert_int_equal(answer->psn, 100);
+	assert_int_equal(answer->bytes[BTH_LEN + AETH_LEN], 0x77);
+	assert_int_equal(d->qp[1]->count->duplicates, 1);
+	assert_int_equal(d->qp[0]->count->stale_responses, 4); /* nobody waits for them */
+	expect_alive(d);
+	duo_end(d);
+}
+
+static void later_part_of_a_read_is_answered_alone(void **state)
+{
+	struct duo *d = duo_new();
+
+	duo_connect(d);
+	post(d, 0, IBV_WR_RDMA_READ, 7, 0, 4 * MTU);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 7, IBV_WC_SUCCESS);
+	read_again(d, 2, 2 * MTU, 2 * MTU); /* its second half */
+	assert_int_equal(nth(d, 1, OP_READ_RESP_FIRST, 1)->psn, 102);
+	assert_int_equal(nth(d, 1, OP_READ_RESP_LAST, 1)->psn, 103);
+	read_again(d, 1, MTU, MTU); /* one packet of its middle */
+	assert_int_equal(sent(d, 1, OP_READ_RESP_ONLY), 1);
+	assert_int_equal(nth(d, 1, OP_READ_RESP_ONLY, 0)->psn, 101);
+	read_again(d, 3, 3 * MTU, 4 * MTU); /* beyond what was ever asked: no answer, and no harm */
+	assert_int_equal(sent(d, 1, OP_READ_RESP_FIRST), 2);
+	expect_alive(d);
+	duo_end(d);
+}
+
+/* A READ of many chunks that loses a packet here and there asks only for what it lacks. */
+static void read_resumes_where_it_broke_each_time(void **state)
+{
+	struct duo *d = duo_new();
+	uint32_t asked = 0;
+
+	duo_connect(d);
+	for (unsigned i = 0; i < 10; i++)
+		script(d, 1, OP_READ_RESP_MIDDLE, 37 * i + 5, 37 * i + 5, SIM_LOST);
+	post(d, 0, IBV_WR_RDMA_READ, 7, 0, 512 * MTU);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 7, IBV_WC_SUCCESS);
+	assert_memory_equal(mem[0], mem[1], 512 * MTU);
+	for (unsigned i = 0; i < sent(d, 0, OP_READ_REQUEST); i++) {
+		const struct logged *l = nth(d, 0, OP_READ_REQUEST, i);
+		struct reth h = reth_get(l->bytes + BTH_LEN);
+
+		/* Its PSN and its address name the same place, always. */
+		assert_true(h.va == (uintptr_t)mem[1] + (uint64_t)psn_diff(l->psn, 100) * MTU);
+		asked += h.len;
+	}
+	assert_true(asked < 2 * 512 * MTU);
+	assert_int_equal(d->qp[0]->count->timeouts, 0);
+	duo_end(d);
+}
+
+static void duplicate_write_is_acknowledged_and_not_executed(void **state)
+{
+	struct duo *d = duo_new();
+
+	duo_connect(d);
+	post(d, 0, IBV_WR_RDMA_WRITE, 7, 0, 64);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 7, IBV_WC_SUCCESS);
+	mem[1][0] = 0x11; /* the program goes on with its memory */
+	forge_request(d, (struct forged){.op = OP_WRITE_ONLY, .payload = 64, .dma_len = 64});
+	sim_run_idle(&d->w);
+	assert_int_equal(mem[1][0], 0x11);
+	assert_int_equal(sent(d, 1, OP_ACK), 2);
+	assert_int_equal(nth(d, 1, OP_ACK, 1)->psn, 100);
+	duo_end(d);
+}
+
+static void duplicate_send_takes_no_second_receive(void **state)
+{
+	struct duo *d = duo_new();
+
+	duo_connect(d);
+	every_packet_twice(d, 50 * SIM_US);
+	for (unsigned i = 0; i < 4; i++)
+		post_recv(d, 1, i, 65536 + 4096 * i, 4096);
+	post_list(d, 0, IBV_WR_SEND, 3, 2 * MTU);
+	sim_run_idle(&d->w);
+	expect_all(d, 0, 3);
+	expect_all(d, 1, 3); /* the fourth receive waits */
+	for (unsigned i = 0; i < 3; i++)
+		assert_memory_equal(mem[1] + 65536 + 4096 * i, mem[0] + 2 * MTU * i, 2 * MTU);
+	duo_end(d);
+}
+
+static void responses_that_come_twice_are_taken_once(void **state)
+{
+	struct duo *d = duo_new();
+	uint64_t before, v;
+
+	duo_connect(d);
+	every_packet_twice(d, 50 * SIM_US);
+	memcpy(&before, mem[1], 8);
+	post(d, 0, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 0, 8);
+	post(d, 0, IBV_WR_RDMA_READ, 1, 4096, 4 * MTU);
+	post(d, 0, IBV_WR_RDMA_WRITE, 2, 65536, 4 * MTU);
+	post(d, 0, IBV_WR_ATOMIC_CMP_AND_SWP, 3, 8, 8);
+	sim_run_idle(&d->w);
+	expect_all(d, 0, 4);
+	memcpy(&v, mem[0], 8);
+	assert_true(v == before);
+	memcpy(&v, mem[1], 8);
+	assert_true(v == before + 1);
+	assert_memory_equal(mem[0] + 4096, mem[1] + 4096, 4 * MTU);
+	assert_true(d->qp[0]->count->stale_responses >= 6);
+	duo_end(d);
+}
+
+/* The second one would find its own result and fail: it must see what the first one saw. */
+static void compare_and_swap_is_not_done_twice(void **state)
+{
+	struct duo *d = duo_new();
+	uint64_t old = 42, v;
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+
+	duo_connect(d);
+	memcpy(mem[1], &old, 8);
+	script(d, 1, OP_ATOMIC_ACK, 0, 1, SIM_LOST);
+	wr = request(d, 0, IBV_WR_ATOMIC_CMP_AND_SWP, &sge, 0, 8);
+	wr.wr.atomic.compare_add = old;
+	wr.wr.atomic.swap = 43;
+	post_wr(d->qp[0], &wr);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 0, IBV_WC_SUCCESS);
+	assert_int_equal(sent(d, 0, OP_CMP_SWAP), 3);
+	memcpy(&v, mem[0], 8);
+	assert_true(v == old);
+	memcpy(&v, mem[1], 8);
+	assert_true(v == 43);
+	duo_end(d);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -229,6 +385,13 @@ int main(void)
 		cmocka_unit_test(lost_nak_is_made_up_for_by_the_timer),
 		cmocka_unit_test(corrupted_packet_counts_as_bad_icrc),
 		cmocka_unit_test(psn_wraps_with_duplicates_on_both_sides),
+		cmocka_unit_test(duplicate_read_is_answered_again_from_memory),
+		cmocka_unit_test(later_part_of_a_read_is_answered_alone),
+		cmocka_unit_test(read_resumes_where_it_broke_each_time),
+		cmocka_unit_test(duplicate_write_is_acknowledged_and_not_executed),
+		cmocka_unit_test(duplicate_send_takes_no_second_receive),
+		cmocka_unit_test(responses_that_come_twice_are_taken_once),
+		cmocka_unit_test(compare_and_swap_is_not_done_twice),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

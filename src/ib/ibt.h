@@ -28,6 +28,7 @@ extern const struct hca_transport ibt_transport;
 /* An answer the responder owes, in the order it will be given. */
 struct ibt_answer {
 	enum { ANSWER_READ, ANSWER_ATOMIC } kind;
+	bool first_time;           /* not to a duplicate */
 	uint32_t psn, npkts, sent; /* sent: packets of it already given */
 	uint32_t msn;
 	uint64_t va;

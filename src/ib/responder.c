@@ -129,6 +129,23 @@ static enum verdict check_length(struct hca_qp *qp, const struct ibt_packet *p)
 	return GO_ON;
 }
 
+/*
+ * A requester may have max_dest_rd_atomic READs and atomics under way (IBA 9.7.4.1). It counts until the
+ * response has arrived, we until it has left: who keeps to the depth never meets this. Duplicates do not
+ * count.
+ */
+static enum verdict check_depth(struct hca_qp *qp, const struct ibt_packet *p)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+	unsigned owed = 0;
+
+	if (!(p->op->flags & (OPF_READ | OPF_ATOMIC)))
+		return GO_ON;
+	for (uint32_t i = r->answer_tail; i != r->answer_head; i++)
+		owed += r->answer[i % IBT_ANSWERS].first_time;
+	return owed < qp->attr.max_dest_rd_atomic ? GO_ON : BAD_REQUEST;
+}
+
 /* SEND needs a receive at its start, WRITE with immediate at its end. */
 static enum verdict check_receive(struct hca_qp *qp, const struct ibt_packet *p)
 {
@@ -198,14 +215,13 @@ static enum verdict do_read(struct hca_qp *qp, const struct ibt_packet *p)
 	struct reth h = reth_get(p->ext);
 	struct ibt_answer *a;
 
-	if (!qp->attr.max_dest_rd_atomic)
-		return BAD_REQUEST;
 	a = answer_new(qp);
 	if (!a)
 		return DROP; /* duplicates took all places: it will come again */
 	r->careful -= r->careful ? 1 : 0;
 	r->msn = (r->msn + 1) & PSN_MASK;
 	*a = (struct ibt_answer){.kind = ANSWER_READ,
+		.first_time = true,
 		.psn = p->psn,
 		.npkts = ibt_npkts(h.len, ibt_mtu(qp)),
 		.msn = r->msn,
@@ -235,12 +251,13 @@ static void atomic_execute(void *arg)
 			o->at, &o->original, o->h.swap_add, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
-static void answer_atomic(struct hca_qp *qp, uint32_t psn, uint64_t original)
+static void answer_atomic(struct hca_qp *qp, uint32_t psn, uint64_t original, bool first_time)
 {
 	struct ibt_answer *a = answer_new(qp);
 
 	if (a)
 		*a = (struct ibt_answer){.kind = ANSWER_ATOMIC,
+			.first_time = first_time,
 			.psn = psn,
 			.npkts = 1,
 			.msn = ibt_qp(qp)->resp.msn,
@@ -253,20 +270,18 @@ static enum verdict do_atomic(struct hca_qp *qp, const struct ibt_packet *p)
 	struct atomic_op o = {.add = (p->opcode & 0x1f) == OP_FETCH_ADD, .h = atomiceth_get(p->ext)};
 	struct ibt_atomic *saved;
 
-	if (!qp->attr.max_dest_rd_atomic)
-		return BAD_REQUEST;
 	if (r->answer_head - r->answer_tail >= IBT_ANSWERS)
 		return DROP; /* duplicates took all places: it will come again */
 	o.at = target(qp, o.h.va, o.h.rkey, 8, IBV_ACCESS_REMOTE_ATOMIC);
 	if (!guard_run(atomic_execute, &o))
 		return NO_ACCESS;
-	saved = &r->atomic[r->atomic_next++ % qp->attr.max_dest_rd_atomic];
+	saved = &r->atomic[r->atomic_next++ % HCA_MAX_RD_ATOMIC]; /* all places: the depth may change */
 	saved->valid = true;
 	saved->psn = p->psn;
 	saved->original = o.original;
 	r->msn = (r->msn + 1) & PSN_MASK;
 	r->epsn = psn_add(r->epsn, 1);
-	answer_atomic(qp, p->psn, saved->original);
+	answer_atomic(qp, p->psn, saved->original, true);
 	return DONE;
 }
 
@@ -389,7 +404,7 @@ static void duplicate_atomic(struct hca_qp *qp, const struct ibt_packet *p)
 
 	for (unsigned i = 0; i < HCA_MAX_RD_ATOMIC; i++) {
 		if (r->atomic[i].valid && r->atomic[i].psn == p->psn) {
-			answer_atomic(qp, p->psn, r->atomic[i].original);
+			answer_atomic(qp, p->psn, r->atomic[i].original, false);
 			return;
 		}
 	}
@@ -471,7 +486,7 @@ static void act(struct hca_qp *qp, const struct ibt_packet *p, enum verdict v, u
 void ibt_respond_to(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 {
 	static enum verdict (*const checks[])(struct hca_qp *, const struct ibt_packet *) = {
-		check_psn, check_sequence, check_length, check_receive, check_access};
+		check_psn, check_sequence, check_length, check_depth, check_receive, check_access};
 	enum verdict v = GO_ON;
 
 	for (unsigned i = 0; i < sizeof(checks) / sizeof(checks[0]) && v == GO_ON; i++)

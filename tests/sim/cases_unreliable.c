@@ -58,11 +58,113 @@ static void ud_carries_forty_bytes_in_front(void **state)
 	}
 }
 
+/* A UC or UD packet by hand from side 0 to side 1. */
+static void forge_unreliable(
+	struct duo *d, uint8_t op, uint32_t psn, uint16_t pkey, uint32_t qkey, uint32_t len)
+{
+	uint8_t p[BTH_LEN + DETH_LEN + 2 * MTU] = {0};
+	uint32_t hdr = BTH_LEN;
+
+	bth_put(p, op, false, 0, pkey, hca_qpn(d->qp[1]), false, psn_add(d->opts[0].psn, psn));
+	if ((op & IBT_SERVICE_MASK) == IBT_UD) {
+		put_be32(p + hdr, qkey);
+		put_be32(p + hdr + 4, hca_qpn(d->qp[0]));
+		hdr += DETH_LEN;
+	}
+	forge(d, 0, 0, 1, p, hdr + len);
+}
+
+static void unreliable_pkey_and_qkey_mismatches_are_dropped_and_counted(void **state)
+{
+	static const enum ibv_qp_type types[] = {IBV_QPT_UC, IBV_QPT_UD};
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct duo *d = duo_new();
+		uint8_t op = (types[i] == IBV_QPT_UC ? IBT_UC : IBT_UD) | OP_SEND_ONLY;
+
+		d->opts[0].type = d->opts[1].type = types[i];
+		duo_connect(d);
+		post_recv(d, 1, 9, 4096, 256);
+		forge_unreliable(d, op, 0, 0x8001, SIM_QKEY, 64);
+		if (types[i] == IBV_QPT_UD)
+			forge_unreliable(d, op, 0, PKEY_DEFAULT, SIM_QKEY ^ 0x80000000, 64);
+		sim_run_idle(&d->w);
+		assert_int_equal(d->qp[1]->count->dropped, 1 + i);
+		expect_none(d, 1);
+		forge_unreliable(d, op, 0, PKEY_DEFAULT, SIM_QKEY, 64);
+		sim_run_idle(&d->w);
+		expect_wc(d, 1, 9, IBV_WC_SUCCESS);
+		expect_none(d, 1);
+		duo_end(d);
+	}
+}
+
+/* UC says nothing of what is wrong; the message is lost, the next one arrives, the queue pair lives. */
+static void uc_drops_what_is_malformed_and_goes_on(void **state)
+{
+	static const struct {
+		uint8_t op;
+		uint32_t len;
+	} wrong[] = {
+		{OP_SEND_MIDDLE, MTU},
+		{OP_SEND_LAST, 64},
+		{OP_WRITE_MIDDLE, MTU},
+		{OP_SEND_FIRST, MTU - 4},
+		{OP_SEND_ONLY, MTU + 4},
+		{OP_READ_REQUEST, 16},
+		{OP_FETCH_ADD, 28},
+		{OP_ACK, 4},
+		{0x1f, 64},
+	};
+
+	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		struct duo *d = duo_new();
+		struct ibv_wc wc;
+
+		d->opts[0].type = d->opts[1].type = IBV_QPT_UC;
+		duo_connect(d);
+		post_recv(d, 1, 9, 4096, 4 * MTU);
+		forge_unreliable(d, IBT_UC | wrong[i].op, 0, PKEY_DEFAULT, 0, wrong[i].len);
+		forge_unreliable(d, IBT_UC | OP_SEND_ONLY, 1, PKEY_DEFAULT, 0, 64);
+		sim_run_idle(&d->w);
+		assert_int_equal(d->qp[1]->count->dropped, 1);
+		assert_int_equal(hca_cq_take(d->cq[1], &wc, 1), 1);
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		assert_int_equal(wc.byte_len, 64);
+		assert_int_equal(hca_qp_state(d->qp[1]), IBV_QPS_RTS);
+		for (unsigned k = 0; k < d->logged; k++)
+			assert_int_equal(d->log[k].from, 0);
+		duo_end(d);
+	}
+}
+
+/* Forty bytes and not one more belong to the header; a receive without room for all of it stays. */
+static void ud_receive_too_short_is_kept_for_the_next(void **state)
+{
+	struct duo *d = duo_new();
+	struct ibv_wc wc;
+
+	d->opts[0].type = d->opts[1].type = IBV_QPT_UD;
+	duo_connect(d);
+	post_recv(d, 1, 9, 4096, GRH_LEN + 64);
+	forge_unreliable(d, IBT_UD | OP_SEND_ONLY, 0, PKEY_DEFAULT, SIM_QKEY, 68);
+	forge_unreliable(d, IBT_UD | OP_SEND_ONLY, 0, PKEY_DEFAULT, SIM_QKEY, 64);
+	sim_run_idle(&d->w);
+	assert_int_equal(d->qp[1]->count->dropped, 1);
+	assert_int_equal(hca_cq_take(d->cq[1], &wc, 1), 1);
+	assert_int_equal(wc.byte_len, GRH_LEN + 64);
+	assert_int_equal(wc.wc_flags & IBV_WC_GRH, IBV_WC_GRH);
+	duo_end(d);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(uc_message_with_a_hole_is_lost_alone),
 		cmocka_unit_test(ud_carries_forty_bytes_in_front),
+		cmocka_unit_test(unreliable_pkey_and_qkey_mismatches_are_dropped_and_counted),
+		cmocka_unit_test(uc_drops_what_is_malformed_and_goes_on),
+		cmocka_unit_test(ud_receive_too_short_is_kept_for_the_next),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

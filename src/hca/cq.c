@@ -202,14 +202,15 @@ int hca_cq_destroy(struct hca_cq *cq)
 	return 0;
 }
 
-void hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited, uint64_t now)
+bool hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited, uint64_t now)
 {
-	bool overrun = false;
+	bool overrun = false, full;
 	uint32_t head;
 
 	lock_take(&cq->lock);
 	head = atomic_load_explicit(&cq->head, memory_order_relaxed);
-	if (head - cq->tail >= cq->capacity) {
+	full = head - cq->tail >= cq->capacity;
+	if (full) {
 		overrun = !cq->overrun;
 		cq->overrun = true;
 	} else {
@@ -224,12 +225,13 @@ void hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited, uin
 	}
 	lock_drop(&cq->lock);
 	if (overrun) {
-		log_warn("a completion queue of %u entries overflowed: completions are lost; poll it more "
+		log_warn("a completion queue of %u entries overflowed: its queue pairs end; poll it more "
 			 "often or "
 			 "create it larger",
 			cq->capacity);
 		hca_async_raise(cq->ctx, IBV_EVENT_CQ_ERR, &cq->ex);
 	}
+	return !full;
 }
 
 int hca_cq_take(struct hca_cq *cq, struct ibv_wc *wc, int n)

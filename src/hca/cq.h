@@ -62,8 +62,11 @@ struct hca_cq *hca_cq_create(
 int hca_cq_resize(struct hca_cq *cq, unsigned cqe);
 int hca_cq_destroy(struct hca_cq *cq);
 
-/* Adds a completion and wakes the channel when armed for it. */
-void hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited, uint64_t now);
+/*
+ * Adds a completion and wakes the channel when armed for it. false: the queue is full and the completion
+ * lost; the first time raises the queue's event.
+ */
+bool hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited, uint64_t now);
 /* Takes up to n completions; never drives the engine (hca/engine.h does). */
 int hca_cq_take(struct hca_cq *cq, struct ibv_wc *wc, int n);
 bool hca_cq_take_one(struct hca_cq *cq, struct hca_cqe *out);

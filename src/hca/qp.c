@@ -382,9 +382,22 @@ static enum ibv_wc_opcode wc_opcode(uint8_t wr_opcode)
 	}
 }
 
+/*
+ * A completion found no room. What a program does not learn of must not go on: the QP that lost it ends, as
+ * with cards; others on the same CQ go on while theirs fit.
+ */
+static void completion_lost(struct hca_qp *qp)
+{
+	if (hca_qp_state(qp) == IBV_QPS_ERR)
+		return;
+	hca_qp_raise(qp, IBV_EVENT_QP_FATAL);
+	hca_qp_set_state(qp, IBV_QPS_ERR);
+}
+
 void hca_qp_complete_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t now)
 {
 	const struct hca_send_wqe *w = hca_sq_at(&qp->sq, qp->sq.tail);
+	bool told = true;
 
 	if (status != IBV_WC_SUCCESS || qp->sig_all || (w->flags & IBV_SEND_SIGNALED)) {
 		struct ibv_wc wc = {
@@ -395,10 +408,12 @@ void hca_qp_complete_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t
 			.qp_num = hca_qpn(qp),
 		};
 
-		hca_cq_push(qp->send_cq, &wc, false, now);
+		told = hca_cq_push(qp->send_cq, &wc, false, now);
 	}
 	/* Posters look without the lock how much room there is. */
 	__atomic_store_n(&qp->sq.tail, qp->sq.tail + 1, __ATOMIC_RELEASE);
+	if (!told)
+		completion_lost(qp);
 }
 
 bool hca_qp_take_recv(struct hca_qp *qp)
@@ -406,12 +421,15 @@ bool hca_qp_take_recv(struct hca_qp *qp)
 	return qp->srq ? hca_srq_take(qp->srq, &qp->recv) : hca_rq_take(&qp->rq, &qp->recv);
 }
 
-void hca_qp_complete_recv(struct hca_qp *qp, struct ibv_wc *wc, bool solicited, uint64_t now)
+bool hca_qp_complete_recv(struct hca_qp *qp, struct ibv_wc *wc, bool solicited, uint64_t now)
 {
 	wc->wr_id = qp->recv.wr_id;
 	wc->qp_num = hca_qpn(qp);
 	qp->recv.valid = false;
-	hca_cq_push(qp->recv_cq, wc, solicited, now);
+	if (hca_cq_push(qp->recv_cq, wc, solicited, now))
+		return true;
+	completion_lost(qp);
+	return false;
 }
 
 static void flush_recv(struct hca_qp *qp, uint64_t now)
@@ -457,6 +475,8 @@ void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to)
 void hca_qp_fail_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t now)
 {
 	hca_qp_complete_send(qp, status, now);
+	if (hca_qp_state(qp) == IBV_QPS_ERR)
+		return; /* the completion was lost */
 	if (hca_qp_type(qp) == IBV_QPT_RC) {
 		hca_qp_set_state(qp, IBV_QPS_ERR);
 		return;
@@ -475,7 +495,8 @@ void hca_qp_fail_recv(struct hca_qp *qp, enum ibv_wc_status status, enum ibv_eve
 	/* IBA 11.6.3: affiliated events are for errors that no completion reports. */
 	else
 		hca_qp_raise(qp, event);
-	hca_qp_set_state(qp, IBV_QPS_ERR);
+	if (hca_qp_state(qp) != IBV_QPS_ERR)
+		hca_qp_set_state(qp, IBV_QPS_ERR);
 }
 
 /* ---- scatter and gather ---- */

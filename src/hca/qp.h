@@ -189,14 +189,20 @@ int hca_qp_bind_mw(struct hca_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bin
 void hca_qp_wr_init(struct hca_qp *qp, uint64_t send_ops);
 
 /* ---- for transports; qp->lock held ---- */
-/* Ends the oldest send request with this status; on success only when the program asked for it. */
+/*
+ * Ends the oldest send request with this status; a success is reported only when the program asked for it. A
+ * report the CQ has no room for puts the QP into ERR.
+ */
 void hca_qp_complete_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t now);
 /* A request or the queue failed: ends the oldest with `status`, then ERR (SQE for UC and UD). */
 void hca_qp_fail_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t now);
 /* Takes a receive into qp->recv; false: none posted. */
 bool hca_qp_take_recv(struct hca_qp *qp);
-/* Completes qp->recv. wc brings opcode, byte_len, flags and the like. */
-void hca_qp_complete_recv(struct hca_qp *qp, struct ibv_wc *wc, bool solicited, uint64_t now);
+/*
+ * Completes qp->recv. wc brings opcode, byte_len, flags and the like. false: the CQ had no room, and the QP
+ * is in ERR.
+ */
+bool hca_qp_complete_recv(struct hca_qp *qp, struct ibv_wc *wc, bool solicited, uint64_t now);
 /* The responder met an error: the receive in hand, if any, ends with status; event; ERR. */
 void hca_qp_fail_recv(struct hca_qp *qp, enum ibv_wc_status status, enum ibv_event_type event, uint64_t now);
 void hca_qp_raise(struct hca_qp *qp, enum ibv_event_type event);

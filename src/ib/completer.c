@@ -169,7 +169,7 @@ static void acknowledge(struct hca_qp *qp, uint32_t to, uint64_t now)
  */
 static void flush_before(struct hca_qp *qp, uint32_t psn, uint64_t now)
 {
-	while (qp->sq.tail + 1 != qp->sq.head) {
+	while (hca_qp_state(qp) != IBV_QPS_ERR && qp->sq.tail + 1 != qp->sq.head) {
 		const struct hca_send_wqe *w = hca_sq_at(&qp->sq, qp->sq.tail);
 
 		if (!w->started || psn_diff(psn, psn_add(w->psn, w->npkts)) < 0)
@@ -190,7 +190,8 @@ static void fail_at(struct hca_qp *qp, uint32_t psn, enum ibv_wc_status status, 
 	r->una = r->sent;
 	flush_before(qp, psn, now);
 	log_debug("QP 0x%06x: request failed, status %d", hca_qpn(qp), status);
-	hca_qp_fail_send(qp, status, now);
+	if (hca_qp_state(qp) != IBV_QPS_ERR)
+		hca_qp_fail_send(qp, status, now);
 }
 
 static void go_back(struct hca_qp *qp, uint32_t psn, uint64_t now)

@@ -23,6 +23,7 @@ enum verdict {
 	TOO_LONG,    /* for the receive */
 	NO_ACCESS,   /* key, range or right */
 	LOCAL_FAULT, /* our program's receive points nowhere */
+	UNTOLD,      /* the completion found no room: the QP is in ERR by now */
 	VERDICTS,
 };
 
@@ -53,6 +54,7 @@ static const struct outcome outcomes[VERDICTS] = {
 		IBV_EVENT_QP_ACCESS_ERR, true, false},
 	[LOCAL_FAULT] = {"local protection", AETH_NAK | NAK_OP, IBV_WC_LOC_PROT_ERR, IBV_EVENT_QP_FATAL, true,
 		false},
+	[UNTOLD] = {"no room in the completion queue", AETH_NAK | NAK_OP, SUCCESS, NO_EVENT, false, false},
 };
 
 static bool reliable(const struct hca_qp *qp)
@@ -309,7 +311,7 @@ static enum verdict put_payload(struct hca_qp *qp, const struct ibt_packet *p)
 	return GO_ON;
 }
 
-static void deliver(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
+static bool deliver(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 {
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
 	unsigned f = p->op->flags;
@@ -328,7 +330,7 @@ static void deliver(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 		wc.invalidated_rkey = get_be32(ext);
 		wc.wc_flags |= IBV_WC_WITH_INV;
 	}
-	hca_qp_complete_recv(qp, &wc, p->solicited, now);
+	return hca_qp_complete_recv(qp, &wc, p->solicited, now);
 }
 
 static enum verdict do_data(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
@@ -349,13 +351,12 @@ static enum verdict do_data(struct hca_qp *qp, const struct ibt_packet *p, uint6
 	if ((f & OPF_IETH) && hca_key_invalidate(qp->adapter, qp->pd, get_be32(p->ext), hca_qpn(qp)))
 		return NO_ACCESS;
 	r->off += p->len;
+	if ((f & OPF_END) && (f & (OPF_SEND | OPF_IMM)) && !deliver(qp, p, now))
+		return UNTOLD;
 	r->in_message = !(f & OPF_END);
 	r->epsn = psn_add(r->epsn, 1);
-	if (f & OPF_END) {
+	if (f & OPF_END)
 		r->msn = (r->msn + 1) & PSN_MASK;
-		if ((f & OPF_SEND) || (f & OPF_IMM))
-			deliver(qp, p, now);
-	}
 	if (p->ackreq && reliable(qp))
 		ibt_ack_later(qp, now);
 	return DONE;

@@ -255,6 +255,87 @@ static void refusal_behind_a_lost_read_response_is_the_writes_own(void **state)
 	duo_end(d);
 }
 
+/* ---- completion queues that overflow ---- */
+/* Side `small` gets a CQ of four entries. */
+static struct duo *duo_with_small_cq(unsigned small, enum ibv_qp_type type)
+{
+	struct duo *d = duo_new();
+
+	hca_cq_destroy(d->cq[small]);
+	d->cq[small] = sim_cq(&d->w.node[small], 4);
+	d->opts[small].send_cq = d->opts[small].recv_cq = d->cq[small];
+	d->opts[0].type = d->opts[1].type = type;
+	duo_connect(d);
+	return d;
+}
+
+static void expect_overrun(struct duo *d, unsigned side)
+{
+	struct ibv_async_event ev;
+
+	assert_int_equal(hca_async_get(d->w.node[side].ctx, &ev), 0);
+	assert_int_equal(ev.event_type, IBV_EVENT_CQ_ERR);
+	assert_ptr_equal(ev.element.cq, d->cq[side]);
+	hca_async_ack(&ev);
+	assert_int_equal(events(&d->w.node[side], IBV_EVENT_QP_FATAL), 1);
+	assert_int_equal(hca_qp_state(d->qp[side]), IBV_QPS_ERR);
+	/* Those that fitted are there, nothing else is. */
+	for (unsigned i = 0; i < 4; i++)
+		expect_wc(d, side, i, IBV_WC_SUCCESS);
+	expect_none(d, side);
+	assert_true(list_empty(&d->w.node[side].ctx->async.events));
+}
+
+static void receives_that_overflow_their_queue_end_the_queue_pair(void **state)
+{
+	struct duo *d = duo_with_small_cq(1, IBV_QPT_RC);
+
+	for (unsigned i = 0; i < 8; i++)
+		post_recv(d, 1, i, 65536, 64);
+	post_list(d, 0, IBV_WR_SEND, 8, 64);
+	sim_run_idle(&d->w);
+	expect_overrun(d, 1);
+	/* The sender learns at once that the fifth was not taken. */
+	for (unsigned i = 0; i < 4; i++)
+		expect_wc(d, 0, i, IBV_WC_SUCCESS);
+	expect_wc(d, 0, 4, IBV_WC_REM_OP_ERR);
+	for (unsigned i = 5; i < 8; i++)
+		expect_wc(d, 0, i, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(naks(d, 1, AETH_NAK | NAK_OP, 0xff), 1);
+	duo_end(d);
+}
+
+static void sends_that_overflow_their_queue_end_the_queue_pair(void **state)
+{
+	static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_UC};
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct duo *d = duo_with_small_cq(0, types[i]);
+
+		post_list(d, 0, IBV_WR_RDMA_WRITE, 8, 64);
+		sim_run_idle(&d->w);
+		expect_overrun(d, 0);
+		assert_int_equal(d->qp[0]->sq.tail, d->qp[0]->sq.head);
+		duo_end(d);
+	}
+}
+
+/* A queue pair that was polled in time lives on beside it, on the same queue too. */
+static void overflow_of_one_queue_pair_leaves_the_others(void **state)
+{
+	struct duo *d = duo_with_small_cq(0, IBV_QPT_RC);
+	struct hca_qp *other[2];
+
+	duo_more(d, other);
+	post_list(d, 0, IBV_WR_RDMA_WRITE, 8, 64);
+	sim_run_idle(&d->w);
+	expect_overrun(d, 0);
+	post_on(d, other[0], 0, IBV_WR_RDMA_WRITE, 3, 128, 64, 0);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 3, IBV_WC_SUCCESS);
+	duo_end(d);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -268,6 +349,9 @@ int main(void)
 		cmocka_unit_test(receive_in_hand_is_flushed_once),
 		cmocka_unit_test(errors_that_come_twice_complete_everything_once),
 		cmocka_unit_test(refusal_behind_a_lost_read_response_is_the_writes_own),
+		cmocka_unit_test(receives_that_overflow_their_queue_end_the_queue_pair),
+		cmocka_unit_test(sends_that_overflow_their_queue_end_the_queue_pair),
+		cmocka_unit_test(overflow_of_one_queue_pair_leaves_the_others),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -172,9 +172,8 @@ struct ibv_wc vt_expect_either_at(struct ibv_cq *cq, uint64_t id, enum ibv_wc_st
 #define vt_expect_either(ep, id, a, b) vt_expect_either_at((ep)->cq, id, a, b, __FILE__, __LINE__)
 
 /*
- * UC and UD may lose a message, and where many processes come and go on one address some are lost. This sends
- * the message again until the receive, which is already posted, completes; five in a row that are lost are no
- * accident.
+ * Sends a message and waits for it at the other end, whose receive is posted. UC and UD may lose one, but not
+ * on an idle loopback: a message that does not arrive is a failure.
  */
 struct ibv_wc vt_deliver_at(struct vt_ep *from, const struct vt_req *r, struct vt_ep *to, uint64_t recv_id,
 	const char *file, int line);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * UC: what arrives, arrives whole and in order; what cannot be delivered is dropped without a word. Messages
- * are small enough to fit any receive buffer, so that losing one is a rare accident.
+ * are small enough to fit any receive buffer: none is lost.
  */
 #include "fixture.h"
 

@@ -73,21 +73,9 @@ struct ibv_wc vt_wait_at(struct ibv_cq *cq, const char *file, int line)
 struct ibv_wc vt_deliver_at(struct vt_ep *from, const struct vt_req *r, struct vt_ep *to, uint64_t recv_id,
 	const char *file, int line)
 {
-	struct ibv_wc wc = {0};
-	int n = 0;
-
-	for (int i = 0; i < 5 && !n; i++) {
-		assert_int_equal(vt_try_post(from, r), 0);
-		vt_expect_at(from->cq, r->id, IBV_WC_SUCCESS, file, line);
-		n = poll_until(to->cq, &wc, vt_now() + 2);
-		if (!n)
-			print_message("  a message of %u bytes was lost\n", r->len);
-	}
-	if (n != 1 || wc.wr_id != recv_id || wc.status != IBV_WC_SUCCESS) {
-		print_error("%s\n", n ? "another completion than expected" : "nothing arrives");
-		_fail(file, line);
-	}
-	return wc;
+	assert_int_equal(vt_try_post(from, r), 0);
+	vt_expect_at(from->cq, r->id, IBV_WC_SUCCESS, file, line);
+	return vt_expect_at(to->cq, recv_id, IBV_WC_SUCCESS, file, line);
 }
 
 struct ibv_wc vt_expect_either_at(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status a, enum ibv_wc_status b,

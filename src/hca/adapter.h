@@ -69,7 +69,8 @@ struct hca_flow *hca_adapter_flow_find(struct hca_adapter *a, const uint8_t dgid
 /* ---- multicast (mcast.c) ---- */
 int hca_mcast_attach(struct hca_qp *qp, const uint8_t mgid[16]);
 int hca_mcast_detach(struct hca_qp *qp, const uint8_t mgid[16]);
-void hca_mcast_forget(struct hca_qp *qp);
+/* A QP that is in a group cannot be destroyed. */
+bool hca_mcast_attached(struct hca_qp *qp);
 /* Calls fn for every QP attached to the group; under the drive lock. */
 void hca_mcast_each(
 	struct hca_adapter *a, const uint8_t mgid[16], void (*fn)(struct hca_qp *, void *), void *arg);

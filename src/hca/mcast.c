@@ -89,19 +89,15 @@ int hca_mcast_detach(struct hca_qp *qp, const uint8_t mgid[16])
 	return m ? 0 : EINVAL;
 }
 
-void hca_mcast_forget(struct hca_qp *qp)
+bool hca_mcast_attached(struct hca_qp *qp)
 {
 	struct hca_adapter *a = qp->adapter;
+	bool is = false;
 
 	lock_take(&a->engine.drive);
-	list_for_each_safe(n, &a->mcast)
-	{
-		struct member *m = container_of(n, struct member, node);
-
-		if (m->qp == qp)
-			drop(a, m);
-	}
+	list_for_each(n, &a->mcast) is |= container_of(n, struct member, node)->qp == qp;
 	lock_drop(&a->engine.drive);
+	return is;
 }
 
 void hca_mcast_each(

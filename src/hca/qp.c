@@ -197,7 +197,8 @@ static void reset(struct hca_qp *qp)
 
 int hca_qp_destroy(struct hca_qp *qp)
 {
-	hca_mcast_forget(qp);
+	if (hca_mcast_attached(qp))
+		return EBUSY;
 	hca_adapter_del_qp(qp->adapter, qp); /* no frame finds it any more */
 	lock_take(&qp->lock);
 	reset(qp);

@@ -235,6 +235,32 @@ static void descriptor_works_in_select_and_epoll(void **state)
 	close(ep);
 }
 
+/* The descriptor of asynchronous events as that of a channel. */
+static void async_descriptor_works_in_poll_select_and_epoll(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a, *b;
+	struct epoll_event e = {.events = EPOLLIN}, out;
+	struct timeval now = {0};
+	int ep = epoll_create1(EPOLL_CLOEXEC), fd = t->ctx->async_fd;
+	fd_set set;
+
+	vt_pair(t, IBV_QPT_RC, &a, &b);
+	assert_int_equal(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e), 0);
+	assert_int_equal(epoll_wait(ep, &out, 1, 0), 0);
+	assert_false(vt_readable_now(fd));
+	vt_post(a, .op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .raddr = 8, .rkey = 0xbad);
+	assert_int_equal(epoll_wait(ep, &out, 1, 20000), 1);
+	assert_true(vt_readable_now(fd));
+	FD_ZERO(&set);
+	FD_SET(fd, &set);
+	assert_int_equal(select(fd + 1, &set, NULL, NULL, &now), 1);
+	vt_expect_async(t, IBV_EVENT_QP_ACCESS_ERR, b->qp);
+	assert_int_equal(epoll_wait(ep, &out, 1, 0), 0);
+	assert_false(vt_readable_now(fd));
+	close(ep);
+}
+
 /* One thread sends as fast as it may; the other sleeps, arms, drains. A wake-up lost is a test that hangs. */
 enum { MESSAGES = 3000, CREDIT = 32 };
 
@@ -380,6 +406,35 @@ static void destroying_a_qp_waits_for_its_acknowledgements(void **state)
 }
 
 /* An event nobody took dies with its object: a pointer to what is gone must never be handed out. */
+static int destroy_srq(void *o)
+{
+	return ibv_destroy_srq(o);
+}
+
+static void destroying_an_srq_waits_for_its_acknowledgements(void **state)
+{
+	struct vt *t = *state;
+	struct ibv_pd *pd = ibv_alloc_pd(t->ctx);
+	struct ibv_srq_init_attr sa = {.attr = {.max_wr = 8, .max_sge = 1}};
+	struct ibv_srq_attr limit = {.srq_limit = 2};
+	struct ibv_srq *srq = ibv_create_srq(pd, &sa);
+	struct vt_ep *a = vt_ep(t), *b = vt_ep(t, .pd = pd, .srq = srq);
+	struct ibv_async_event ev;
+
+	vt_connect(a, b, NULL);
+	for (int i = 0; i < 2; i++)
+		vt_recv(b, i, 0, 100);
+	assert_int_equal(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT), 0);
+	vt_post(a, .op = IBV_WR_SEND, .id = 1, .len = 8);
+	vt_ok(b, 0);
+	assert_true(vt_readable_soon(t->ctx->async_fd));
+	assert_int_equal(ibv_get_async_event(t->ctx, &ev), 0);
+	assert_int_equal(ev.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+	vt_ep_close(b);
+	expect_destroy_waits(&(struct destroyer){.destroy = destroy_srq, .object = srq}, ack_async, &ev);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+}
+
 static void events_of_a_destroyed_object_are_withdrawn(void **state)
 {
 	struct vt *t = *state;
@@ -419,9 +474,11 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(queues_share_a_channel),
 	VT_TEST(nonblocking_descriptors_say_eagain),
 	VT_TEST(descriptor_works_in_select_and_epoll),
+	VT_TEST(async_descriptor_works_in_poll_select_and_epoll),
 	VT_TEST(arming_and_completing_may_race),
 	VT_TEST(destroying_a_cq_waits_for_its_acknowledgements),
 	VT_TEST(destroying_a_qp_waits_for_its_acknowledgements),
+	VT_TEST(destroying_an_srq_waits_for_its_acknowledgements),
 	VT_TEST(events_of_a_destroyed_object_are_withdrawn),
 };
 

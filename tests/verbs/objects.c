@@ -47,6 +47,46 @@ static void pd_is_busy_by_each_kind_of_child(void **state)
 	assert_int_equal(ibv_dealloc_pd(pd), 0);
 }
 
+static void region_is_busy_while_a_window_is_bound(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a, *b;
+	struct ibv_mw_bind bind = {.wr_id = 5,
+		.send_flags = IBV_SEND_SIGNALED,
+		.bind_info = {.length = 64, .mw_access_flags = IBV_ACCESS_REMOTE_WRITE}};
+	struct ibv_mw *mw;
+
+	vt_pair(t, IBV_QPT_RC, &a, &b);
+	mw = ibv_alloc_mw(b->pd, IBV_MW_TYPE_1);
+	assert_non_null(mw);
+	assert_int_equal(ibv_dealloc_pd(b->pd), EBUSY);
+	bind.bind_info.mr = ibv_reg_mr(b->pd, b->buf, 4096, VT_ALL_ACCESS | IBV_ACCESS_MW_BIND);
+	bind.bind_info.addr = (uintptr_t)b->buf;
+	assert_int_equal(ibv_bind_mw(b->qp, mw, &bind), 0);
+	vt_ok(b, 5);
+	assert_int_equal(ibv_dereg_mr(bind.bind_info.mr), EBUSY);
+	vt_post(a, .op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .raddr = (uintptr_t)b->buf, .rkey = mw->rkey);
+	vt_ok(a, 1);
+	assert_int_equal(ibv_dealloc_mw(mw), 0);
+	assert_int_equal(ibv_dereg_mr(bind.bind_info.mr), 0);
+}
+
+static void qp_is_busy_while_it_is_in_a_group(void **state)
+{
+	static const union ibv_gid group = {.raw = {0xff, 0x0e, [14] = 0x5a, [15] = 1}},
+				   group4 = {.raw = {[10] = 0xff, 0xff, 239, 1, 2, 3}};
+	struct vt *t = *state;
+	const union ibv_gid *g = t->gid.raw[10] == 0xff && t->gid.raw[11] == 0xff ? &group4 : &group;
+	struct vt_ep *ep = vt_ep(t, .type = IBV_QPT_UD);
+
+	vt_need("MCAST");
+	vt_ud_start(ep, VT_QKEY);
+	assert_int_equal(ibv_attach_mcast(ep->qp, g, 0), 0);
+	assert_int_equal(ibv_destroy_qp(ep->qp), EBUSY);
+	assert_int_equal(ibv_detach_mcast(ep->qp, g, 0), 0);
+	vt_ep_drop_qp(ep);
+}
+
 static void srq_is_busy_while_a_qp_uses_it(void **state)
 {
 	struct vt *t = *state;
@@ -321,6 +361,8 @@ static void closing_gives_all_descriptors_back(void **state)
 static const struct CMUnitTest tests[] = {
 	VT_TEST(every_object_refuses_to_go_while_another_needs_it),
 	VT_TEST(pd_is_busy_by_each_kind_of_child),
+	VT_TEST(region_is_busy_while_a_window_is_bound),
+	VT_TEST(qp_is_busy_while_it_is_in_a_group),
 	VT_TEST(srq_is_busy_while_a_qp_uses_it),
 	VT_TEST(parent_domain_stands_in_for_its_pd),
 	VT_TEST(parent_domain_shares_the_keys_of_its_pd),

@@ -364,26 +364,6 @@ static void send_with_invalidate_withdraws_a_window(void **state)
 }
 
 /* Three gigabytes of memory and some seconds: only when asked for. */
-static void the_longest_message_arrives(void **state)
-{
-	static const struct op *const some[] = {&ops[2], &ops[4], &ops[0]};
-	struct vt *t = *state;
-	uint32_t len = t->port.max_msg_sz < INT32_MAX ? t->port.max_msg_sz : INT32_MAX;
-	struct vt_ep *a, *b;
-	struct vt_conn c = vt_conn(t);
-
-	if (!getenv("ANYRDMA_BIG"))
-		skip();
-	a = vt_ep(t, .len = (size_t)len + 2 * OFF);
-	b = vt_ep(t, .len = (size_t)len + 2 * OFF);
-	c.mtu = t->port.active_mtu;
-	vt_connect(a, b, &c);
-	for (size_t i = 0; i < ARRAY_LEN(some); i++) {
-		transfer(a, b, some[i], 1 << 30);
-		transfer(a, b, some[i], len);
-	}
-}
-
 static const struct CMUnitTest tests[] = {
 	VT_TEST(every_operation_and_length_at_mtu_256),
 	VT_TEST(every_operation_and_length_at_mtu_512),
@@ -398,7 +378,6 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(fetch_adds_beyond_the_depth_are_each_done_once),
 	VT_TEST(qp_connected_to_itself_works),
 	VT_TEST(send_with_invalidate_withdraws_a_window),
-	VT_TEST(the_longest_message_arrives),
 };
 
 VT_MAIN("rc", tests, NULL)

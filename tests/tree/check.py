@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks the source tree itself: check.py layers | spdx | format
+"""Checks the source tree itself: check.py layers | spdx | format | conformance
 
 layers  reads the #includes of src/ and fails where a folder sees one it may not see (docs/architecture.md)
 spdx    every C file begins with a line that names its licence
 format  clang-format has nothing to change
+conformance  every test that docs/conformance.md names exists in the program of its entry
 
 Each prints one line per breach, file:line first, and ends with status 1 if there was any.
 """
@@ -91,8 +92,39 @@ def check_format():
         yield from (l for l in run.stderr.splitlines() if "error:" in l)
 
 
+# Where the program of a CTest entry has its tests.
+SOURCE_OF = (
+    (re.compile(r"sim\.cases\.(\w+)"), "tests/sim/cases_{}.c"),
+    (re.compile(r"verbs\.(\w+)"), "tests/verbs/{}.c"),
+    (re.compile(r"wire\.(pcap)"), "tests/wire/{}_test.c"),
+    (re.compile(r"wire\.(\w+)"), "src/wire/{}_test.c"),
+)
+ROW = re.compile(r"^\|(?P<case>[^|]*)\| (?P<entry>[\w.]+) \| (?P<test>\w+) \|$")
+
+
+def tests_of(entry):
+    """The names of the tests that the program of an entry runs; none when there is no such program."""
+    for pattern, name in SOURCE_OF:
+        match = pattern.fullmatch(entry)
+        path = ROOT / name.format(match[1]) if match else None
+        if path:
+            return re.findall(r"(?:cmocka_unit_test|VT_TEST)\((\w+)\)", path.read_text()) if path.exists() else []
+    return []
+
+
+def check_conformance():
+    for number, line in enumerate((ROOT / "docs/conformance.md").read_text().splitlines(), 1):
+        if not line.startswith("|") or line.startswith(("| case |", "|---")):
+            continue
+        row = ROW.match(line)
+        if not row:
+            yield f"docs/conformance.md:{number}: not a row of case, entry and test"
+        elif row["test"] not in tests_of(row["entry"]):
+            yield f"docs/conformance.md:{number}: {row['entry']} has no test {row['test']}"
+
+
 def main():
-    checks = {"layers": check_layers, "spdx": check_spdx, "format": check_format}
+    checks = {"layers": check_layers, "spdx": check_spdx, "format": check_format, "conformance": check_conformance}
     if len(sys.argv) != 2 or sys.argv[1] not in checks:
         sys.exit(__doc__)
     breaches = list(checks[sys.argv[1]]())

@@ -283,7 +283,7 @@ void hca_cq_arm(struct hca_cq *cq, bool solicited_only)
 
 void hca_cq_purge(struct hca_cq *cq, uint32_t qpn)
 {
-	uint32_t to;
+	uint32_t to, told = 0;
 
 	lock_take(&cq->lock);
 	to = cq->tail;
@@ -292,7 +292,10 @@ void hca_cq_purge(struct hca_cq *cq, uint32_t qpn)
 
 		if (e->wc.qp_num != qpn)
 			cq->ring[to++ & cq->mask] = *e;
+		else if ((int32_t)(from - cq->event_head) < 0)
+			told++;
 	}
+	cq->event_head -= told; /* what an event told of moves down with the rest */
 	atomic_store_explicit(&cq->head, to, memory_order_release);
 	lock_drop(&cq->lock);
 }

@@ -94,6 +94,31 @@ static void arming_with_unpolled_completions_wakes_at_once(void **state)
 	assert_false(vt_readable_now(b->channel->fd));
 }
 
+/* What was told of is gone with its QP; what came since, by another one, has not been told of. */
+static void arming_looks_beyond_completions_of_a_qp_that_is_gone(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a[2], *b[2];
+
+	b[0] = vt_ep(t, .channel = true);
+	b[1] = vt_ep(t, .cq = b[0]->cq);
+	for (int i = 0; i < 2; i++) {
+		a[i] = vt_ep(t);
+		vt_connect(a[i], b[i], NULL);
+		vt_recv(b[i], i, 0, 64);
+	}
+	assert_int_equal(ibv_req_notify_cq(b[0]->cq, 0), 0);
+	vt_post(a[1], .op = IBV_WR_SEND, .id = 1, .len = 8);
+	take_event(b[0]);
+	vt_ep_drop_qp(b[1]); /* its completion was never polled */
+	vt_post(a[0], .op = IBV_WR_SEND, .id = 0, .len = 8);
+	vt_ok(a[0], 0); /* it has arrived there */
+	assert_int_equal(ibv_req_notify_cq(b[0]->cq, 0), 0);
+	assert_true(vt_readable_soon(b[0]->channel->fd));
+	take_event(b[0]);
+	vt_ok(b[0], 0);
+}
+
 static void solicited_arming_sleeps_through_the_rest(void **state)
 {
 	struct vt *t = *state;
@@ -467,6 +492,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(armed_queue_wakes_once),
 	VT_TEST(arming_twice_wakes_once),
 	VT_TEST(arming_with_unpolled_completions_wakes_at_once),
+	VT_TEST(arming_looks_beyond_completions_of_a_qp_that_is_gone),
 	VT_TEST(solicited_arming_sleeps_through_the_rest),
 	VT_TEST(errors_wake_a_solicited_queue),
 	VT_TEST(arming_for_all_outweighs_solicited),

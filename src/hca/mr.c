@@ -276,6 +276,10 @@ struct hca_mw *hca_mw_alloc(struct hca_pd *pd, enum ibv_mw_type type)
 	return mw;
 }
 
+/*
+ * Binding, unbinding and invalidating run under the adapter's lock: the program binds through one QP while
+ * the peer of another may invalidate, and a region must know of every window that reaches into it.
+ */
 static void window_unbind(struct hca_key *k)
 {
 	k->access = 0; /* first: who looks now finds no right */
@@ -291,10 +295,10 @@ int hca_mw_dealloc(struct hca_mw *mw)
 	struct hca_adapter *a = hca_context(mw->ibv.context)->adapter;
 	struct hca_pd *pd = (struct hca_pd *)mw->ibv.pd;
 
-	lock_take(&a->engine.drive); /* the peer may be invalidating it */
+	lock_take(&a->lock);
 	window_unbind(mw->key);
-	lock_drop(&a->engine.drive);
-	key_free(hca_context(mw->ibv.context)->adapter, mw->key);
+	lock_drop(&a->lock);
+	key_free(a, mw->key);
 	pd->objects--;
 	free(mw);
 	return 0;
@@ -302,27 +306,21 @@ int hca_mw_dealloc(struct hca_mw *mw)
 
 static int window_rename(struct hca_adapter *a, struct hca_key *k, uint32_t key)
 {
-	int err = 0;
-
 	if (key == k->key)
 		return 0;
-	lock_take(&a->lock);
-	if (idmap_add(&a->keys, key, k)) {
-		err = EINVAL;
-	} else {
-		idmap_del(&a->keys, k->key);
-		atomic_store_explicit(&k->key, key, memory_order_release);
-	}
-	lock_drop(&a->lock);
-	return err;
+	if (idmap_add(&a->keys, key, k))
+		return EINVAL;
+	idmap_del(&a->keys, k->key);
+	atomic_store_explicit(&k->key, key, memory_order_release);
+	return 0;
 }
 
-int hca_mw_bind(struct hca_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info, uint32_t qpn)
+static int window_bind(struct hca_adapter *a, struct hca_key *k, uint32_t rkey,
+	const struct ibv_mw_bind_info *info, uint32_t qpn)
 {
 	static const unsigned remote =
 		IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	struct hca_adapter *a = hca_context(mw->ibv.context)->adapter;
-	struct hca_key *k = mw->key, *mr = info->mr ? ((struct hca_mr *)info->mr)->key : NULL;
+	struct hca_key *mr = info->mr ? ((struct hca_mr *)info->mr)->key : NULL;
 	int err;
 
 	if (info->length) {
@@ -354,12 +352,28 @@ int hca_mw_bind(struct hca_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info 
 	return 0;
 }
 
+int hca_mw_bind(struct hca_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info, uint32_t qpn)
+{
+	struct hca_adapter *a = hca_context(mw->ibv.context)->adapter;
+	int err;
+
+	lock_take(&a->lock);
+	err = window_bind(a, mw->key, rkey, info, qpn);
+	lock_drop(&a->lock);
+	return err;
+}
+
 int hca_key_invalidate(struct hca_adapter *a, struct hca_pd *pd, uint32_t key, uint32_t qpn)
 {
-	struct hca_key *k = idmap_get(&a->keys, key);
+	struct hca_key *k;
+	int err = -EINVAL;
 
-	if (!k || k->key != key || k->pd != pd || k->kind != KEY_MW2 || (k->parent && k->qpn != qpn))
-		return -EINVAL;
-	window_unbind(k);
-	return 0;
+	lock_take(&a->lock);
+	k = idmap_get(&a->keys, key);
+	if (k && k->key == key && k->pd == pd && k->kind == KEY_MW2 && (!k->parent || k->qpn == qpn)) {
+		window_unbind(k);
+		err = 0;
+	}
+	lock_drop(&a->lock);
+	return err;
 }

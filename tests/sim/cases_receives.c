@@ -2,6 +2,8 @@
 /* Where messages land: receives that are too short, scattered or empty; windows that a message withdraws. */
 #include "duo.h"
 
+#include <pthread.h>
+
 static void post_recv_list(struct duo *d, uint64_t id, struct ibv_sge *sge, int n)
 {
 	struct ibv_recv_wr wr = {.wr_id = id, .sg_list = sge, .num_sge = n}, *bad;
@@ -265,6 +267,44 @@ static void send_with_invalidate_of_a_region_or_of_nothing_is_refused(void **sta
 	}
 }
 
+/* ---- a peer that invalidates what is being bound ---- */
+enum { ROUNDS = 300000, BINDER = 0x111, PEER = 0x222 };
+
+static void *invalidate_all_the_time(void *arg)
+{
+	struct window *w = arg;
+
+	for (unsigned i = 0; i < ROUNDS; i++)
+		hca_key_invalidate(&w->d->w.node[1].adapter, w->pd, w->mw->ibv.rkey, PEER);
+	return NULL;
+}
+
+/* Another QP's peer may invalidate a window that is not bound, but never come between the halves of a bind.
+ */
+static void bind_and_a_strangers_invalidate_may_race(void **state)
+{
+	struct duo *d = duo_new();
+	struct window w = window_new(d, d->w.node[1].pd);
+	struct ibv_mw_bind_info info = {.mr = &w.mr->ibv,
+		.addr = (uintptr_t)mem[1] + 65536,
+		.length = 4096,
+		.mw_access_flags = IBV_ACCESS_REMOTE_WRITE};
+	pthread_t thread;
+	unsigned broken = 0;
+
+	assert_int_equal(pthread_create(&thread, NULL, invalidate_all_the_time, &w), 0);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		assert_int_equal(hca_mw_bind(w.mw, w.mw->ibv.rkey, &info, BINDER), 0);
+		broken += w.mr->key->windows != 1; /* the region must know, or it could go */
+		hca_key_invalidate(&d->w.node[1].adapter, w.pd, w.mw->ibv.rkey, BINDER);
+		broken += w.mr->key->windows != 0;
+	}
+	pthread_join(thread, NULL);
+	assert_int_equal(broken, 0);
+	window_free(&w);
+	duo_end(d);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -277,6 +317,7 @@ int main(void)
 		cmocka_unit_test(send_with_invalidate_of_another_domains_key_is_refused),
 		cmocka_unit_test(send_with_invalidate_of_another_queue_pairs_window_is_refused),
 		cmocka_unit_test(send_with_invalidate_of_a_region_or_of_nothing_is_refused),
+		cmocka_unit_test(bind_and_a_strangers_invalidate_may_race),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

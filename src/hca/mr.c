@@ -81,17 +81,22 @@ out:
 }
 
 /* After this no look-up finds the key, and no frame that found it is still being worked on. */
-static void key_free(struct hca_adapter *a, struct hca_key *k)
+static int key_free(struct hca_adapter *a, struct hca_key *k)
 {
 	lock_take(&a->lock);
+	if (k->windows) {
+		lock_drop(&a->lock);
+		return EBUSY;
+	}
 	idmap_del(&a->keys, k->key);
-	lock_drop(&a->lock);
 	atomic_store_explicit(&k->key, 0, memory_order_release);
+	lock_drop(&a->lock);
 	hca_engine_quiesce(&a->engine);
 	lock_take(&a->lock);
 	k->kind = KEY_FREE;
 	list_add_tail(&a->free_keys, &k->free);
 	lock_drop(&a->lock);
+	return 0;
 }
 
 void *hca_key_range(struct hca_adapter *a, struct hca_pd *pd, uint32_t key, uint64_t addr, uint64_t len,
@@ -211,9 +216,8 @@ int hca_mr_dereg(struct hca_mr *mr)
 {
 	struct hca_pd *pd = (struct hca_pd *)mr->ibv.pd;
 
-	if (mr->key->windows)
-		return EBUSY;
-	key_free(hca_context(mr->ibv.context)->adapter, mr->key);
+	if (key_free(hca_context(mr->ibv.context)->adapter, mr->key))
+		return EBUSY; /* a window is bound to it */
 	pd->objects--;
 	free(mr);
 	return 0;
@@ -315,50 +319,66 @@ static int window_rename(struct hca_adapter *a, struct hca_key *k, uint32_t key)
 	return 0;
 }
 
-static int window_bind(struct hca_adapter *a, struct hca_key *k, uint32_t rkey,
-	const struct ibv_mw_bind_info *info, uint32_t qpn)
+struct hca_bind hca_bind_of(struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
+{
+	return (struct hca_bind){.mw = ((struct hca_mw *)mw)->key,
+		.mr = info->mr ? ((struct hca_mr *)info->mr)->key : NULL,
+		.mr_key = info->mr ? info->mr->lkey : 0,
+		.rkey = rkey,
+		.addr = info->addr,
+		.length = info->length,
+		.access = info->mw_access_flags};
+}
+
+static bool may_bind(const struct hca_bind *b)
+{
+	const struct hca_key *k = b->mw, *mr = b->mr;
+
+	if (!k->key || (k->kind != KEY_MW1 && k->kind != KEY_MW2))
+		return false; /* gone */
+	/* A type 2 window is bound once, then invalidated (IBA 10.6.7.2.2). */
+	if (k->kind == KEY_MW2 && k->parent)
+		return false;
+	if (!b->length)
+		return true;
+	if (!mr || mr->key != b->mr_key || mr->kind != KEY_MR)
+		return false;
+	if (mr->pd != k->pd || !(mr->access & IBV_ACCESS_MW_BIND))
+		return false;
+	if ((b->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
+		!(mr->access & IBV_ACCESS_LOCAL_WRITE))
+		return false;
+	return b->addr >= mr->iova && b->addr - mr->iova <= mr->length &&
+	       b->length <= mr->length - (b->addr - mr->iova);
+}
+
+static int window_bind(struct hca_adapter *a, const struct hca_bind *b, uint32_t qpn)
 {
 	static const unsigned remote =
 		IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	struct hca_key *mr = info->mr ? ((struct hca_mr *)info->mr)->key : NULL;
-	int err;
+	struct hca_key *k = b->mw, *mr = b->mr;
 
-	if (info->length) {
-		if (!mr || mr->pd != k->pd || !(mr->access & IBV_ACCESS_MW_BIND))
-			return EINVAL;
-		if ((info->mw_access_flags & remote & ~IBV_ACCESS_REMOTE_READ) &&
-			!(mr->access & IBV_ACCESS_LOCAL_WRITE))
-			return EINVAL;
-		if (info->addr < mr->iova || info->addr - mr->iova > mr->length ||
-			info->length > mr->length - (info->addr - mr->iova))
-			return EINVAL;
-	}
-	/* A type 2 window is bound once, then invalidated (IBA 10.6.7.2.2). */
-	if (k->kind == KEY_MW2 && k->parent)
+	if (!may_bind(b) || window_rename(a, k, b->rkey))
 		return EINVAL;
-	err = window_rename(a, k, rkey);
-	if (err)
-		return err;
 	window_unbind(k);
-	if (!info->length)
+	if (!b->length)
 		return 0;
 	mr->windows++;
 	k->parent = mr;
-	k->host = mr->host + (info->addr - mr->iova);
-	k->iova = info->mw_access_flags & IBV_ACCESS_ZERO_BASED ? 0 : info->addr;
+	k->host = mr->host + (b->addr - mr->iova);
+	k->iova = b->access & IBV_ACCESS_ZERO_BASED ? 0 : b->addr;
 	k->qpn = qpn;
-	k->access = info->mw_access_flags & remote;
-	k->length = info->length;
+	k->access = b->access & remote;
+	k->length = b->length;
 	return 0;
 }
 
-int hca_mw_bind(struct hca_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info, uint32_t qpn)
+int hca_mw_bind(struct hca_adapter *a, const struct hca_bind *b, uint32_t qpn)
 {
-	struct hca_adapter *a = hca_context(mw->ibv.context)->adapter;
 	int err;
 
 	lock_take(&a->lock);
-	err = window_bind(a, mw->key, rkey, info, qpn);
+	err = window_bind(a, b, qpn);
 	lock_drop(&a->lock);
 	return err;
 }

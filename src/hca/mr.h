@@ -75,8 +75,21 @@ int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, si
 
 struct hca_mw *hca_mw_alloc(struct hca_pd *pd, enum ibv_mw_type type);
 int hca_mw_dealloc(struct hca_mw *mw);
-/* Binds (length 0: unbinds) under the key `rkey`: 0 or an errno. */
-int hca_mw_bind(struct hca_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info, uint32_t qpn);
+/*
+ * A bind as it waits in a send queue. What it names may be gone when its turn comes, so it holds records,
+ * which are never freed, and not the program's objects.
+ */
+struct hca_bind {
+	struct hca_key *mw, *mr; /* mr: NULL when there is none */
+	uint32_t mr_key;         /* what mr stood for */
+	uint32_t rkey;           /* the window's, once it is bound */
+	uint64_t addr, length;
+	unsigned access;
+};
+
+struct hca_bind hca_bind_of(struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info);
+/* Binds (length 0: unbinds): 0 or an errno. */
+int hca_mw_bind(struct hca_adapter *a, const struct hca_bind *b, uint32_t qpn);
 /* Takes a type 2 window's key away (LOCAL_INV, SEND with invalidate): 0 or -EINVAL. */
 int hca_key_invalidate(struct hca_adapter *a, struct hca_pd *pd, uint32_t key, uint32_t qpn);
 

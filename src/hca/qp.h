@@ -62,11 +62,7 @@ struct hca_send_wqe {
 			struct frame_dest dest;
 			uint32_t qpn, qkey;
 		} ud;
-		struct {
-			struct ibv_mw *mw;
-			uint32_t rkey;
-			struct ibv_mw_bind_info info;
-		} bind;
+		struct hca_bind bind;
 	};
 	union {
 		struct ibv_sge sge[0];

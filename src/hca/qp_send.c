@@ -153,10 +153,10 @@ static int fill_wr(struct hca_qp *qp, struct hca_send_wqe *w, const struct ibv_s
 		w->remote.rkey = wr->wr.rdma.rkey;
 		break;
 	case IBV_WR_BIND_MW:
-		w->bind.mw = wr->bind_mw.mw;
-		w->bind.rkey = wr->bind_mw.rkey;
-		w->bind.info = wr->bind_mw.bind_info;
-		return w->bind.mw && w->bind.mw->type == IBV_MW_TYPE_2 ? 0 : EINVAL;
+		if (!wr->bind_mw.mw || wr->bind_mw.mw->type != IBV_MW_TYPE_2)
+			return EINVAL;
+		w->bind = hca_bind_of(wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
+		return 0;
 	case IBV_WR_LOCAL_INV:
 		return 0;
 	default:
@@ -244,10 +244,8 @@ int hca_qp_bind_mw(struct hca_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bin
 		w->wr_id = bind->wr_id;
 		w->opcode = IBV_WR_BIND_MW;
 		w->flags = (uint8_t)bind->send_flags;
-		w->bind.mw = mw;
-		w->bind.rkey = ibv_inc_rkey(mw->rkey);
-		w->bind.info = bind->bind_info;
-		mw->rkey = w->bind.rkey;
+		mw->rkey = ibv_inc_rkey(mw->rkey);
+		w->bind = hca_bind_of(mw, mw->rkey, &bind->bind_info);
 		commit(qp, qp->sq.head + 1);
 	}
 	lock_drop(&qp->lock);
@@ -335,9 +333,7 @@ static void wr_bind_mw(
 	w = of_ex(ex)->wr_wqe;
 	if (!w)
 		return;
-	w->bind.mw = mw;
-	w->bind.rkey = rkey;
-	w->bind.info = *info;
+	w->bind = hca_bind_of(mw, rkey, info);
 	if (mw->type != IBV_MW_TYPE_2)
 		of_ex(ex)->wr_err = EINVAL;
 }

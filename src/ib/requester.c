@@ -332,7 +332,7 @@ static enum ibv_wc_status do_local(struct hca_qp *qp, struct hca_send_wqe *w)
 	int err;
 
 	if (w->opcode == IBV_WR_BIND_MW)
-		err = hca_mw_bind((struct hca_mw *)w->bind.mw, w->bind.rkey, &w->bind.info, hca_qpn(qp));
+		err = hca_mw_bind(qp->adapter, &w->bind, hca_qpn(qp));
 	else
 		err = hca_key_invalidate(qp->adapter, qp->pd, w->imm, hca_qpn(qp));
 	return err ? IBV_WC_MW_BIND_ERR : IBV_WC_SUCCESS;

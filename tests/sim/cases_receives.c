@@ -267,6 +267,37 @@ static void send_with_invalidate_of_a_region_or_of_nothing_is_refused(void **sta
 	}
 }
 
+/* The program takes away what a bind names while the bind waits for its turn: an error, and nothing worse. */
+static void bind_of_what_is_gone_by_then_fails(void **state)
+{
+	for (int window_too = 0; window_too < 2; window_too++) {
+		struct duo *d = duo_new();
+		struct window w;
+		struct ibv_send_wr wr = {.wr_id = 77, .opcode = IBV_WR_BIND_MW};
+
+		duo_connect(d);
+		w = window_new(d, d->w.node[1].pd);
+		wr.bind_mw.mw = &w.mw->ibv;
+		wr.bind_mw.rkey = w.mw->ibv.rkey + 1;
+		wr.bind_mw.bind_info = (struct ibv_mw_bind_info){.mr = &w.mr->ibv,
+			.addr = (uintptr_t)mem[1] + 65536,
+			.length = 4096,
+			.mw_access_flags = IBV_ACCESS_REMOTE_WRITE};
+		post(d, 1, IBV_WR_RDMA_READ, 1, 0, 64);
+		wr.send_flags = IBV_SEND_FENCE; /* behind the READ */
+		post_wr(d->qp[1], &wr);
+		assert_int_equal(hca_mr_dereg(w.mr), 0);
+		if (window_too)
+			assert_int_equal(hca_mw_dealloc(w.mw), 0);
+		sim_run_idle(&d->w);
+		expect_wc(d, 1, 1, IBV_WC_SUCCESS);
+		expect_wc(d, 1, 77, IBV_WC_MW_BIND_ERR);
+		if (!window_too)
+			assert_int_equal(hca_mw_dealloc(w.mw), 0);
+		duo_end(d);
+	}
+}
+
 /* ---- a peer that invalidates what is being bound ---- */
 enum { ROUNDS = 300000, BINDER = 0x111, PEER = 0x222 };
 
@@ -289,12 +320,13 @@ static void bind_and_a_strangers_invalidate_may_race(void **state)
 		.addr = (uintptr_t)mem[1] + 65536,
 		.length = 4096,
 		.mw_access_flags = IBV_ACCESS_REMOTE_WRITE};
+	struct hca_bind bind = hca_bind_of(&w.mw->ibv, w.mw->ibv.rkey, &info);
 	pthread_t thread;
 	unsigned broken = 0;
 
 	assert_int_equal(pthread_create(&thread, NULL, invalidate_all_the_time, &w), 0);
 	for (unsigned i = 0; i < ROUNDS; i++) {
-		assert_int_equal(hca_mw_bind(w.mw, w.mw->ibv.rkey, &info, BINDER), 0);
+		assert_int_equal(hca_mw_bind(&d->w.node[1].adapter, &bind, BINDER), 0);
 		broken += w.mr->key->windows != 1; /* the region must know, or it could go */
 		hca_key_invalidate(&d->w.node[1].adapter, w.pd, w.mw->ibv.rkey, BINDER);
 		broken += w.mr->key->windows != 0;
@@ -317,6 +349,7 @@ int main(void)
 		cmocka_unit_test(send_with_invalidate_of_another_domains_key_is_refused),
 		cmocka_unit_test(send_with_invalidate_of_another_queue_pairs_window_is_refused),
 		cmocka_unit_test(send_with_invalidate_of_a_region_or_of_nothing_is_refused),
+		cmocka_unit_test(bind_of_what_is_gone_by_then_fails),
 		cmocka_unit_test(bind_and_a_strangers_invalidate_may_race),
 	};
 

@@ -343,11 +343,15 @@ static void bind_window(struct prey *p)
 		.addr = (uintptr_t)p->memory + OPEN + 1024,
 		.length = 512,
 		.mw_access_flags = IBV_ACCESS_REMOTE_WRITE};
+	struct hca_bind bind;
 
 	if (p->window)
 		hca_mw_dealloc(p->window);
 	p->window = hca_mw_alloc(p->w.node[PREY].pd, IBV_MW_TYPE_2);
-	if (!p->window || hca_mw_bind(p->window, p->window->ibv.rkey, &info, hca_qpn(p->qp[0].qp)))
+	if (!p->window)
+		breach("a window cannot be made");
+	bind = hca_bind_of(&p->window->ibv, p->window->ibv.rkey, &info);
+	if (hca_mw_bind(&p->w.node[PREY].adapter, &bind, hca_qpn(p->qp[0].qp)))
 		breach("a window cannot be bound");
 }
 

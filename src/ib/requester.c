@@ -387,6 +387,22 @@ static bool start(struct hca_qp *qp, struct hca_send_wqe *w)
 	return true;
 }
 
+/* To the next request. Sending again, it has its numbers already, or, without packets, is done already. */
+static void step_over(struct hca_qp *qp)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	const struct hca_send_wqe *n;
+
+	r->pkt = 0;
+	while (++r->next != qp->sq.head) {
+		n = hca_sq_at(&qp->sq, r->next);
+		if (n->started)
+			r->pkt = (uint32_t)psn_diff(r->sent, n->psn);
+		if (!n->started || n->npkts)
+			return;
+	}
+}
+
 static enum step send_next(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
@@ -411,17 +427,8 @@ static enum step send_next(struct hca_qp *qp, uint64_t now, struct frame_batch *
 	}
 	if (psn_diff(r->sent, r->high) > 0)
 		r->high = r->sent;
-	if (r->pkt >= w->npkts) {
-		r->next++;
-		r->pkt = 0;
-		if (r->next != qp->sq.head) {
-			struct hca_send_wqe *n = hca_sq_at(&qp->sq, r->next);
-
-			/* Sending again: the following request has its numbers already. */
-			if (n->started)
-				r->pkt = (uint32_t)psn_diff(r->sent, n->psn);
-		}
-	}
+	if (r->pkt >= w->npkts)
+		step_over(qp);
 	return step;
 }
 

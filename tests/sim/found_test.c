@@ -82,6 +82,29 @@ static void post(struct duo *d, uint64_t id, enum ibv_wr_opcode op, uint32_t len
 	assert_int_equal(hca_qp_post_send(d->qp[0], &wr, &bad), 0);
 }
 
+/* Side i binds all of its memory to a window. */
+static uint32_t bind_all(struct duo *d, unsigned i, uint64_t id)
+{
+	struct ibv_send_wr wr = {.wr_id = id, .opcode = IBV_WR_BIND_MW}, *bad;
+
+	d->mw = hca_mw_alloc(d->w.node[i].pd, IBV_MW_TYPE_2);
+	assert_non_null(d->mw);
+	wr.bind_mw.mw = &d->mw->ibv;
+	wr.bind_mw.rkey = ibv_inc_rkey(d->mw->ibv.rkey);
+	wr.bind_mw.bind_info = (struct ibv_mw_bind_info){
+		&d->mr[i]->ibv, (uintptr_t)mem[i], MEM, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE};
+	assert_int_equal(hca_qp_post_send(d->qp[i], &wr, &bad), 0);
+	return wr.bind_mw.rkey;
+}
+
+static void receive(struct duo *d, unsigned i, uint64_t id)
+{
+	struct ibv_sge sge = {(uintptr_t)mem[i], MEM, d->mr[i]->ibv.lkey};
+	struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1}, *bad;
+
+	assert_int_equal(hca_qp_post_recv(d->qp[i], &wr, &bad), 0);
+}
+
 static void expect(struct duo *d, unsigned side, uint64_t id, enum ibv_wc_status status)
 {
 	struct ibv_wc wc;
@@ -109,10 +132,34 @@ static void nak_behind_a_lost_response_does_not_blame_the_read(void **state)
 	duo_fini(&d);
 }
 
+/*
+ * A request without packets lies between one that is sent again and one that is refused, whose NAK was late:
+ * it was done long ago.
+ */
+static void nak_behind_a_bind_does_not_blame_the_bind(void **state)
+{
+	struct duo d;
+
+	duo_init(&d, IBV_QPT_RC);
+	receive(&d, 1, 10);
+	post(&d, 1, IBV_WR_SEND, 100, 0);
+	bind_all(&d, 0, 2);
+	post(&d, 3, IBV_WR_RDMA_WRITE, 100, d.mr[1]->ibv.rkey ^ 1);
+	sim_port_pause(d.w.net, 0, true);
+	sim_run(&d.w, 6 * SIM_MS); /* the ACK timer rings at 4 ms: the SEND goes again, alone */
+	sim_port_pause(d.w.net, 0, false);
+	sim_run_idle(&d.w);
+	expect(&d, 0, 1, IBV_WC_SUCCESS);
+	expect(&d, 0, 2, IBV_WC_SUCCESS);
+	expect(&d, 0, 3, IBV_WC_REM_ACCESS_ERR);
+	duo_fini(&d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nak_behind_a_lost_response_does_not_blame_the_read),
+		cmocka_unit_test(nak_behind_a_bind_does_not_blame_the_bind),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

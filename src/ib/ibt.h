@@ -28,7 +28,7 @@ extern const struct hca_transport ibt_transport;
 /* An answer the responder owes, in the order it will be given. */
 struct ibt_answer {
 	enum { ANSWER_READ, ANSWER_ATOMIC } kind;
-	bool first_time;           /* not to a duplicate */
+	bool first_time;           /* not to a duplicate, for which the peer may have no more use */
 	uint32_t psn, npkts, sent; /* sent: packets of it already given */
 	uint32_t msn;
 	uint64_t va;

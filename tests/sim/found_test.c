@@ -97,6 +97,13 @@ static uint32_t bind_all(struct duo *d, unsigned i, uint64_t id)
 	return wr.bind_mw.rkey;
 }
 
+static void post_inv(struct duo *d, uint64_t id, uint32_t rkey)
+{
+	struct ibv_send_wr wr = {.wr_id = id, .opcode = IBV_WR_SEND_WITH_INV, .invalidate_rkey = rkey}, *bad;
+
+	assert_int_equal(hca_qp_post_send(d->qp[0], &wr, &bad), 0);
+}
+
 static void receive(struct duo *d, unsigned i, uint64_t id)
 {
 	struct ibv_sge sge = {(uintptr_t)mem[i], MEM, d->mr[i]->ibv.lkey};
@@ -155,11 +162,42 @@ static void nak_behind_a_bind_does_not_blame_the_bind(void **state)
 	duo_fini(&d);
 }
 
+/*
+ * A READ was asked for twice, and the first answer came after all. The program gives the window back,
+ * rightly: its READ is done. The second request and the SEND that invalidates arrive together.
+ */
+static void duplicate_read_of_a_window_that_ends_harms_nobody(void **state)
+{
+	struct duo d;
+	uint32_t rkey;
+
+	duo_init(&d, IBV_QPT_RC);
+	rkey = bind_all(&d, 1, 1);
+	receive(&d, 1, 10);
+	post(&d, 2, IBV_WR_RDMA_READ, 100, rkey);
+	sim_port_pause(d.w.net, 0, true);
+	sim_run(&d.w, SIM_MS); /* answered, but the answer waits */
+	sim_port_pause(d.w.net, 1, true);
+	sim_run(&d.w, 6 * SIM_MS); /* asked again */
+	sim_port_pause(d.w.net, 0, false);
+	sim_run(&d.w, 7 * SIM_MS);
+	expect(&d, 0, 2, IBV_WC_SUCCESS);
+	post_inv(&d, 3, rkey);
+	sim_run(&d.w, 8 * SIM_MS);
+	sim_port_pause(d.w.net, 1, false);
+	sim_run_idle(&d.w);
+	expect(&d, 0, 3, IBV_WC_SUCCESS);
+	expect(&d, 1, 1, IBV_WC_SUCCESS);
+	expect(&d, 1, 10, IBV_WC_SUCCESS);
+	duo_fini(&d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nak_behind_a_lost_response_does_not_blame_the_read),
 		cmocka_unit_test(nak_behind_a_bind_does_not_blame_the_bind),
+		cmocka_unit_test(duplicate_read_of_a_window_that_ends_harms_nobody),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

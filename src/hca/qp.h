@@ -7,7 +7,7 @@
  *   RESET ----------> INIT ----------> RTR ----------> RTS <------> SQD
  *     ^                                                 |  \
  *     | modify                          error (UC, UD)  v   \ error, modify
- *   any state                                          SQE   `--> ERR  (from any state)
+ *   any state                             also in SQD: SQE   `--> ERR  (from any state)
  *
  * Every arrow is hca_qp_set_state(). The table of attributes each arrow needs is in qp_attr.c.
  */

@@ -75,8 +75,10 @@ int hca_qp_check_attr(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp
 
 bool hca_qp_has_arrow(enum ibv_qp_state from, enum ibv_qp_state to)
 {
-	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR || (from == IBV_QPS_RTS && to == IBV_QPS_SQE))
+	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
 		return true;
+	if (to == IBV_QPS_SQE) /* a request that had begun may fail while the queue drains */
+		return from == IBV_QPS_RTS || from == IBV_QPS_SQD;
 	for (unsigned i = 0; i < sizeof(arrows) / sizeof(arrows[0]); i++) {
 		if (arrows[i].from == from && arrows[i].to == to)
 			return true;

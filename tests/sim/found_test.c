@@ -192,12 +192,35 @@ static void duplicate_read_of_a_window_that_ends_harms_nobody(void **state)
 	duo_fini(&d);
 }
 
+/* UC: the second packet of a message finds no memory, and the queue is being drained by then. */
+static void local_error_while_draining_ends_in_sqe(void **state)
+{
+	static const struct ibv_qp_attr sqd = {.qp_state = IBV_QPS_SQD};
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	struct ibv_sge sge[2];
+	struct ibv_send_wr wr = {.wr_id = 1, .opcode = IBV_WR_SEND, .sg_list = sge, .num_sge = 2}, *bad;
+	struct duo d;
+
+	duo_init(&d, IBV_QPT_UC);
+	sge[0] = (struct ibv_sge){(uintptr_t)big, sizeof(big), d.big->ibv.lkey};
+	sge[1] = (struct ibv_sge){(uintptr_t)big, 1, d.big->ibv.lkey ^ 1};
+	assert_int_equal(hca_qp_post_send(d.qp[0], &wr, &bad), 0); /* waits in its middle */
+	assert_int_equal(hca_qp_modify(d.qp[0], &sqd, IBV_QP_STATE), 0);
+	sim_run_idle(&d.w);
+	expect(&d, 0, 1, IBV_WC_LOC_PROT_ERR);
+	hca_qp_query(d.qp[0], &attr, &init);
+	assert_int_equal(attr.qp_state, IBV_QPS_SQE);
+	duo_fini(&d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nak_behind_a_lost_response_does_not_blame_the_read),
 		cmocka_unit_test(nak_behind_a_bind_does_not_blame_the_bind),
 		cmocka_unit_test(duplicate_read_of_a_window_that_ends_harms_nobody),
+		cmocka_unit_test(local_error_while_draining_ends_in_sqe),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -297,6 +297,8 @@ static enum sim_fate judge(struct sim_net *n, const struct sim_packet *p, const 
 
 	if (to->cut || n->port[p->from].cut)
 		return SIM_CUT;
+	if (!to->open)
+		return SIM_NOWHERE;
 	if (fate == SIM_BY_RULES)
 		fate = by_rules(n, &n->rules[p->from][p->to], f);
 	if (fate != SIM_LOST && to->buffer && to->waiting + charged(f) > to->buffer)
@@ -318,7 +320,7 @@ static void send_to(struct sim_net *n, unsigned from, struct sim_port *to, struc
 	const struct sim_rules *r = &n->rules[from][to->index];
 
 	p.fate = judge(n, &p, f);
-	if (p.fate == SIM_LOST || p.fate == SIM_CUT || p.fate == SIM_OVERRUN) {
+	if (p.fate == SIM_LOST || p.fate == SIM_CUT || p.fate == SIM_OVERRUN || p.fate == SIM_NOWHERE) {
 		note(n, &p);
 		frame_free(n, f);
 		return;
@@ -620,6 +622,23 @@ static void print_aeth(FILE *out, const uint8_t *aeth)
 	fprintf(out, " MSN %u,", aeth_msn(aeth));
 }
 
+/* What a request asks for: where, or for whom. */
+static void print_request(FILE *out, const uint8_t *bth, unsigned flags)
+{
+	const uint8_t *ext = bth + BTH_LEN;
+
+	if ((bth_opcode(bth) & IBT_SERVICE_MASK) == IBT_UD) {
+		fprintf(out, " from QP 0x%06x,", get_be24(ext + 5));
+		ext += DETH_LEN;
+	}
+	if (flags & OPF_RETH)
+		fprintf(out, " %u at 0x%llx,", reth_get(ext).len, (unsigned long long)reth_get(ext).va);
+	if (flags & OPF_ATOMICETH)
+		fprintf(out, " at 0x%llx,", (unsigned long long)atomiceth_get(ext).va);
+	if (flags & OPF_IETH)
+		fprintf(out, " invalidates 0x%08x,", get_be32(ext));
+}
+
 void sim_trace_print(void *file, const struct sim_packet *p)
 {
 	const struct ibt_op_info *op = ibt_op_lookup(bth_opcode(p->bytes));
@@ -633,10 +652,12 @@ void sim_trace_print(void *file, const struct sim_packet *p)
 		bth_ackreq(p->bytes) ? " A" : "", p->len);
 	if (op && (op->flags & OPF_AETH))
 		print_aeth(out, p->bytes + BTH_LEN);
+	if (op && (op->flags & OPF_REQUEST))
+		print_request(out, p->bytes, op->flags);
 	fprintf(out, " %s", sim_fate_name(p->fate));
 	if (p->arrives)
-		fprintf(out, " +%.3f", (double)(p->arrives - p->at) / 1000);
+		fprintf(out, " at %.3f", (double)p->arrives / 1000);
 	if (p->arrives_again)
-		fprintf(out, " +%.3f", (double)(p->arrives_again - p->at) / 1000);
+		fprintf(out, " and %.3f", (double)p->arrives_again / 1000);
 	fputc('\n', out);
 }

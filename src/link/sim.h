@@ -32,7 +32,7 @@ struct sim_net;
 	X(SIM_LOST, "lost")                                                                                  \
 	X(SIM_CUT, "cut")         /* one of the two ports is cut off */                                      \
 	X(SIM_OVERRUN, "overrun") /* no room in the receiver's buffer */                                     \
-	X(SIM_NOWHERE, "nowhere") /* nobody has that address */
+	X(SIM_NOWHERE, "nowhere") /* nobody has that address, or its port is closed */
 
 enum sim_fate {
 #define X(name, text) name,

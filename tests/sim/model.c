@@ -2,7 +2,7 @@
 #include "model.h"
 
 #include "base/random.h"
-#include "wire/ibt.h"
+#include "trace.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,6 +10,12 @@
 #include <string.h>
 
 enum { ARENA = 24 * 1024 * 1024, GUARD_BYTE = 0xa5 };
+
+const struct sim_bad_kind sim_bads[BAD_COUNT] = {
+#define X(name, text, status, recv, kills) {text, IBV_WC_##status, IBV_WC_##recv, kills},
+	SIM_BADS(X)
+#undef X
+};
 
 uint8_t model_source[SOURCE];
 static uint8_t arena[ARENA];
@@ -23,7 +29,8 @@ void model_fail(struct model *m, const struct side *s, const char *fmt, ...)
 	fprintf(stderr, "seed %llu, at %.3f us", (unsigned long long)m->seed,
 		(double)sim_now(&m->world) / 1000);
 	if (s)
-		fprintf(stderr, ", side %u (QP 0x%06x)", s->index, hca_qpn(s->qp));
+		fprintf(stderr, ", side %u (node %u, QP 0x%06x)", s->index, s->node_index,
+			s->qp ? hca_qpn(s->qp) : 0);
 	fprintf(stderr, ": ");
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
@@ -44,18 +51,13 @@ void model_init_source(void)
 	}
 }
 
-void model_start_arena(struct model *m)
-{
-	m->arena_used = 0;
-}
-
 uint8_t *model_alloc(struct model *m, size_t len)
 {
 	uint8_t *p = arena + m->arena_used;
 
 	len = (len + 15) & ~(size_t)15;
 	if (len > ARENA - m->arena_used)
-		return NULL;
+		model_fail(m, NULL, "the arena is too small");
 	m->arena_used += len;
 	return p;
 }
@@ -66,15 +68,12 @@ void *model_arena(size_t *len)
 	return arena;
 }
 
-static bool alloc_dest(struct model *m, struct sim_wr *w)
+static void alloc_dest(struct model *m, struct sim_wr *w)
 {
 	uint8_t *p = model_alloc(m, w->len + 2 * GUARD);
 
-	if (!p)
-		return false;
 	memset(p, GUARD_BYTE, w->len + 2 * GUARD);
 	w->dest = p + GUARD;
-	return true;
 }
 
 static bool guards_stand(const struct sim_wr *w)
@@ -87,68 +86,95 @@ static bool guards_stand(const struct sim_wr *w)
 }
 
 /* ---- execution ---- */
-bool model_execute(struct model *m, struct side *s, struct sim_wr *w, uint64_t compare_add, uint64_t swap)
+static uint64_t atomic_result(const struct sim_wr *w, uint64_t original)
+{
+	if (w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+		return original + w->compare_add;
+	return original == w->compare_add ? w->swap : original;
+}
+
+static void execute_atomic(struct model *m, struct side *s, struct sim_wr *w)
 {
 	uint8_t *at = s->peer->model + w->offset;
 	uint64_t v;
 
-	switch (w->opcode) {
-	case IBV_WR_RDMA_READ:
+	if (w->shared) {
+		m->site[s->peer->node_index].counted++;
+		return;
+	}
+	memcpy(&w->original, at, 8);
+	v = atomic_result(w, w->original);
+	memcpy(at, &v, 8);
+}
+
+void model_execute(struct model *m, struct side *s, struct sim_wr *w)
+{
+	bool read = w->opcode == IBV_WR_RDMA_READ;
+
+	if (read || model_is_atomic(w))
+		alloc_dest(m, w);
+	if (w->bad) {
+		w->bytes = w->bytes ? w->bytes : w->dest;
+		return;
+	}
+	if (read) {
 		w->bytes = w->in_target ? model_alloc(m, w->len) : model_source + w->offset;
-		if (!w->bytes || !alloc_dest(m, w))
-			return false;
 		if (w->in_target)
-			memcpy(w->bytes, at, w->len);
-		return true;
-	case IBV_WR_ATOMIC_CMP_AND_SWP:
-	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		if (!alloc_dest(m, w))
-			return false;
-		if (w->shared) {
-			m->counted[s->peer->node - m->world.node]++;
-			return true;
-		}
-		memcpy(&w->original, at, 8);
-		v = w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? w->original + compare_add
-		    : w->original == compare_add             ? swap
-							     : w->original;
-		memcpy(at, &v, 8);
-		return true;
-	case IBV_WR_RDMA_WRITE:
-	case IBV_WR_RDMA_WRITE_WITH_IMM:
-		if (s->opts.type == IBV_QPT_RC)
-			memcpy(at, w->bytes, w->len);
-		return true;
-	default:
-		return true;
+			memcpy(w->bytes, s->peer->model + w->offset, w->len);
+	} else if (model_is_atomic(w)) {
+		execute_atomic(m, s, w);
+	} else if (model_is_write(w) && s->opts.type == IBV_QPT_RC) {
+		memcpy(s->peer->model + w->offset, w->bytes, w->len);
 	}
 }
 
-/* ---- completions of sends ---- */
+/* ---- what a request that succeeded has done ---- */
 static void check_counter(struct model *m, struct side *s, const struct sim_wr *w)
 {
-	unsigned node = (unsigned)(s->peer->node - m->world.node);
+	struct sim_site *site = &m->site[s->peer->node_index];
 	uint64_t v;
 
 	memcpy(&v, w->dest, 8);
-	if (v >= m->counted[node])
+	site->counted_surely++;
+	if (v >= site->counted)
 		model_fail(m, s, "the common counter gave %llu, more than was ever added",
 			(unsigned long long)v);
-	if (m->counter_seen[node][v]++)
+	if (site->counter_seen[v]++)
 		model_fail(m, s, "the common counter gave %llu twice", (unsigned long long)v);
+}
+
+static void check_window(struct side *s, const struct sim_wr *w)
+{
+	struct sim_window *own;
+
+	if (!model_is_local(w)) {
+		if (w->window >= 0 && w->opcode != IBV_WR_SEND_WITH_INV)
+			s->peer->window[w->window].uses--;
+		return;
+	}
+	own = &s->window[w->window];
+	if (own->state == WINDOW_BINDING) {
+		own->state = WINDOW_BOUND;
+	} else {
+		own->state = WINDOW_FREE;
+		s->stale_rkey = own->rkey;
+	}
 }
 
 static void check_wr(struct model *m, struct side *s, unsigned i)
 {
-	const struct sim_wr *w = &s->wr[i];
+	struct sim_wr *w = &s->wr[i];
 
+	w->done = true;
+	if (w->bad)
+		model_fail(m, s, "request %u succeeded, but %s", i, sim_bads[w->bad].name);
 	if (w->opcode == IBV_WR_RDMA_READ && memcmp(w->dest, w->bytes, w->len))
 		model_fail(m, s, "READ %u brought wrong bytes", i);
 	if (w->dest && !guards_stand(w))
 		model_fail(m, s, "request %u wrote beyond its entries", i);
 	if (w->shared) {
 		check_counter(m, s, w);
-	} else if (w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+	} else if (model_is_atomic(w)) {
 		uint64_t v;
 
 		memcpy(&v, w->dest, 8);
@@ -156,8 +182,73 @@ static void check_wr(struct model *m, struct side *s, unsigned i)
 			model_fail(m, s, "atomic %u returned 0x%llx, must be 0x%llx", i,
 				(unsigned long long)v, (unsigned long long)w->original);
 	}
+	check_window(s, w);
+	s->succeeded = i + 1;
 }
 
+/* ---- excuses ---- */
+bool model_is_broken(struct model *m, struct side *s)
+{
+	if (s->qp && hca_qp_state(s->qp) != IBV_QPS_ERR)
+		return false;
+	if (s->qp && !s->dead && !s->told && !s->killable)
+		model_fail(m, s, "the queue pair is in the error state, and nobody knows why");
+	return true;
+}
+
+/* Whether nobody answers s: in a perfect network those whom s itself broke have still sent a NAK. */
+static bool peer_is_gone(struct model *m, struct side *s)
+{
+	struct side *p = s->peer;
+
+	if (s->cut || !p->qp)
+		return true;
+	return model_is_broken(m, p) && (!m->calm || p->told || p->failed);
+}
+
+static bool excused_by_peer(
+	struct model *m, struct side *s, const struct sim_wr *w, enum ibv_wc_status status)
+{
+	bool gone = w->in_target && w->len && !w->shared && !s->peer->target_mr;
+
+	switch (status) {
+	case IBV_WC_RETRY_EXC_ERR:
+		/* A READ that has to be asked for again finds its region gone, and no answer. */
+		return peer_is_gone(m, s) || (gone && !m->calm && w->opcode == IBV_WR_RDMA_READ);
+	case IBV_WC_RNR_RETRY_EXC_ERR:
+		return model_is_message(w) && s->opts.rnr_retry != 7 &&
+		       s->qp->count->rnr_received > s->opts.rnr_retry;
+	case IBV_WC_REM_ACCESS_ERR:
+		return gone;
+	case IBV_WC_REM_OP_ERR:
+		return s->peer->rq->any_bad && model_is_message(w) && !model_is_write(w) && w->len;
+	default:
+		return false;
+	}
+}
+
+/* One request ends for a reason, all behind it are flushed, signaled or not. */
+static void check_error(struct model *m, struct side *s, unsigned i, enum ibv_wc_status status)
+{
+	const struct sim_wr *w = &s->wr[i];
+	bool rc = s->opts.type == IBV_QPT_RC;
+
+	if (s->dead || status == IBV_WC_WR_FLUSH_ERR) {
+		if (status != IBV_WC_WR_FLUSH_ERR || (!s->dead && !s->told && !s->killable))
+			model_fail(m, s, "request %u ended with %s", i, ibv_wc_status_str(status));
+	} else if (w->bad ? status == sim_bads[w->bad].status : false) {
+		s->failed = true;
+	} else if (rc && excused_by_peer(m, s, w, status)) {
+		s->failed = true;
+	} else {
+		model_fail(m, s, "request %u ended with %s", i, ibv_wc_status_str(status));
+	}
+	s->dead = s->harmed = s->peer->harmed = true;
+	if (w->window >= 0 && !model_is_local(w) && w->opcode != IBV_WR_SEND_WITH_INV)
+		s->peer->window[w->window].uses--;
+}
+
+/* ---- completions of sends ---- */
 static enum ibv_wc_opcode wc_opcode(enum ibv_wr_opcode op)
 {
 	switch (op) {
@@ -170,203 +261,152 @@ static enum ibv_wc_opcode wc_opcode(enum ibv_wr_opcode op)
 		return IBV_WC_COMP_SWAP;
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		return IBV_WC_FETCH_ADD;
+	case IBV_WR_BIND_MW:
+		return IBV_WC_BIND_MW;
+	case IBV_WR_LOCAL_INV:
+		return IBV_WC_LOCAL_INV;
 	default:
 		return IBV_WC_SEND;
 	}
 }
 
-/* The peer is gone: one request ends for that reason, all behind it are flushed, signaled or not. */
-static void check_error(struct model *m, struct side *s, const struct ibv_wc *wc)
+/* What the completion itself says. */
+static void check_wc(struct model *m, struct side *s, const struct ibv_wc *wc)
 {
-	enum ibv_wc_status must = s->dead ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR;
+	const struct sim_wr *w = &s->wr[wc->wr_id];
 
-	if (!s->doomed || s->opts.type != IBV_QPT_RC || wc->status != must)
-		model_fail(
-			m, s, "request %u ended with %s", (unsigned)wc->wr_id, ibv_wc_status_str(wc->status));
-	if (s->dead && wc->wr_id != s->completed)
-		model_fail(m, s, "request %u flushed, %u was next", (unsigned)wc->wr_id, s->completed);
-	s->dead = true;
+	if (s->drained)
+		model_fail(m, s, "request %u completed while the send queue is drained", (unsigned)wc->wr_id);
+	if (!w->signaled)
+		model_fail(m, s, "request %u asked for no completion", (unsigned)wc->wr_id);
+	if (wc->opcode != wc_opcode(w->opcode))
+		model_fail(m, s, "request %u completed as operation %d", (unsigned)wc->wr_id, wc->opcode);
+	if ((w->opcode == IBV_WR_RDMA_READ || model_is_atomic(w)) && wc->byte_len != w->len)
+		model_fail(m, s, "request %u brought %u bytes", (unsigned)wc->wr_id, wc->byte_len);
 }
 
-void model_send_done(struct model *m, struct side *s, const struct ibv_wc *wc)
+static void send_done(struct model *m, struct side *s, const struct ibv_wc *wc)
 {
+	trace_wc(m, s, wc, true);
 	if (wc->wr_id < s->completed || wc->wr_id >= s->posted)
 		model_fail(m, s, "request %u completed again or out of order, %u is next",
 			(unsigned)wc->wr_id, s->completed);
-	if (wc->status != IBV_WC_SUCCESS || s->dead)
-		check_error(m, s, wc);
+	if (s->dead && wc->wr_id != s->completed)
+		model_fail(m, s, "request %u ended, %u was next", (unsigned)wc->wr_id, s->completed);
 	/* Those before it that asked for no completion are done too. */
 	for (; s->completed < wc->wr_id; s->completed++) {
 		if (s->wr[s->completed].signaled)
 			model_fail(m, s, "request %u completed before %u", (unsigned)wc->wr_id, s->completed);
 		check_wr(m, s, s->completed);
 	}
-	if (wc->status != IBV_WC_SUCCESS) {
-		s->completed++;
+	if (wc->status != IBV_WC_SUCCESS || s->dead) {
+		check_error(m, s, s->completed++, wc->status);
 		return;
 	}
-	if (!s->wr[s->completed].signaled)
-		model_fail(m, s, "request %u asked for no completion", s->completed);
-	if (wc->opcode != wc_opcode(s->wr[s->completed].opcode))
-		model_fail(m, s, "request %u completed as operation %d", s->completed, wc->opcode);
+	check_wc(m, s, wc);
 	check_wr(m, s, s->completed++);
 }
 
-/* ---- completions of receives ---- */
-static bool fits(const struct side *s, const struct sim_wr *w, const struct ibv_wc *wc, const uint8_t *data)
+/* ---- events ---- */
+static struct side *side_of_qp(struct model *m, const struct ibv_qp *qp)
 {
-	bool is_write = w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-	bool imm = is_write || w->opcode == IBV_WR_SEND_WITH_IMM;
-	uint32_t grh = s->opts.type == IBV_QPT_UD ? GRH_LEN : 0;
-
-	if (!model_is_message(w) || wc->byte_len != w->len + grh)
-		return false;
-	if (wc->opcode != (is_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV))
-		return false;
-	if (imm != !!(wc->wc_flags & IBV_WC_WITH_IMM) || (imm && wc->imm_data != w->imm))
-		return false;
-	if (is_write)
-		return s->opts.type == IBV_QPT_RC || !memcmp(s->target + w->offset, w->bytes, w->len);
-	return !memcmp(data + grh, w->bytes, w->len);
-}
-
-/* RC: the next message and no other. */
-static void reliable_message(struct model *m, struct side *s, const struct ibv_wc *wc, const uint8_t *data)
-{
-	while (s->received < s->peer->posted && !model_is_message(&s->peer->wr[s->received]))
-		s->received++;
-	if (s->received == s->peer->posted)
-		model_fail(m, s, "received a message that nobody sent");
-	if (!fits(s, &s->peer->wr[s->received], wc, data))
-		model_fail(m, s, "received something else than request %u of side %u", s->received,
-			s->peer->index);
-	s->received++;
-}
-
-/* UC, UD: any message that was sent; in order and once, unless the network itself doubles and reorders. */
-static void unreliable_message(struct model *m, struct side *s, const struct ibv_wc *wc, const uint8_t *data)
-{
-	for (unsigned i = s->peer->strict ? s->received : 0; i < s->peer->posted; i++) {
-		struct sim_wr *w = &s->peer->wr[i];
-
-		if (w->copies < (s->peer->strict ? 1 : 2) && fits(s, w, wc, data)) {
-			w->copies++;
-			s->received = i + 1;
-			return;
-		}
+	for (unsigned i = 0; i < m->nsides; i++) {
+		if (m->side[i].qp && &m->side[i].qp->ex.qp_base == qp)
+			return &m->side[i];
 	}
-	model_fail(m, s, "received a message that was not sent, or out of order, or once too often");
+	model_fail(m, NULL, "an event of a QP that is not there");
 }
 
-void model_recv_done(struct model *m, struct side *s, const struct ibv_wc *wc)
+static void event(struct model *m, const struct ibv_async_event *ev)
 {
-	struct sim_rq *rq = s->rq;
-	unsigned slot = wc->wr_id & 0xff;
+	struct side *s;
 
-	if (wc->status != IBV_WC_SUCCESS && (!s->dead || wc->status != IBV_WC_WR_FLUSH_ERR))
-		model_fail(m, s, "a receive ended with %s", ibv_wc_status_str(wc->status));
-	if (slot >= rq->slots || !rq->busy[slot])
-		model_fail(m, s, "a receive completed that was not posted");
-	if (!rq->srq && wc->wr_id >> 8 != rq->done)
-		model_fail(m, s, "receives completed out of order");
-	if (wc->status != IBV_WC_SUCCESS) {
-		rq->done++;
-		rq->busy[slot] = false;
-		return;
+	if (ev->event_type == IBV_EVENT_CQ_ERR)
+		model_fail(m, NULL, "a completion queue overflowed");
+	s = side_of_qp(m, ev->element.qp);
+	trace_event(m, s, ev);
+	switch (ev->event_type) {
+	case IBV_EVENT_SQ_DRAINED:
+		if (!s->stopped || !s->notify || s->drained)
+			model_fail(m, s, "told that its send queue is drained");
+		s->drained = true;
+		break;
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		if (!s->rq->srq || !model_is_broken(m, s) || s->last_wqe)
+			model_fail(m, s, "told that it had its last receive");
+		s->last_wqe = true;
+		break;
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_QP_REQ_ERR:
+		if (!s->killable || s->recv_failed || !model_is_broken(m, s))
+			model_fail(m, s, "told of a fault of its peer");
+		s->recv_failed = true; /* one or the other, once */
+		break;
+	default:
+		model_fail(m, s, "event %d", ev->event_type);
 	}
-	if (wc->src_qp != hca_qpn(s->peer->qp))
-		model_fail(m, s, "a message from QP 0x%06x", wc->src_qp);
-	rq->done++;
-	rq->busy[slot] = false;
-	if (s->opts.type == IBV_QPT_RC)
-		reliable_message(m, s, wc, rq->mem[slot]);
-	else
-		unreliable_message(m, s, wc, rq->mem[slot]);
 }
 
-bool model_side_done(const struct side *s)
+/* ---- polling ---- */
+static struct side *side_of(struct model *m, unsigned node, uint32_t qpn)
 {
-	if (s->posted < s->todo || s->completed < s->posted)
+	for (unsigned i = 0; i < m->nsides; i++) {
+		struct side *s = &m->side[i];
+
+		if (s->qp && s->node_index == node && hca_qpn(s->qp) == qpn)
+			return s;
+	}
+	model_fail(m, NULL, "a completion of a QP that is not there, 0x%06x", qpn);
+}
+
+static void poll_node(struct model *m, unsigned i)
+{
+	struct hca_context *ctx = m->world.node[i].ctx;
+	struct ibv_async_event ev;
+	struct ibv_wc wc;
+
+	while (hca_cq_take(m->site[i].send_cq, &wc, 1))
+		send_done(m, side_of(m, i, wc.qp_num), &wc);
+	while (hca_cq_take(m->site[i].recv_cq, &wc, 1))
+		model_recv_done(m, side_of(m, i, wc.qp_num), &wc);
+	while (!list_empty(&ctx->async.events) && !hca_async_get(ctx, &ev)) {
+		event(m, &ev);
+		hca_async_ack(&ev);
+	}
+}
+
+void model_poll(struct model *m)
+{
+	for (unsigned i = 0; i < m->world.nodes; i++) {
+		if (m->world.node[i].up)
+			poll_node(m, i);
+	}
+}
+
+void model_settle(struct model *m, struct side *s)
+{
+	unsigned waiting = s->qp->sq.head - s->qp->sq.tail;
+
+	for (; !s->dead && s->completed < s->posted - waiting; s->completed++) {
+		if (s->wr[s->completed].signaled)
+			model_fail(m, s, "request %u left the queue without its completion", s->completed);
+		check_wr(m, s, s->completed);
+	}
+}
+
+bool model_side_done(struct model *m, struct side *s)
+{
+	struct conn *c = model_conn(m, s);
+
+	if (c->over)
+		return !s->qp || (s->posted == s->todo && s->completed == s->posted);
+	if (s->posted < s->todo || s->completed < s->posted || s->stopped)
 		return false;
-	if (s->opts.type != IBV_QPT_RC || s->doomed)
+	if (s->opts.type != IBV_QPT_RC || s->cut)
 		return true;
 	for (unsigned i = s->peer->received; i < s->posted; i++) {
 		if (model_is_message(&s->wr[i]))
 			return false;
 	}
 	return true;
-}
-
-/* ---- the end ---- */
-/* Of a WRITE over UC, any packet may be missing, but no byte may be neither old nor new. */
-static void check_unreliable_write(struct model *m, struct side *s, unsigned i)
-{
-	const struct sim_wr *w = &s->wr[i];
-	uint32_t mtu = 128u << s->opts.mtu;
-
-	for (uint32_t off = 0; off < w->len; off += mtu) {
-		uint32_t n = w->len - off < mtu ? w->len - off : mtu;
-		uint8_t *at = s->peer->target + w->offset + off;
-
-		if (memcmp(at, w->bytes + off, n) && memcmp(at, s->peer->model + w->offset + off, n))
-			model_fail(m, s, "packet %u of WRITE %u is damaged in the target", off / mtu, i);
-		memcpy(at, s->peer->model + w->offset + off, n);
-	}
-}
-
-void model_check_end(struct model *m)
-{
-	for (unsigned i = 0; i < m->nsides; i++) {
-		struct side *s = &m->side[i];
-
-		for (unsigned k = 0; s->opts.type == IBV_QPT_UC && k < s->posted; k++) {
-			if (s->wr[k].opcode == IBV_WR_RDMA_WRITE ||
-				s->wr[k].opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
-				check_unreliable_write(m, s, k);
-		}
-	}
-	for (unsigned i = 0; i < m->nsides; i++) {
-		struct side *s = &m->side[i];
-
-		for (uint32_t k = 0; !s->doomed && memcmp(s->target, s->model, TARGET) && k < TARGET; k++) {
-			if (s->target[k] != s->model[k])
-				model_fail(m, s, "the target's byte %u is 0x%02x, must be 0x%02x", k,
-					s->target[k], s->model[k]);
-		}
-		if (s->qp->deadline)
-			model_fail(m, s, "a timer is left when all is done");
-	}
-	for (unsigned i = 0; i < m->world.nodes; i++) {
-		if (m->counter[i] > m->counted[i] || (m->counter[i] < m->counted[i] && !m->cut))
-			model_fail(m, NULL, "the common counter of node %u is %llu after %llu additions", i,
-				(unsigned long long)m->counter[i], (unsigned long long)m->counted[i]);
-	}
-	model_check_flows(m);
-}
-
-static void check_flow(struct model *m, const struct sim_node *n, const struct hca_flow *f, bool reads)
-{
-	uint64_t sum = 0;
-
-	for (unsigned i = 0; i < m->nsides; i++) {
-		if (m->side[i].node == n && (reads || m->side[i].qp->flow == f))
-			sum += sim_qp_in_flight(m->side[i].qp, reads);
-	}
-	if (sum != f->in_flight)
-		model_fail(m, NULL, "node %u: %llu is in flight%s but %u is charged",
-			(unsigned)(n - m->world.node), (unsigned long long)sum, reads ? " to itself" : "",
-			f->in_flight);
-}
-
-void model_check_flows(struct model *m)
-{
-	for (unsigned i = 0; i < m->world.nodes; i++) {
-		const struct hca_adapter *a = &m->world.node[i].adapter;
-
-		check_flow(m, &m->world.node[i], a->read_flow, true);
-		for (unsigned k = 0; k < sizeof(a->flows) / sizeof(a->flows[0]); k++) {
-			for (const struct hca_flow *f = a->flows[k]; f; f = f->next)
-				check_flow(m, &m->world.node[i], f, false);
-		}
-	}
 }

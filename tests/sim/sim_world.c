@@ -28,13 +28,12 @@ static void node_gid(unsigned i, bool ipv6, uint8_t gid[16])
 	gid[15] = (uint8_t)(i + 1);
 }
 
-static void node_init(struct sim_world *w, unsigned i, uint64_t seed, bool ipv6)
+static void node_init(struct sim_world *w, unsigned i, struct link *link)
 {
 	struct sim_node *n = &w->node[i];
-	struct link *link;
 
 	hca_adapter_init(&n->adapter);
-	n->adapter.seed = seed * SIM_NODES + i + 1;
+	n->adapter.seed = (w->seed * SIM_NODES + i + 1) ^ (uint64_t)n->deaths << 48;
 	n->adapter.slot = i + 1;
 	n->adapter.transport = &ibt_transport;
 	memset(&n->dev, 0, sizeof(n->dev));
@@ -44,15 +43,23 @@ static void node_init(struct sim_world *w, unsigned i, uint64_t seed, bool ipv6)
 	n->dev.ifindex = 1;
 	snprintf(n->dev.vd.ibv.name, sizeof(n->dev.vd.ibv.name), "sim%u", i);
 	lock_init(&n->dev.gid_lock);
-	node_gid(i, ipv6, n->dev.gid[0].raw);
+	node_gid(i, w->ipv6, n->dev.gid[0].raw);
 	list_add_tail(&n->adapter.devices, &n->dev.node);
-	link = sim_port_open(w->net, n->dev.gid[0].raw);
 	must(link && !hca_engine_init(&n->adapter.engine, &n->adapter, link, sim_clock, w->net),
 		"make an engine");
 	n->adapter.up = true;
 	n->ctx = hca_context_open(&n->dev);
 	n->pd = n->ctx ? hca_pd_alloc(n->ctx) : NULL;
 	must(n->pd, "open a device");
+	n->up = true;
+}
+
+static void node_fini(struct sim_node *n)
+{
+	must(!hca_pd_dealloc(n->pd), "free a PD: something the test made is left");
+	hca_context_close(n->ctx); /* takes the engine and its link with it */
+	hca_adapter_fini(&n->adapter);
+	n->up = false;
 }
 
 void sim_world_init(struct sim_world *w, unsigned nodes, uint64_t seed, bool ipv6)
@@ -60,20 +67,35 @@ void sim_world_init(struct sim_world *w, unsigned nodes, uint64_t seed, bool ipv
 	w->net = sim_net_open(seed);
 	must(w->net, "make a net");
 	w->nodes = nodes;
-	for (unsigned i = 0; i < nodes; i++)
-		node_init(w, i, seed, ipv6);
+	w->seed = seed;
+	w->ipv6 = ipv6;
+	for (unsigned i = 0; i < nodes; i++) {
+		uint8_t gid[16];
+
+		node_gid(i, ipv6, gid);
+		w->node[i].deaths = 0;
+		node_init(w, i, sim_port_open(w->net, gid));
+	}
 }
 
 void sim_world_fini(struct sim_world *w)
 {
 	for (unsigned i = 0; i < w->nodes; i++) {
-		struct sim_node *n = &w->node[i];
-
-		must(!hca_pd_dealloc(n->pd), "free a PD: something the test made is left");
-		hca_context_close(n->ctx); /* takes the engine and its link with it */
-		hca_adapter_fini(&n->adapter);
+		if (w->node[i].up)
+			node_fini(&w->node[i]);
 	}
 	sim_net_close(w->net);
+}
+
+void sim_node_stop(struct sim_world *w, unsigned i)
+{
+	node_fini(&w->node[i]);
+	w->node[i].deaths++;
+}
+
+void sim_node_start(struct sim_world *w, unsigned i)
+{
+	node_init(w, i, sim_port_reopen(w->net, i));
 }
 
 /* ---- time ---- */
@@ -86,6 +108,8 @@ static void drive(struct sim_world *w)
 		for (unsigned i = 0; i < w->nodes; i++) {
 			struct hca_engine *e = &w->node[i].adapter.engine;
 
+			if (!w->node[i].up)
+				continue;
 			hca_engine_drive(e);
 			again |= !list_empty(&e->touched);
 		}
@@ -101,7 +125,7 @@ bool sim_step(struct sim_world *w, uint64_t limit)
 	for (unsigned i = 0; i < w->nodes; i++) {
 		uint64_t timer = w->node[i].adapter.engine.next_timer;
 
-		if (timer < next)
+		if (w->node[i].up && timer < next)
 			next = timer;
 	}
 	if (next > limit || next == UINT64_MAX) {
@@ -152,12 +176,17 @@ static struct ibv_ah_attr path_to(const uint8_t gid[16])
 
 struct hca_ah *sim_ah(struct sim_node *n, const struct sim_node *to)
 {
+	return sim_ah_to_gid(n, to->dev.gid[0].raw);
+}
+
+struct hca_ah *sim_ah_to_gid(struct sim_node *n, const uint8_t gid[16])
+{
 	struct hca_ah *ah = calloc(1, sizeof(*ah));
 
 	must(ah, "make an address handle");
 	ah->ibv.context = &n->ctx->v.context;
 	ah->ibv.pd = &n->pd->ibv;
-	ah->attr = path_to(to->dev.gid[0].raw);
+	ah->attr = path_to(gid);
 	must(!hca_device_resolve(&n->dev, &ah->attr, &ah->dest), "resolve an address");
 	return ah;
 }

@@ -36,10 +36,14 @@ struct sim_node {
 	struct hca_device dev;
 	struct hca_context *ctx;
 	struct hca_pd *pd;
+	bool up;
+	unsigned deaths;
 };
 
 struct sim_world {
 	struct sim_net *net;
+	uint64_t seed;
+	bool ipv6;
 	unsigned nodes;
 	struct sim_node node[SIM_NODES];
 };
@@ -48,6 +52,12 @@ struct sim_world {
 void sim_world_init(struct sim_world *w, unsigned nodes, uint64_t seed, bool ipv6);
 /* Takes it all down; what the test made on the nodes is gone by then. */
 void sim_world_fini(struct sim_world *w);
+/*
+ * A node's process ends without a word, and another one starts at the same address: other QP numbers, other
+ * keys. What the test made on the node is gone before it stops.
+ */
+void sim_node_stop(struct sim_world *w, unsigned i);
+void sim_node_start(struct sim_world *w, unsigned i);
 
 /*
  * Lets every adapter do what it can do now, then moves the clock to the next packet or timer. false: there is
@@ -66,6 +76,7 @@ static inline uint64_t sim_now(struct sim_world *w)
 struct hca_cq *sim_cq(struct sim_node *n, unsigned cqe);
 struct hca_mr *sim_mr(struct sim_node *n, void *addr, size_t len, uint64_t iova);
 struct hca_ah *sim_ah(struct sim_node *n, const struct sim_node *to);
+struct hca_ah *sim_ah_to_gid(struct sim_node *n, const uint8_t gid[16]);
 void sim_ah_free(struct hca_ah *ah);
 
 /* How a QP is made and connected; sim_qp_opts() gives what most tests want. */

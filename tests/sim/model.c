@@ -383,6 +383,17 @@ void model_poll(struct model *m)
 	}
 }
 
+/* In the error state nothing waits, sends or receives, and users of a shared queue are told. */
+static void check_flushed(struct model *m, struct side *s)
+{
+	if (s->qp->sq.tail != s->qp->sq.head)
+		model_fail(m, s, "requests were not flushed");
+	if (!s->rq->srq && s->rq->done != s->rq->posted)
+		model_fail(m, s, "%u receives were not flushed", (unsigned)(s->rq->posted - s->rq->done));
+	if (s->rq->srq && !s->last_wqe)
+		model_fail(m, s, "was not told that it had its last receive");
+}
+
 void model_settle(struct model *m, struct side *s)
 {
 	unsigned waiting = s->qp->sq.head - s->qp->sq.tail;
@@ -392,6 +403,8 @@ void model_settle(struct model *m, struct side *s)
 			model_fail(m, s, "request %u left the queue without its completion", s->completed);
 		check_wr(m, s, s->completed);
 	}
+	if (hca_qp_state(s->qp) == IBV_QPS_ERR)
+		check_flushed(m, s);
 }
 
 bool model_side_done(struct model *m, struct side *s)

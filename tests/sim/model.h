@@ -235,7 +235,10 @@ void model_execute(struct model *m, struct side *s, struct sim_wr *w);
 
 /* Takes all completions and events there are. */
 void model_poll(struct model *m);
-/* Its queue pair is about to be destroyed: what left its queue without a word has succeeded. */
+/*
+ * Its queue pair is about to be destroyed: what left its queue without a word has succeeded, and when it
+ * broke all was flushed.
+ */
 void model_settle(struct model *m, struct side *s);
 void model_recv_done(struct model *m, struct side *s, const struct ibv_wc *wc);
 /* Whether its queue pair has broken; that must have an excuse. */

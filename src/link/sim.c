@@ -202,13 +202,21 @@ static bool is_ack(const struct sim_frame *f)
 static struct spoilt *spoilt(struct sim_net *n, const struct sim_frame *f, bool make)
 {
 	uint64_t what = (uint64_t)bth_dqpn(f->bytes) << 32 | (is_response(f) ? 1u << 31 : 0) | 1u << 30;
-	struct spoilt *s;
+	uint64_t at;
 
 	what |= is_ack(f) ? 1u << 29 : bth_psn(f->bytes);
-	s = &n->spoilt[(what * 0x9e3779b97f4a7c15ull) >> 50];
-	if (s->what != what && make)
-		*s = (struct spoilt){.what = what};
-	return s->what == what ? s : NULL;
+	at = (what * 0x9e3779b97f4a7c15ull) >> 50;
+	for (unsigned i = 0; i < SPOILT; i++) {
+		struct spoilt *s = &n->spoilt[(at + i) % SPOILT];
+
+		if (!s->what && make)
+			s->what = what;
+		if (s->what == what)
+			return s;
+		if (!s->what)
+			return NULL;
+	}
+	return NULL; /* nobody spoils so many */
 }
 
 static enum sim_fate by_rules(struct sim_net *n, const struct sim_rules *r, const struct sim_frame *f)
@@ -232,7 +240,7 @@ static enum sim_fate by_rules(struct sim_net *n, const struct sim_rules *r, cons
 	if (!spoils) {
 		if (s && is_ack(f))
 			s->times = 0; /* there will be others like it */
-	} else if (s->times == r->mercy) {
+	} else if (!s || s->times == r->mercy) {
 		fate = SIM_DELIVERED;
 	} else {
 		s->times++;

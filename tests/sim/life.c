@@ -219,7 +219,7 @@ static void make_windows(struct model *m, struct side *s)
 
 static void side_birth(struct model *m, struct side *s)
 {
-	s->dead = s->failed = s->told = s->killable = s->recv_failed = s->last_wqe = false;
+	s->dead = s->skipped = s->failed = s->told = s->killable = s->recv_failed = s->last_wqe = false;
 	s->stopped = s->notify = s->drained = false;
 	s->first = s->succeeded = s->completed = s->fenced = s->posted;
 	s->received = s->peer->posted;
@@ -285,9 +285,14 @@ void life_bury(struct model *m, struct side *s)
 	life_total.requests += s->posted - s->first;
 	life_total.packets += s->qp->count->tx_packets;
 	life_total.retransmits += s->qp->count->retransmits;
+	if (s->skipped && !s->failed && !s->told && !s->killable)
+		model_fail(m, s, "requests were flushed, and none has failed");
 	if (rq->srq && s->qp->recv.valid)
 		rq->busy[s->qp->recv.wr_id & 0xff] = false; /* goes with it */
-	hca_qp_destroy(s->qp);
+	for (unsigned i = 0; i < GROUPS; i++)
+		hca_mcast_detach(s->qp, m->group[i]);
+	if (hca_qp_destroy(s->qp))
+		model_fail(m, s, "cannot destroy a queue pair");
 	s->qp = NULL;
 	for (unsigned i = 0; i < MAX_WINDOWS; i++) {
 		if (s->window[i].mw && hca_mw_dealloc(s->window[i].mw))

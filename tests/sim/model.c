@@ -227,13 +227,27 @@ static bool excused_by_peer(
 	}
 }
 
+/*
+ * A response was lost, and the peer refused a later request before it could be asked for again: what it would
+ * have said, nobody knows any more. The reason follows with the request it belongs to.
+ */
+static bool is_skipped(struct model *m, struct side *s, const struct sim_wr *w, enum ibv_wc_status status)
+{
+	bool has_response = w->opcode == IBV_WR_RDMA_READ || model_is_atomic(w);
+
+	return status == IBV_WC_WR_FLUSH_ERR && !s->dead && !m->calm && s->opts.type == IBV_QPT_RC &&
+	       (s->skipped || has_response);
+}
+
 /* One request ends for a reason, all behind it are flushed, signaled or not. */
 static void check_error(struct model *m, struct side *s, unsigned i, enum ibv_wc_status status)
 {
 	const struct sim_wr *w = &s->wr[i];
 	bool rc = s->opts.type == IBV_QPT_RC;
 
-	if (s->dead || status == IBV_WC_WR_FLUSH_ERR) {
+	if (is_skipped(m, s, w, status)) {
+		s->skipped = s->harmed = s->peer->harmed = true;
+	} else if (s->dead || status == IBV_WC_WR_FLUSH_ERR) {
 		if (status != IBV_WC_WR_FLUSH_ERR || (!s->dead && !s->told && !s->killable))
 			model_fail(m, s, "request %u ended with %s", i, ibv_wc_status_str(status));
 	} else if (w->bad ? status == sim_bads[w->bad].status : false) {
@@ -243,7 +257,8 @@ static void check_error(struct model *m, struct side *s, unsigned i, enum ibv_wc
 	} else {
 		model_fail(m, s, "request %u ended with %s", i, ibv_wc_status_str(status));
 	}
-	s->dead = s->harmed = s->peer->harmed = true;
+	s->dead = !s->skipped || s->failed;
+	s->harmed = s->peer->harmed = true;
 	if (w->window >= 0 && !model_is_local(w) && w->opcode != IBV_WR_SEND_WITH_INV)
 		s->peer->window[w->window].uses--;
 }

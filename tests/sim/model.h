@@ -126,6 +126,7 @@ struct side {
 	/* why its queue pair may end */
 	bool dead;     /* a request has failed: all that follows is flushed (UC, UD: until resumed) */
 	bool failed;   /* ... by its own fault, not because its responder met an error */
+	bool skipped;  /* requests were flushed ahead of the one that is to fail */
 	bool told;     /* the program moved it to the error state */
 	bool killable; /* its responder may meet an error */
 	bool cut;      /* its node or its peer's was cut off for good */

@@ -292,8 +292,45 @@ static bool signals_restart(void)
 	return true;
 }
 
+static bool readable(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	return poll(&p, 1, 0) > 0;
+}
+
+/*
+ * Going to sleep and being woken takes longer than a peer that answers at once. After SHORT_WAITS waits in a
+ * row that were short, the next one looks for a moment before it sleeps; when nothing comes in that time, it
+ * was one too many, and the next SPIN_MISSED short ones sleep again.
+ */
+enum { SHORT_NS = 100 * 1000, SHORT_WAITS = 4, SPIN_NS = 50 * 1000, SPIN_MISSED = -16 };
+
+static bool spin(struct hca_engine *e, int fd)
+{
+	uint64_t until = hca_engine_now(e) + SPIN_NS;
+
+	if (atomic_load_explicit(&e->short_waits, memory_order_relaxed) < SHORT_WAITS)
+		return false;
+	do {
+		if (hca_engine_drive(e) && readable(fd))
+			return true;
+	} while (hca_engine_now(e) < until);
+	atomic_store_explicit(&e->short_waits, SPIN_MISSED, memory_order_relaxed);
+	return false;
+}
+
+static void learn_wait(struct hca_engine *e, uint64_t since)
+{
+	int n = atomic_load_explicit(&e->short_waits, memory_order_relaxed);
+
+	n = hca_engine_now(e) - since > SHORT_NS ? (n < 0 ? n : 0) : n < SHORT_WAITS ? n + 1 : n;
+	atomic_store_explicit(&e->short_waits, n, memory_order_relaxed);
+}
+
 int hca_engine_wait_fd(struct hca_engine *e, int fd)
 {
+	uint64_t since = hca_engine_now(e);
 	struct pollfd p[6];
 	nfds_t n;
 	int err = 0;
@@ -303,14 +340,15 @@ int hca_engine_wait_fd(struct hca_engine *e, int fd)
 	n = link_fds(e, p + 2);
 	p[0] = (struct pollfd){.fd = fd, .events = POLLIN};
 	p[1] = (struct pollfd){.fd = e->timer_fd, .events = POLLIN};
+	if (readable(fd) || spin(e, fd)) {
+		learn_wait(e, since);
+		return 0;
+	}
 	atomic_fetch_add(&e->blocked, 1);
 	for (;;) {
-		hca_engine_drive(e);
-		if (hca_engine_owes(e)) {
-			if (poll(p, 1, 0) > 0)
-				break; /* the program may have something to say */
-			hca_engine_let_go(e);
-		}
+		if ((hca_engine_drive(e) || hca_engine_owes(e)) && readable(fd))
+			break; /* the program may have something to say before we let go */
+		hca_engine_let_go(e);
 		if (poll(p, n + 2, atomic_load(&e->backlog) || atomic_load(&e->released) ? 0 : -1) < 0) {
 			if (signals_restart())
 				continue;
@@ -323,5 +361,6 @@ int hca_engine_wait_fd(struct hca_engine *e, int fd)
 			drain_timer(e);
 	}
 	atomic_fetch_sub(&e->blocked, 1);
+	learn_wait(e, since);
 	return err;
 }

@@ -78,6 +78,16 @@ void guard_install(void)
 	}
 }
 
+void guard_hold(void)
+{
+	pthread_mutex_lock(&mutex);
+}
+
+void guard_release(void)
+{
+	pthread_mutex_unlock(&mutex);
+}
+
 bool guard_run(void (*fn)(void *arg), void *arg)
 {
 	sigjmp_buf here;

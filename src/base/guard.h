@@ -16,6 +16,9 @@
  * every registration: programs install handlers of their own when they start.
  */
 void guard_install(void);
+/* Around fork: nobody is installing meanwhile. */
+void guard_hold(void);
+void guard_release(void);
 /* Runs fn(arg); false when it touched memory that is not there. Guards do not nest. */
 bool guard_run(void (*fn)(void *arg), void *arg);
 bool guard_copy(void *to, const void *from, size_t len);

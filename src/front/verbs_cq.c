@@ -22,6 +22,8 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c)
 
 int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
+	if (hca_context_is_parents(channel->context))
+		return 0;
 	return hca_channel_destroy((struct hca_channel *)channel);
 }
 
@@ -47,7 +49,8 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void 
 
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned n)
 {
-	hca_cq_ack(hca_cq(cq), n);
+	if (!hca_context_is_parents(cq->context))
+		hca_cq_ack(hca_cq(cq), n);
 }
 
 /* ---- queues ---- */
@@ -71,6 +74,8 @@ int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 
 int ibv_destroy_cq(struct ibv_cq *cq)
 {
+	if (hca_context_is_parents(cq->context))
+		return 0;
 	return hca_cq_destroy(hca_cq(cq));
 }
 

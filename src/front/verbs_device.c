@@ -6,6 +6,7 @@
 #include "hca/adapter.h"
 #include "hca/context.h"
 #include "hca/device.h"
+#include "hca/fork.h"
 #include "hca/registry.h"
 #include "hca/sysfs.h"
 
@@ -22,37 +23,28 @@
 /* ---- the adapter of this process ---- */
 static pthread_mutex_t adapter_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct hca_adapter *the_adapter;
+static struct hca_adapter *parents; /* in a child, until it has its own */
 static pid_t owner;
 
 static void before_fork(void)
 {
 	pthread_mutex_lock(&adapter_mutex);
-	if (the_adapter) {
-		lock_take(&the_adapter->bring_up);
-		lock_take(&the_adapter->engine.drive);
-		lock_take(&the_adapter->lock);
-	}
+	hca_fork_prepare(the_adapter);
 }
 
 static void after_fork(void)
 {
-	if (the_adapter) {
-		lock_drop(&the_adapter->lock);
-		lock_drop(&the_adapter->engine.drive);
-		lock_drop(&the_adapter->bring_up);
-	}
+	hca_fork_parent(the_adapter);
 	pthread_mutex_unlock(&adapter_mutex);
 }
 
-/* The child shares the parent's sockets and has none of its threads: it lets go, and may start anew. */
 static void in_child(void)
 {
-	struct hca_adapter *parents = the_adapter;
-
-	after_fork();
-	if (parents)
-		hca_adapter_abandon(parents);
+	hca_fork_child(the_adapter);
+	if (the_adapter)
+		parents = the_adapter;
 	the_adapter = NULL;
+	pthread_mutex_unlock(&adapter_mutex);
 }
 
 struct hca_adapter *verbs_adapter(void)
@@ -64,6 +56,8 @@ struct hca_adapter *verbs_adapter(void)
 		the_adapter = malloc(sizeof(*the_adapter));
 		if (the_adapter)
 			hca_adapter_init(the_adapter);
+		if (the_adapter && parents)
+			hca_fork_adopt(the_adapter, parents);
 		owner = getpid();
 		log_init();
 	}
@@ -169,7 +163,8 @@ const char *ibv_get_sysfs_path(void)
 
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-	struct hca_context *ctx = hca_context_open(hca_device(device));
+	/* A child may have the device from its parent: that it has an adapter comes first. */
+	struct hca_context *ctx = verbs_adapter() ? hca_context_open(hca_device(device)) : NULL;
 
 	if (!ctx)
 		return NULL;
@@ -179,6 +174,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 int ibv_close_device(struct ibv_context *c)
 {
+	if (hca_context_is_parents(c))
+		return 0;
 	hca_context_close(hca_context(c));
 	return 0;
 }

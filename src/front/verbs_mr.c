@@ -17,6 +17,8 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *c)
 
 int ibv_dealloc_pd(struct ibv_pd *pd)
 {
+	if (hca_context_is_parents(pd->context))
+		return 0;
 	return hca_pd_dealloc((struct hca_pd *)pd);
 }
 
@@ -70,6 +72,8 @@ int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, si
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
+	if (hca_context_is_parents(mr->context))
+		return 0;
 	return hca_mr_dereg((struct hca_mr *)mr);
 }
 
@@ -89,6 +93,8 @@ struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 
 int verbs_dealloc_mw(struct ibv_mw *mw)
 {
+	if (hca_context_is_parents(mw->context))
+		return 0;
 	return hca_mw_dealloc((struct hca_mw *)mw);
 }
 

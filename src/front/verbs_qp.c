@@ -81,6 +81,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
+	if (hca_context_is_parents(qp->context))
+		return 0;
 	return hca_qp_destroy(hca_qp(qp));
 }
 
@@ -148,6 +150,8 @@ int ibv_query_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
 
 int ibv_destroy_srq(struct ibv_srq *srq)
 {
+	if (hca_context_is_parents(srq->context))
+		return 0;
 	return hca_srq_destroy((struct hca_srq *)srq);
 }
 

@@ -34,7 +34,7 @@ struct hca_adapter {
 	struct list mcast; /* attached groups, see mcast.c; changed under lock and drive lock */
 
 	struct lock bring_up; /* held while the engine is opened or closed */
-	bool dead;            /* after fork, in the child */
+	bool dead;            /* the parent's, after fork, in the child: nothing here moves any more */
 	bool up;              /* engine and slot are there: from the first QP on */
 	uint32_t slot;
 	struct hca_engine engine;
@@ -48,8 +48,6 @@ struct hca_adapter {
 
 void hca_adapter_init(struct hca_adapter *a);
 void hca_adapter_fini(struct hca_adapter *a);
-/* After fork, in the child: everything belongs to the parent; nothing here moves any more. */
-void hca_adapter_abandon(struct hca_adapter *a);
 /* The process exits without having closed its devices. */
 void hca_adapter_exit(struct hca_adapter *a);
 /* Brings up the real thing (slot, sockets, helper) once: 0 or -errno, with a message for the user. */

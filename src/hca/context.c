@@ -24,6 +24,23 @@ static pthread_mutex_t ack_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ack_cond = PTHREAD_COND_INITIALIZER;
 static struct list unacked = {&unacked, &unacked};
 
+void hca_async_hold(void)
+{
+	pthread_mutex_lock(&ack_mutex);
+}
+
+void hca_async_release(void)
+{
+	pthread_mutex_unlock(&ack_mutex);
+}
+
+void hca_async_renew(void)
+{
+	pthread_cond_init(&ack_cond, NULL);
+	for (struct list *n; (n = list_pop(&unacked));)
+		free(container_of(n, struct async_record, node));
+}
+
 static bool about_object(enum ibv_event_type t)
 {
 	switch (t) {
@@ -101,6 +118,11 @@ void hca_context_put(struct hca_context *ctx)
 	pthread_mutex_destroy(&ctx->v.context.mutex);
 	free(ctx);
 	hca_adapter_down(a);
+}
+
+bool hca_context_is_parents(struct ibv_context *c)
+{
+	return hca_context(c)->adapter->dead;
 }
 
 void hca_context_close(struct hca_context *ctx)

@@ -7,6 +7,7 @@
 
 #include <infiniband/verbs.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 struct hca_adapter;
 struct hca_device;
@@ -35,6 +36,11 @@ struct hca_context *hca_context_open(struct hca_device *dev);
 /* Objects that live on keep it in memory until the last of them is gone, as the kernel would. */
 void hca_context_close(struct hca_context *ctx);
 void hca_context_put(struct hca_context *ctx);
+/*
+ * After fork, in the child: the context and all that was made with it are the parent's. Destroying them does
+ * nothing: it is done by programs that clean up at exit, or collect garbage, not knowing that they forked.
+ */
+bool hca_context_is_parents(struct ibv_context *c);
 static inline void hca_context_get(struct hca_context *ctx)
 {
 	ctx->objects++;
@@ -54,5 +60,10 @@ void hca_async_ack(struct ibv_async_event *ev);
  * acknowledged. Called by destroy, after nothing can raise a new one.
  */
 void hca_async_forget(struct hca_context *ctx, void *object);
+/* Around fork (fork.c): nobody hands out or acknowledges events meanwhile. In the child: none was handed out.
+ */
+void hca_async_hold(void);
+void hca_async_release(void);
+void hca_async_renew(void);
 
 #endif

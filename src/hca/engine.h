@@ -81,6 +81,8 @@ static inline uint64_t hca_engine_now(struct hca_engine *e)
 int hca_engine_open(struct hca_adapter *a);
 /* Stops and closes all that; the tables stay. */
 void hca_engine_close(struct hca_adapter *a);
+/* After fork, in the child: closes its copies of the descriptors and changes nothing that is the parent's. */
+void hca_engine_abandon(struct hca_adapter *a);
 
 /*
  * Receives what is there, runs timers, sends what became possible. How many frames came; -1: somebody else is

@@ -77,13 +77,10 @@ void hca_adapter_exit(struct hca_adapter *a)
 		hca_registry_retire(a->registry);
 }
 
-void hca_adapter_abandon(struct hca_adapter *a)
+void hca_engine_abandon(struct hca_adapter *a)
 {
 	struct hca_engine *e = &a->engine;
 
-	a->dead = true;
-	if (!a->up)
-		return;
 	if (e->link && e->link->ops->abandon)
 		e->link->ops->abandon(e->link);
 	e->link = NULL;

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A child has a copy of every lock and none of the threads that will let go of it. Two rules make that safe:
+ *
+ * - The child never takes a lock of the parent's objects (QPs, queues, flows, timers, the link). It starts
+ *   with a new adapter when it opens a device; the old one is dead, and destroying its objects does nothing.
+ * - What both adapters share, and what the child needs whole, is held across the fork, in this order:
+ *
+ *     the front's adapter mutex   which adapter is the process's
+ *     bring-up                    the engine is open or closed, not half
+ *     drive                       no lock file of the port is held (link/steer.c), no QP half worked on
+ *     adapter                     tables and the list of devices
+ *     acknowledges                hca/context.c, of all contexts
+ *     guard                       base/guard.c, of the process
+ *
+ * A condition variable with waiters is of no use to the child, so that of the acknowledges is made anew; and
+ * the GID locks of the devices, which it goes on using.
+ */
+#include "hca/fork.h"
+
+#include "base/guard.h"
+#include "hca/adapter.h"
+#include "hca/context.h"
+#include "hca/device.h"
+
+void hca_fork_prepare(struct hca_adapter *a)
+{
+	if (a) {
+		lock_take(&a->bring_up);
+		lock_take(&a->engine.drive);
+		lock_take(&a->lock);
+	}
+	hca_async_hold();
+	guard_hold();
+}
+
+void hca_fork_parent(struct hca_adapter *a)
+{
+	guard_release();
+	hca_async_release();
+	if (a) {
+		lock_drop(&a->lock);
+		lock_drop(&a->engine.drive);
+		lock_drop(&a->bring_up);
+	}
+}
+
+void hca_fork_child(struct hca_adapter *a)
+{
+	hca_async_renew();
+	hca_fork_parent(a);
+	if (!a)
+		return;
+	a->dead = true;
+	if (a->up)
+		hca_engine_abandon(a);
+}
+
+void hca_fork_adopt(struct hca_adapter *to, struct hca_adapter *dead)
+{
+	for (struct list *n; (n = list_pop(&dead->devices));) {
+		struct hca_device *d = container_of(n, struct hca_device, node);
+
+		lock_init(&d->gid_lock);
+		d->adapter = to;
+		list_add_tail(&to->devices, n);
+	}
+}

@@ -2,6 +2,7 @@
 /* Devices, ports, GIDs, and the life of the process's adapter. */
 #include "front/verbs_front.h"
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/context.h"
@@ -108,7 +109,7 @@ struct ibv_device **(ibv_get_device_list)(int *num)
 	hca_registry_clean();
 	err = hca_devices_refresh(a);
 	if (err) {
-		log_error("cannot read the network interfaces: %s", strerror(-err));
+		log_error("cannot read the network interfaces: %s", fd_reason(-err));
 		errno = -err;
 		return NULL;
 	}

@@ -5,6 +5,8 @@
  */
 #include "hca/context.h"
 
+#include "base/fd.h"
+#include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
 
@@ -84,7 +86,7 @@ struct hca_context *hca_context_open(struct hca_device *dev)
 	ctx->v.context.num_comp_vectors = 1;
 	pthread_mutex_init(&ctx->v.context.mutex, NULL);
 	/* Programs may look at cmd_fd; give them one that is valid and does nothing. */
-	ctx->v.context.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	ctx->v.context.cmd_fd = fd_above_stdio(open("/dev/null", O_RDWR | O_CLOEXEC));
 	if (ctx->v.context.cmd_fd < 0) {
 		err = -errno;
 		goto fini_async;
@@ -97,6 +99,7 @@ struct hca_context *hca_context_open(struct hca_device *dev)
 fini_async:
 	hca_evq_fini(&ctx->async);
 free_ctx:
+	log_error("cannot open %s: %s", dev->vd.ibv.name, fd_reason(-err));
 	free(ctx);
 	errno = -err;
 	return NULL;

@@ -2,6 +2,7 @@
 #include "hca/cq.h"
 
 #include "base/bits.h"
+#include "base/fd.h"
 #include "hca/context.h"
 #include "hca/adapter.h"
 #include "base/log.h"
@@ -22,6 +23,7 @@ struct hca_channel *hca_channel_create(struct hca_context *ctx)
 		return NULL;
 	err = hca_evq_init(&ch->q);
 	if (err) {
+		log_error("cannot create a completion channel: %s", fd_reason(-err));
 		free(ch);
 		errno = -err;
 		return NULL;

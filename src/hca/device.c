@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "hca/device.h"
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/context.h"
@@ -451,7 +452,7 @@ int hca_devices_watch(void)
 {
 	struct sockaddr_nl sa = {
 		.nl_family = AF_NETLINK, .nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR};
-	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+	int fd = fd_above_stdio(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
 
 	if (fd < 0)
 		return -errno;

@@ -14,6 +14,7 @@
  */
 #include "hca/engine.h"
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
@@ -216,13 +217,16 @@ int hca_engine_start_helper(struct hca_engine *e)
 	sigset_t all, old;
 	int err;
 
-	e->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	e->timer_fd = fd_above_stdio(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+	e->wake_fd = fd_above_stdio(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	e->netlink_fd = -1;
 	if (e->timer_fd < 0 || e->wake_fd < 0) {
 		err = -errno;
 		goto close_fds;
 	}
 	e->netlink_fd = hca_devices_watch();
+	if (e->netlink_fd < 0)
+		log_warn("changes of network interfaces will not be noticed: %s", fd_reason(-e->netlink_fd));
 	/* The program's signals are the program's: none may land here. */
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV); /* ours, see base/guard.h */
@@ -235,14 +239,8 @@ int hca_engine_start_helper(struct hca_engine *e)
 		e->running = true;
 		return 0;
 	}
-	if (e->netlink_fd >= 0)
-		close(e->netlink_fd);
 close_fds:
-	if (e->timer_fd >= 0)
-		close(e->timer_fd);
-	if (e->wake_fd >= 0)
-		close(e->wake_fd);
-	e->timer_fd = e->wake_fd = -1;
+	hca_engine_close_helper_fds(e);
 	return err;
 }
 
@@ -267,11 +265,13 @@ void hca_engine_stop_helper(struct hca_engine *e)
 
 void hca_engine_close_helper_fds(struct hca_engine *e)
 {
-	close(e->timer_fd);
-	close(e->wake_fd);
-	if (e->netlink_fd >= 0)
-		close(e->netlink_fd);
-	e->timer_fd = e->wake_fd = -1;
+	int *fds[] = {&e->timer_fd, &e->wake_fd, &e->netlink_fd};
+
+	for (unsigned i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
+		if (*fds[i] >= 0)
+			close(*fds[i]);
+		*fds[i] = -1;
+	}
 }
 
 /* ---- a caller that sleeps ---- */

@@ -2,6 +2,7 @@
 /* Putting a real adapter together: the UDP link, the IBA transport, the registry, the helper. */
 #include "hca/engine.h"
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/flow.h"
@@ -37,6 +38,8 @@ int hca_engine_open(struct hca_adapter *a)
 	int err;
 
 	err = link_udp_open(&link, wanted_port(), &a->slot);
+	if (err == -EMFILE)
+		log_error("cannot open the adapter's sockets: %s", fd_reason(EMFILE));
 	if (err)
 		return err;
 	err = hca_engine_init(e, a, link, NULL, NULL);
@@ -51,7 +54,7 @@ int hca_engine_open(struct hca_adapter *a)
 	a->count = hca_registry_adapter(a->registry, &a->own_count);
 	err = hca_engine_start_helper(e);
 	if (err) {
-		log_error("cannot start the helper thread: %s", strerror(-err));
+		log_error("cannot start the helper thread: %s", fd_reason(-err));
 		hca_registry_close(a->registry);
 		a->registry = NULL;
 		a->count = &a->own_count;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "hca/evq.h"
 
+#include "base/fd.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -10,7 +12,7 @@
 
 int hca_evq_init(struct hca_evq *q)
 {
-	q->fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	q->fd = fd_above_stdio(eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE));
 	if (q->fd < 0)
 		return -errno;
 	lock_init(&q->lock);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "hca/registry.h"
 
+#include "base/fd.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/rundir.h"
@@ -109,6 +110,7 @@ int hca_registry_open(struct hca_registry **out, uint32_t slot)
 		unlink(r->path);
 		r->fd = open(r->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	}
+	r->fd = fd_above_stdio(r->fd);
 	if (r->fd < 0) {
 		err = -errno;
 		goto free_r;

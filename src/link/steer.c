@@ -2,6 +2,7 @@
 #include "link/steer.h"
 
 #include "base/bytes.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/rundir.h"
@@ -58,7 +59,7 @@ static int slot_claim(struct steer *s)
 	uint32_t first = random_u32();
 	int one = 1;
 
-	s->hand_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	s->hand_fd = fd_above_stdio(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (s->hand_fd < 0)
 		return -errno;
 	setsockopt(s->hand_fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one));
@@ -115,11 +116,11 @@ static int group_open(struct steer *s)
 	}
 	n = strlen(path);
 	snprintf(path + n, sizeof(path) - n, "/group-%u", s->port);
-	s->file_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	s->file_fd = fd_above_stdio(open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
 	/* Room for all of it now: a full file system must not be noticed by a SIGBUS later. */
 	err = s->file_fd < 0 ? -errno : -posix_fallocate(s->file_fd, 0, sizeof(struct steer_group));
 	if (err) {
-		log_error("cannot open %s: %s", path, strerror(-err));
+		log_error("cannot open %s: %s", path, fd_reason(-err));
 		goto close_file;
 	}
 	s->group = mmap(NULL, sizeof(*s->group), PROT_READ | PROT_WRITE, MAP_SHARED, s->file_fd, 0);

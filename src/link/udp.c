@@ -14,6 +14,7 @@
 #include "link/udp.h"
 
 #include "base/bytes.h"
+#include "base/fd.h"
 #include "base/guard.h"
 #include "base/log.h"
 #include "link/steer.h"
@@ -248,7 +249,7 @@ static int frag_socket(struct udp_link *l, bool v4, uint16_t *port)
 	if (fd < 0) {
 		int omit = IP_PMTUDISC_OMIT;
 
-		fd = socket(any.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+		fd = fd_above_stdio(socket(any.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
 		if (fd >= 0 && (setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6,
 					v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER, &omit, sizeof(omit)) ||
 				       bind(fd, (struct sockaddr *)&any,
@@ -623,7 +624,7 @@ static void set(int fd, int level, int name, int value)
 
 static int open_socket(int family)
 {
-	int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int fd = fd_above_stdio(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
 
 	if (fd < 0)
 		return -errno;
@@ -667,6 +668,10 @@ int link_udp_open(struct link **out, uint16_t port, uint32_t *slot)
 		goto free_link;
 	}
 	fd6 = open_socket(AF_INET6);
+	if (fd6 == -EMFILE) { /* any other error: no IPv6 here */
+		err = fd6;
+		goto close_sockets;
+	}
 	l->rx_buf = mmap(
 		NULL, (size_t)RX_MSGS * RX_BUF, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (l->rx_buf == MAP_FAILED) {

@@ -11,9 +11,11 @@ CTEST   = ctest --output-on-failure --no-tests=error -j $(JOBS)
 ASAN_TESTS = -LE 'tree|unsanitized'
 TSAN_TESTS = -LE 'tree|abi|unsanitized|clients'
 
+SOAK_SECONDS ?= 600
+
 SOURCES = $(shell find src tests bench fuzz -name '*.[ch]')
 
-.PHONY: all test demo install bench asan tsan fuzz format check-format clean help
+.PHONY: all test demo install bench asan tsan fuzz soak format check-format clean help
 
 all:
 	@scripts/deps build
@@ -58,6 +60,14 @@ fuzz:
 	@scripts/deps build fuzz
 	fuzz/run $(SECONDS)
 
+# Both parts: processes on real sockets that are killed and stopped, and the simulation with new seeds.
+soak:
+	@scripts/deps build test
+	cmake -G Ninja -B $(BUILD)
+	cmake --build $(BUILD)
+	$(BUILD)/tests/soak/soak --seconds $(SOAK_SECONDS)
+	if [ -x tests/sim/soak.sh ]; then tests/sim/soak.sh $(BUILD) $(SOAK_SECONDS); fi
+
 format:
 	clang-format -i $(SOURCES)
 
@@ -75,6 +85,8 @@ help:
 	@echo 'make bench         anyrdma beside TCP, with charts: a quarter of an hour; bench/run --quick for less'
 	@echo 'make asan | tsan   the suite under the address and undefined | thread sanitizers'
 	@echo 'make fuzz          fuzz the parsers of what comes from outside, for SECONDS (300) each'
+	@echo 'make soak          mixed traffic of eight processes, kills and stops, then new seeds of the simulation;'
+	@echo '                   SOAK_SECONDS ($(SOAK_SECONDS)) each'
 	@echo 'make format        clang-format the sources; check-format only looks'
 	@echo 'make clean         remove the build trees'
 	@echo 'Missing Debian packages are installed when root or through sudo, else named.'

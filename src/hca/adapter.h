@@ -35,7 +35,7 @@ struct hca_adapter {
 
 	struct lock bring_up; /* held while the engine is opened or closed */
 	bool dead;            /* the parent's, after fork, in the child: nothing here moves any more */
-	bool up;              /* engine and slot are there: from the first QP on */
+	_Atomic bool up;      /* engine and slot are there: from the first QP on */
 	uint32_t slot;
 	struct hca_engine engine;
 	const struct hca_transport *transport;

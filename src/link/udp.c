@@ -108,7 +108,7 @@ static struct scratch *scratch_get(void)
 	pthread_once(&scratch_once, scratch_make_key);
 	s = pthread_getspecific(scratch_key);
 	if (!s) {
-		s = malloc(sizeof(*s));
+		s = calloc(1, sizeof(*s)); /* control messages have padding */
 		if (s)
 			pthread_setspecific(scratch_key, s);
 	}

@@ -90,10 +90,9 @@ void vt_ep_drop_qp(struct vt_ep *ep);
 /* Where an endpoint is: all that the other side has to know, also over a pipe. */
 struct vt_addr {
 	union ibv_gid gid;
-	uint16_t lid;
-	uint32_t qpn;
 	uint64_t addr;
-	uint32_t rkey;
+	uint32_t qpn, rkey;
+	uint16_t lid, spare[3]; /* no hidden bytes: it is sent as it lies */
 };
 
 struct vt_addr vt_addr(const struct vt_ep *ep);

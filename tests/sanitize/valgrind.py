@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""valgrind.py BUILD [-R PATTERN] [-- OPTION...]: the unit, simulation and verbs suites of a build under valgrind.
+
+Asks CTest for the commands and runs each under memcheck, as many at once as there are CPUs. A suite that would
+take minutes that way does less of the same. Further options go to valgrind: `-- --tool=helgrind`, for a look.
+"""
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+LABELS = "^(unit|sim|verbs)$"
+MEMCHECK = ["--leak-check=full", "--errors-for-leak-kinds=definite", "--show-leak-kinds=definite",
+            "--trace-children=yes", "--trace-children-skip=/bin/true,*/true", "--child-silent-after-fork=yes"]
+COMMON = ["--quiet", "--error-exitcode=99", "--fair-sched=try", f"--suppressions={HERE / 'valgrind.supp'}"]
+
+# The first that matches: other arguments, or None to leave it out.
+LESS = [
+    ("^sim.random$", ["--seed", "1", "--seeds", "20"]),
+    ("^base.guard$|^shim.path$", None),  # touch what is not there, for that is what they are about
+    ("^wire.icrc$|^hca.sysfs$", None),  # a minute of repetitions of a few lines
+    (r"^verbs.roce6.(?!ud|uc)", None),  # the same code but for the addresses
+]
+# A child of a program with threads has lost what the threads held: leaks in it say nothing.
+MORE = [("^verbs.roce.fork", ["--leak-check=no"])]
+LIMIT = 300
+
+
+def entries(build, pattern):
+    out = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1", "-L", LABELS],
+                         check=True, capture_output=True, text=True).stdout
+    for test in json.loads(out)["tests"]:
+        name, command = test["name"], list(test["command"])
+        if not re.search(pattern, name) or "python" in command[0] or command[0].endswith(".sh"):
+            continue
+        other = next((args for pattern_of, args in LESS if re.search(pattern_of, name)), command[1:])
+        if other is None:
+            continue
+        command = command[:1] + other
+        env = next((p["value"] for p in test.get("properties", []) if p["name"] == "ENVIRONMENT"), [])
+        yield name, command, dict(e.split("=", 1) for e in env if "=" in e)
+
+
+def run(name, command, env, options):
+    began = time.monotonic()
+    more = [o for pattern, opts in MORE if re.search(pattern, name) for o in opts]
+    full = ["valgrind", *COMMON, *options, *more, *command]
+    try:
+        done = subprocess.run(full, env={**os.environ, "VERBS_DEADLINE": "120", **env}, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace", timeout=LIMIT, check=False)
+        status, words = done.returncode, done.stdout
+    except subprocess.TimeoutExpired as late:
+        status, words = "timeout", (late.stdout or b"").decode(errors="replace")
+    return name, status, words, time.monotonic() - began
+
+
+def main():
+    args, options = sys.argv[1:], MEMCHECK
+    if "--" in args:
+        at = args.index("--")
+        args, options = args[:at], args[at + 1:]
+    pattern = args[args.index("-R") + 1] if "-R" in args else ""
+    failed = ran = 0
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = [pool.submit(run, *e, options) for e in entries(args[0], pattern)]
+        for job in concurrent.futures.as_completed(jobs):
+            name, status, words, took = job.result()
+            ran += 1
+            print(f"{name}: {'clean' if status == 0 else f'FAILED ({status})'}, {took:.1f} s", flush=True)
+            if status != 0:
+                failed += 1
+                print(words, flush=True)
+    print(f"{ran} programs, {failed} failed")
+    return 1 if failed or not ran else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -243,7 +243,8 @@ int vt_setup(void **state);
 int vt_teardown(void **state);
 #define VT_TEST(f) cmocka_unit_test_setup_teardown(f, vt_setup, vt_teardown)
 
-/* Runs a theme; argv[1] may be a pattern of test names. `roles` ends with a NULL name, or is NULL. */
+/* Runs a theme; argv[1] may be a pattern of test names, with a '!' in front one of those to leave out.
+ * `roles` ends with a NULL name, or is NULL. */
 int vt_main(int argc, char **argv, const char *theme, const struct CMUnitTest *tests, size_t n,
 	const struct vt_role *roles);
 #define VT_MAIN(theme, tests, roles)                                                                         \

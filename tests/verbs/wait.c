@@ -307,7 +307,9 @@ int vt_main(int argc, char **argv, const char *theme, const struct CMUnitTest *t
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (argc == 4 && !strcmp(argv[1], "--role"))
 		return run_role(roles, argv[2], atoi(argv[3]));
-	if (argc > 1)
+	if (argc > 1 && argv[1][0] == '!')
+		cmocka_set_skip_filter(argv[1] + 1);
+	else if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
 	return _cmocka_run_group_tests(theme, tests, n, NULL, NULL);
 }

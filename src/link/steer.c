@@ -82,8 +82,11 @@ static int slot_claim(struct steer *s)
 static void attach(struct steer *s)
 {
 	struct sock_filter code[STEER_CODE];
-	struct sock_fprog prog = {.len = (unsigned short)steer_group_program(s->group, code), .filter = code};
+	struct sock_fprog prog;
 
+	memset(&prog, 0, sizeof(prog)); /* the kernel is handed its padding too */
+	prog.len = (unsigned short)steer_group_program(s->group, code);
+	prog.filter = code;
 	for (int i = 0; i < 2; i++) {
 		int fd = i ? s->fd6 : s->fd4;
 

@@ -23,6 +23,7 @@ COMMON = ["--quiet", "--error-exitcode=99", "--fair-sched=try", f"--suppressions
 # The first that matches: other arguments, or None to leave it out.
 LESS = [
     ("^sim.random$", ["--seed", "1", "--seeds", "20"]),
+    ("^sim.hostile$", ["--seed", "1", "--seeds", "2"]),
     ("^base.guard$|^shim.path$", None),  # touch what is not there, for that is what they are about
     ("^verbs.roce.errors$", ["!request_for_unmapped*"]),
     ("^wire.icrc$|^wire.pcap$|^hca.sysfs$", None),  # a minute of repetitions of a few lines

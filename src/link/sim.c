@@ -53,6 +53,7 @@ struct sim_net {
 	struct sim_port port[SIM_PORTS];
 	struct sim_rules rules[SIM_PORTS][SIM_PORTS];
 	uint64_t last[SIM_PORTS][SIM_PORTS]; /* arrival of the last packet that kept its place */
+	uint64_t busy[SIM_PORTS][SIM_PORTS]; /* until when the wire is taken by what was sent before */
 	struct spoilt spoilt[SPOILT];        /* by a hash of the packet */
 	struct sim_frame *free;
 	sim_judge_fn *judge;
@@ -266,9 +267,22 @@ static void damage(struct sim_net *n, struct sim_frame *f)
 }
 
 /* ---- sending ---- */
-static uint64_t arrival(struct sim_net *n, const struct sim_rules *r, unsigned from, unsigned to, bool late)
+/* When the last byte of a packet has left, lost or not. */
+static uint64_t departure(
+	struct sim_net *n, const struct sim_rules *r, unsigned from, unsigned to, uint32_t len)
 {
-	uint64_t at = n->now + r->delay_min;
+	uint64_t *busy = &n->busy[from][to];
+
+	if (!r->rate)
+		return n->now;
+	*busy = (*busy > n->now ? *busy : n->now) + len * 1000ull / r->rate;
+	return *busy;
+}
+
+static uint64_t arrival(
+	struct sim_net *n, const struct sim_rules *r, unsigned from, unsigned to, uint64_t left, bool late)
+{
+	uint64_t at = left + r->delay_min;
 
 	if (r->delay_max > r->delay_min)
 		at += up_to(n, r->delay_max - r->delay_min);
@@ -326,6 +340,7 @@ static void send_to(struct sim_net *n, unsigned from, struct sim_port *to, struc
 {
 	struct sim_packet p = {.at = n->now, .from = from, .to = to->index, .bytes = f->bytes, .len = f->len};
 	const struct sim_rules *r = &n->rules[from][to->index];
+	uint64_t left = departure(n, r, from, to->index, f->len);
 
 	p.fate = judge(n, &p, f);
 	if (p.fate == SIM_LOST || p.fate == SIM_CUT || p.fate == SIM_OVERRUN || p.fate == SIM_NOWHERE) {
@@ -333,9 +348,9 @@ static void send_to(struct sim_net *n, unsigned from, struct sim_port *to, struc
 		frame_free(n, f);
 		return;
 	}
-	p.arrives = arrival(n, r, from, to->index, p.fate == SIM_DELAYED);
+	p.arrives = arrival(n, r, from, to->index, left, p.fate == SIM_DELAYED);
 	if (p.fate == SIM_DUPLICATED)
-		p.arrives_again = arrival(n, r, from, to->index, true);
+		p.arrives_again = arrival(n, r, from, to->index, left, true);
 	note(n, &p);
 	if (p.fate == SIM_CORRUPTED)
 		damage(n, f);

@@ -51,6 +51,7 @@ struct sim_rules {
 	uint32_t loss, duplicate, corrupt, delayed;
 	uint64_t delay_min, delay_max; /* of every packet, ns */
 	uint64_t late_max;             /* up to this much more for one that is delayed, or a second copy */
+	uint64_t rate;                 /* bytes per us that leave the port this way; 0: no bound */
 	uint32_t mercy;                /* 0: none; else spoil the same packet at most so often */
 };
 

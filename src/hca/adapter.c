@@ -29,6 +29,8 @@ void hca_adapter_init(struct hca_adapter *a)
 	if (idmap_init(&a->qps) || idmap_init(&a->keys) || !a->read_flow)
 		abort(); /* a few kilobytes at start */
 	hca_flow_init(a->read_flow, self, 0);
+	a->read_flow->least =
+		FLOW_WINDOW * 2 / 3; /* two READ requests: what they bring is in our own hands */
 }
 
 void hca_adapter_fini(struct hca_adapter *a)

@@ -15,6 +15,7 @@
 	X(rx_packets)                                                                                        \
 	X(rx_bytes)                                                                                          \
 	X(retransmits) /* packets sent again */                                                              \
+	X(probes)      /* single packets sent again before the ACK timer, to ask the peer where it is */     \
 	X(timeouts)    /* ACK timer expiries */                                                              \
 	X(naks_sent)                                                                                         \
 	X(naks_received)                                                                                     \

@@ -9,6 +9,8 @@ void hca_flow_init(struct hca_flow *f, const uint8_t dgid[16], uint32_t slot)
 	memcpy(f->dgid, dgid, 16);
 	f->slot = slot;
 	f->window = FLOW_WINDOW;
+	f->least = FLOW_WINDOW_MIN;
+	f->acked = FLOW_WINDOW;
 	lock_init(&f->lock);
 	list_init(&f->waiters);
 }
@@ -55,23 +57,37 @@ void hca_flow_release(struct hca_flow *f, uint32_t cost)
 {
 	lock_take(&f->lock);
 	f->in_flight -= cost <= f->in_flight ? cost : f->in_flight;
+	f->acked += cost;
 	if (f->window < FLOW_WINDOW) {
-		/* Additive increase: about one packet's cost per window's worth of acknowledges. */
-		f->window += cost / 16 + 1;
+		f->window += (uint32_t)((uint64_t)cost * FLOW_GROWTH / f->window) + 1;
 		if (f->window > FLOW_WINDOW)
 			f->window = FLOW_WINDOW;
 	}
 	lock_drop(&f->lock);
 }
 
-void hca_flow_loss(struct hca_flow *f, uint64_t now)
+void hca_flow_cancel(struct hca_flow *f, uint32_t cost)
 {
-	enum { ONCE_PER_NS = 1000000 };
-
 	lock_take(&f->lock);
-	if (now - f->cut_at > ONCE_PER_NS) {
-		f->cut_at = now;
-		f->window = f->window / 2 > FLOW_WINDOW_MIN ? f->window / 2 : FLOW_WINDOW_MIN;
+	f->in_flight -= cost <= f->in_flight ? cost : f->in_flight;
+	lock_drop(&f->lock);
+}
+
+void hca_flow_charge(struct hca_flow *f, uint32_t cost)
+{
+	lock_take(&f->lock);
+	f->in_flight += cost;
+	lock_drop(&f->lock);
+}
+
+void hca_flow_loss(struct hca_flow *f)
+{
+	lock_take(&f->lock);
+	if (f->acked >= f->window) {
+		f->acked = 0;
+		f->window -= f->window / 8;
+		if (f->window < f->least)
+			f->window = f->least;
 	}
 	lock_drop(&f->lock);
 }

@@ -3,8 +3,12 @@
  * What may be in flight towards one receiver. All QPs of a remote process receive through one socket whose
  * buffer an ordinary user cannot raise above net.core.rmem_max (212,992 bytes by default), so what all our
  * QPs send to that process together is bounded by what such a buffer holds, and acknowledges clock the
- * rest: a receiver that is descheduled for a moment costs no packet. Loss halves the window, acknowledges
- * open it again (other senders may share that buffer).
+ * rest: a receiver that is descheduled for a moment costs no packet.
+ *
+ * Other senders may share that buffer, so loss makes the window smaller and acknowledges open it again. But
+ * most losses on a bad path have nothing to do with the buffer. So a loss takes an eighth, once per window's
+ * worth of acknowledges, which give a packet back: overrun, which comes every round, shrinks the window until
+ * it fits; one packet in a hundred leaves most of it open.
  *
  * Costs are in bytes of socket buffer, not of payload: the kernel charges each packet's overhead too.
  * A cost is linear in packets and bytes, so that a range of packets is released by its sums.
@@ -22,7 +26,8 @@ enum {
 	FLOW_RCVBUF = 2 * 212992,          /* what SO_RCVBUF gives under default limits */
 	FLOW_WINDOW = FLOW_RCVBUF * 3 / 4, /* what we let be in flight: acknowledges need room too */
 	FLOW_WINDOW_MIN = 32 * 1024,
-	FLOW_PACKET = 1024, /* overhead of a packet: headers and sk_buff */
+	FLOW_GROWTH = 8 * 1024, /* by which a window's worth of acknowledges opens it */
+	FLOW_PACKET = 1024,     /* overhead of a packet: headers and sk_buff */
 };
 
 struct hca_flow {
@@ -30,7 +35,8 @@ struct hca_flow {
 	uint32_t slot;    /* the process at that address: the upper bits of its QP numbers */
 	struct lock lock; /* guards all below; taken inside a QP's lock */
 	uint32_t window, in_flight;
-	uint64_t cut_at;     /* when the window was last halved */
+	uint32_t least;      /* the window never gets smaller */
+	uint64_t acked;      /* cost released since it last did */
 	struct list waiters; /* hca_qp.flow_node of QPs that found the window closed */
 
 	/*
@@ -62,9 +68,13 @@ void hca_flow_init(struct hca_flow *f, const uint8_t dgid[16], uint32_t slot);
  * dead.
  */
 bool hca_flow_take(struct hca_flow *f, uint32_t cost, struct list *waiter, bool idle);
+/* What was taken has arrived; or, cancel, nobody waits for it any more. */
 void hca_flow_release(struct hca_flow *f, uint32_t cost);
-/* Packets were lost: halves the window, at most once per millisecond. */
-void hca_flow_loss(struct hca_flow *f, uint64_t now);
+void hca_flow_cancel(struct hca_flow *f, uint32_t cost);
+/* Takes cost without asking: for what turns out to be in flight still. */
+void hca_flow_charge(struct hca_flow *f, uint32_t cost);
+/* Packets were lost: makes the window smaller, once per window's worth of releases. */
+void hca_flow_loss(struct hca_flow *f);
 
 /* Unreliable traffic: as hca_flow_take; *ask: an echo should be asked for behind this packet. */
 bool hca_flow_take_unreliable(

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What comes back to a requester: acknowledges, NAKs, read responses, atomic results; and the timer for what
- * does not come back. Each ends in ibt_settle(), which completes what is done.
+ * What comes back to a requester: acknowledges, NAKs, read responses, atomic results. Each says how far the
+ * peer is (executed()), moves the oldest open PSN (advance()), and ends in ibt_settle(), which completes what
+ * is done. What does not come back is recovery.c's business.
+ *
+ * A READ's or atomic's response is put in its place whenever it comes, also behind one that is missing: what
+ * was lost is asked for again by itself.
  */
 #include "ib/ibt.h"
 
@@ -11,38 +15,7 @@
 
 #include <string.h>
 
-static struct hca_send_wqe *wqe_at_psn(struct hca_qp *qp, uint32_t psn)
-{
-	for (uint32_t i = qp->sq.tail; i != qp->sq.head; i++) {
-		struct hca_send_wqe *w = hca_sq_at(&qp->sq, i);
-
-		if (!w->started)
-			break;
-		if (w->npkts && psn_diff(psn, w->psn) >= 0 && psn_diff(psn, w->psn) < (int32_t)w->npkts)
-			return w;
-	}
-	return NULL;
-}
-
-static bool has_response(const struct hca_send_wqe *w)
-{
-	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-	       w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-}
-
 /* ---- progress ---- */
-static void set_timer(struct hca_qp *qp, uint64_t now, bool restart)
-{
-	struct ibt_requester *r = &ibt_qp(qp)->req;
-	uint64_t timeout = ibt_timeout_ns(qp->attr.timeout);
-
-	if (r->una == r->sent || !timeout)
-		r->ack_by = 0;
-	else if (restart || !r->ack_by)
-		r->ack_by = now + timeout;
-	qp->deadline = r->rnr_until ? r->rnr_until : r->ack_by;
-}
-
 static bool is_done(const struct ibt_requester *r, const struct hca_send_wqe *w)
 {
 	return w->started && psn_diff(r->una, psn_add(w->psn, w->npkts)) >= 0;
@@ -67,10 +40,8 @@ void ibt_settle(struct hca_qp *qp, uint64_t now)
 		enum ibv_wc_status status = r->failed;
 
 		r->failed = IBV_WC_SUCCESS;
-		if (hca_qp_type(qp) == IBV_QPT_RC) {
-			ibt_release(qp, r->una, r->sent); /* its first packets may be on their way */
-			r->una = r->sent;
-		}
+		if (hca_qp_type(qp) == IBV_QPT_RC)
+			ibt_release_all(qp); /* its first packets may be on their way */
 		hca_qp_fail_send(qp, status, now);
 		return;
 	}
@@ -80,86 +51,71 @@ void ibt_settle(struct hca_qp *qp, uint64_t now)
 			hca_qp_raise(qp, IBV_EVENT_SQ_DRAINED);
 	}
 	if (hca_qp_type(qp) == IBV_QPT_RC)
-		set_timer(qp, now, false);
+		ibt_set_timers(qp, now, false);
 	else
 		qp->deadline = qp->waits_for ? hca_flow_echo_deadline(qp->waits_for) : 0;
 }
 
-/* Everything before `to` has arrived. */
-static void advance(struct hca_qp *qp, uint32_t to, uint64_t now)
+/* The peer has executed everything before `to`. Whether that is news. */
+static bool executed(struct hca_qp *qp, uint32_t to)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
-	uint32_t charged = psn_diff(to, r->sent) > 0 ? r->sent : to;
 
-	if (psn_diff(to, r->una) <= 0)
-		return;
-	ibt_release(qp, r->una, charged);
-	r->una = to;
-	r->retries = qp->attr.retry_cnt;
-	r->rnr_retries = qp->attr.rnr_retry;
-	r->cautious = false;
-	r->doubted = IBV_WC_SUCCESS;
-	/* Acknowledged although we had gone back behind it: what we sent first has arrived after all. */
-	if (psn_diff(to, r->sent) > 0) {
-		struct hca_send_wqe *w;
+	if (psn_diff(to, r->acked) <= 0)
+		return false;
+	r->acked = to;
+	if (psn_diff(to, r->sent) > 0)
+		ibt_move_to(qp, to); /* we had gone back, but what we sent first has arrived after all */
+	return true;
+}
 
-		r->sent = to;
-		while (r->next != qp->sq.head) {
-			w = hca_sq_at(&qp->sq, r->next);
-			if (!w->started || psn_diff(to, w->psn) < (int32_t)w->npkts)
-				break;
-			r->next++;
-		}
-		r->pkt = 0;
-		if (r->next != qp->sq.head) {
-			w = hca_sq_at(&qp->sq, r->next);
-			if (w->started)
-				r->pkt = (uint32_t)psn_diff(to, w->psn);
-		}
+/* Responses of w that lie there from `una` on are done. */
+static void take_responses(struct ibt_requester *r, const struct hca_send_wqe *w)
+{
+	uint32_t k = (uint32_t)psn_diff(r->una, w->psn);
+
+	for (; k < w->npkts && ibt_got(r, r->una); k++) {
+		ibt_got_flip(r, r->una);
+		r->una = psn_add(r->una, 1);
+		if ((k + 1) % r->chunk == 0 || k + 1 == w->npkts)
+			r->reads -= r->reads ? 1 : 0;
 	}
+}
+
+/* Moves `una` over what is done: responses that came, and the rest as far as the peer has executed it. */
+static void advance(struct hca_qp *qp, bool news, uint64_t now)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	uint32_t from = r->una;
+
+	for (uint32_t i = qp->sq.tail; r->una != r->acked && i != qp->sq.head; i++) {
+		const struct hca_send_wqe *w = hca_sq_at(&qp->sq, i);
+		uint32_t end = psn_add(w->psn, w->npkts);
+
+		if (is_done(r, w))
+			continue;
+		if (ibt_has_response(w))
+			take_responses(r, w);
+		else
+			r->una = psn_diff(end, r->acked) < 0 ? end : r->acked;
+		if (r->una != end)
+			break;
+	}
+	if (r->una != from)
+		ibt_release(qp, from, r->una);
+	if (psn_diff(r->asked, r->una) < 0)
+		r->asked = r->una;
 	if (r->una == r->sent)
 		r->reads = 0; /* a chunk that was asked for in parts is counted once when it ends */
-	set_timer(qp, now, true);
+	if (news || r->una != from)
+		ibt_progress(qp, now);
 }
 
-/* The first PSN from `una` on, below `to`, whose response has to come as a packet of its own; else `to`. */
-static uint32_t first_response(struct hca_qp *qp, uint32_t to)
-{
-	struct ibt_requester *r = &ibt_qp(qp)->req;
-
-	for (uint32_t i = qp->sq.tail; i != qp->sq.head; i++) {
-		const struct hca_send_wqe *w = hca_sq_at(&qp->sq, i);
-
-		if (!w->started || psn_diff(w->psn, to) >= 0)
-			break;
-		if (has_response(w) && !is_done(r, w))
-			return psn_diff(r->una, w->psn) > 0 ? r->una : w->psn;
-	}
-	return to;
-}
-
-/* A response was lost, the peer is past it: ask again, once per hole. */
-static void ask_again(struct hca_qp *qp, uint32_t psn, uint64_t now)
-{
-	struct ibt_requester *r = &ibt_qp(qp)->req;
-
-	if (r->gap_asked && r->gap_psn == psn)
-		return;
-	r->gap_asked = true;
-	r->gap_psn = psn;
-	hca_flow_loss(qp->adapter->read_flow, now);
-	ibt_rewind(qp, psn, now);
-	set_timer(qp, now, true);
-}
-
-/* Acknowledges up to but not including `to`, as far as no response is missing. */
 static void acknowledge(struct hca_qp *qp, uint32_t to, uint64_t now)
 {
-	uint32_t hole = first_response(qp, to);
+	bool news = executed(qp, to);
 
-	advance(qp, hole, now);
-	if (hole != to)
-		ask_again(qp, hole, now);
+	advance(qp, news, now);
 }
 
 /* ---- failures ---- */
@@ -178,34 +134,17 @@ static void flush_before(struct hca_qp *qp, uint32_t psn, uint64_t now)
 	}
 }
 
-static void fail_at(struct hca_qp *qp, uint32_t psn, enum ibv_wc_status status, uint64_t now)
+void ibt_fail_at(struct hca_qp *qp, uint32_t psn, enum ibv_wc_status status, uint64_t now)
 {
-	struct ibt_requester *r = &ibt_qp(qp)->req;
-
-	advance(qp, first_response(qp, psn), now);
+	acknowledge(qp, psn, now);
 	ibt_settle(qp, now);
 	if (hca_qp_state(qp) == IBV_QPS_ERR || qp->sq.tail == qp->sq.head)
 		return;
-	ibt_release(qp, r->una, r->sent);
-	r->una = r->sent;
+	ibt_release_all(qp);
 	flush_before(qp, psn, now);
 	log_debug("QP 0x%06x: request failed, status %d", hca_qpn(qp), status);
 	if (hca_qp_state(qp) != IBV_QPS_ERR)
 		hca_qp_fail_send(qp, status, now);
-}
-
-static void go_back(struct hca_qp *qp, uint32_t psn, uint64_t now)
-{
-	struct ibt_requester *r = &ibt_qp(qp)->req;
-
-	if (!r->retries) {
-		fail_at(qp, psn, r->doubted ? r->doubted : IBV_WC_RETRY_EXC_ERR, now);
-		return;
-	}
-	r->retries--;
-	r->gap_asked = false;
-	ibt_rewind(qp, psn, now);
-	set_timer(qp, now, true);
 }
 
 static void rnr(struct hca_qp *qp, uint32_t psn, unsigned code, uint64_t now)
@@ -216,13 +155,12 @@ static void rnr(struct hca_qp *qp, uint32_t psn, unsigned code, uint64_t now)
 	r->retries = qp->attr.retry_cnt; /* the peer answers: what was lost before does not add up for ever */
 	if (qp->attr.rnr_retry != 7) {
 		if (!r->rnr_retries) {
-			fail_at(qp, psn, IBV_WC_RNR_RETRY_EXC_ERR, now);
+			ibt_fail_at(qp, psn, IBV_WC_RNR_RETRY_EXC_ERR, now);
 			return;
 		}
 		r->rnr_retries--;
 	}
-	ibt_rewind(qp, psn, now);
-	r->ack_by = 0;
+	ibt_move_to(qp, psn);
 	r->rnr_until = now + ibt_rnr_ns(code);
 }
 
@@ -242,11 +180,9 @@ static void nak(struct hca_qp *qp, uint32_t psn, unsigned code, uint64_t now)
 {
 	qp->count->naks_received++;
 	if (code == NAK_SEQ) {
-		hca_flow_loss(qp->flow, now);
-		if (ibt_qp(qp)->req.una == psn)
-			go_back(qp, psn, now);
+		ibt_sequence_nak(qp, psn, now);
 	} else if (code <= NAK_INV_RD) {
-		fail_at(qp, psn, nak_status(code), now);
+		ibt_fail_at(qp, psn, nak_status(code), now);
 	} else {
 		qp->count->dropped++; /* reserved code */
 	}
@@ -286,10 +222,8 @@ static enum ibv_wc_status last_word(struct hca_qp *qp, const struct ibt_packet *
 
 	if ((syndrome & AETH_TYPE_MASK) == AETH_RNR)
 		return qp->attr.rnr_retry == 7 || r->rnr_retries ? IBV_WC_SUCCESS : IBV_WC_RNR_RETRY_EXC_ERR;
-	if ((syndrome & AETH_TYPE_MASK) != AETH_NAK || code > NAK_INV_RD)
-		return IBV_WC_SUCCESS;
-	if (code == NAK_SEQ)
-		return r->retries ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR;
+	if ((syndrome & AETH_TYPE_MASK) != AETH_NAK || code > NAK_INV_RD || code == NAK_SEQ)
+		return IBV_WC_SUCCESS; /* a sequence NAK ends nothing: see recovery.c */
 	return nak_status(code);
 }
 
@@ -317,7 +251,7 @@ static void got_ack(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 		break;
 	case AETH_RNR:
 		acknowledge(qp, p->psn, now);
-		if (ibt_qp(qp)->req.una == p->psn)
+		if (ibt_qp(qp)->req.acked == p->psn)
 			rnr(qp, p->psn, value, now);
 		break;
 	case AETH_NAK:
@@ -329,61 +263,59 @@ static void got_ack(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 	}
 }
 
-static void got_read(struct hca_qp *qp, struct hca_send_wqe *w, const struct ibt_packet *p, uint64_t now)
+/* What a response brings goes into the request's own buffers. */
+static enum ibv_wc_status place(struct hca_qp *qp, struct hca_send_wqe *w, const struct ibt_packet *p)
 {
-	struct ibt_requester *r = &ibt_qp(qp)->req;
-	uint32_t mtu = ibt_mtu(qp), k = (uint32_t)psn_diff(p->psn, w->psn), off = k * mtu;
-	uint32_t want = w->length - off < mtu ? w->length - off : mtu;
+	uint32_t mtu = ibt_mtu(qp), off = (uint32_t)psn_diff(p->psn, w->psn) * mtu, len = p->len;
+	const void *from = p->payload;
+	uint64_t original;
 
-	if (p->len != want) {
-		if (!doubt(qp, p, IBV_WC_BAD_RESP_ERR))
-			fail_at(qp, p->psn, IBV_WC_BAD_RESP_ERR, now);
-		return;
+	if (ibt_is_atomic(w)) {
+		original = get_be64(p->ext + AETH_LEN); /* a number in the program's own order */
+		from = &original;
+		len = sizeof(original);
+	} else if (len != (w->length - off < mtu ? w->length - off : mtu)) {
+		return IBV_WC_BAD_RESP_ERR;
 	}
-	if (!hca_sge_scatter(qp, w->sge, w->nsge, off, p->payload, p->len)) {
-		fail_at(qp, p->psn, IBV_WC_LOC_PROT_ERR, now);
-		return;
-	}
-	if ((k + 1) % r->chunk == 0 || k + 1 == w->npkts)
-		r->reads -= r->reads ? 1 : 0;
-	r->gap_asked = false;
-	advance(qp, psn_add(p->psn, 1), now);
+	return hca_sge_scatter(qp, w->sge, w->nsge, off, from, len) ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
 }
 
-static void got_atomic(struct hca_qp *qp, struct hca_send_wqe *w, const struct ibt_packet *p, uint64_t now)
+static bool fits(const struct hca_send_wqe *w, const struct ibt_packet *p)
 {
-	struct ibt_requester *r = &ibt_qp(qp)->req;
-	uint64_t original =
-		get_be64(p->ext + AETH_LEN); /* the result is a number in the program's own order */
-
-	if (!hca_sge_scatter(qp, w->sge, w->nsge, 0, &original, sizeof(original))) {
-		fail_at(qp, p->psn, IBV_WC_LOC_PROT_ERR, now);
-		return;
-	}
-	r->reads -= r->reads ? 1 : 0;
-	advance(qp, psn_add(p->psn, 1), now);
+	return w && (p->op->flags & OPF_READ ? ibt_is_read(w) : ibt_is_atomic(w));
 }
 
 static void got_response(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
-	struct hca_send_wqe *w;
+	struct hca_send_wqe *w = ibt_wqe_at(qp, p->psn);
+	enum ibv_wc_status status;
+	bool news;
 
-	acknowledge(qp, p->psn, now); /* it acknowledges what came before it */
-	if (r->una != p->psn)
-		return; /* a hole before it: asked for again, with this one */
-	w = wqe_at_psn(qp, p->psn);
-	if (w && (p->op->flags & OPF_READ) && w->opcode == IBV_WR_RDMA_READ)
-		got_read(qp, w, p, now);
-	else if (w && (p->op->flags & OPF_ATOMIC) && has_response(w) && w->opcode != IBV_WR_RDMA_READ)
-		got_atomic(qp, w, p, now);
-	else
-		qp->count->dropped++; /* not what we asked for there */
+	if (!fits(w, p) || psn_diff(p->psn, r->una) >= IBT_AHEAD) {
+		qp->count->dropped++; /* not what we asked for there, or too far ahead */
+		return;
+	}
+	if (ibt_got(r, p->psn)) {
+		qp->count->stale_responses++;
+		return;
+	}
+	status = place(qp, w, p);
+	if (status == IBV_WC_BAD_RESP_ERR && doubt(qp, p, status))
+		return;
+	if (status != IBV_WC_SUCCESS) {
+		ibt_fail_at(qp, p->psn, status, now);
+		return;
+	}
+	news = executed(qp, psn_add(p->psn, 1));
+	ibt_got_flip(r, p->psn);
+	advance(qp, news, now);
 }
 
 void ibt_complete(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
+	bool answer = ibt_answers_probe(r, p);
 	enum ibv_wc_status end;
 
 	/* Acknowledges of the past are late duplicates, of the future nonsense (IBA 9.7.6.1: "ghost"). */
@@ -401,27 +333,9 @@ void ibt_complete(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 	}
 	if ((p->op->flags & OPF_AETH) && !r->doubted)
 		r->msn = aeth_msn(p->ext);
-	if (hca_qp_state(qp) != IBV_QPS_ERR)
-		ibt_settle(qp, now);
-}
-
-void ibt_timer(struct hca_qp *qp, uint64_t now)
-{
-	struct ibt_requester *r = &ibt_qp(qp)->req;
-
-	if (hca_qp_type(qp) != IBV_QPT_RC) {
-		if (qp->waits_for && hca_flow_echo_timeout(qp->waits_for, now))
-			qp->adapter->count->echo_timeouts++;
+	if (hca_qp_state(qp) == IBV_QPS_ERR)
 		return;
-	}
-	if (r->rnr_until && now >= r->rnr_until) {
-		r->rnr_until = 0; /* request() goes on from where the rewind put it */
-	} else if (r->ack_by && now >= r->ack_by) {
-		qp->count->timeouts++;
-		hca_flow_loss(qp->flow, now);
-		r->cautious = true;
-		go_back(qp, r->una, now);
-	}
-	if (hca_qp_state(qp) != IBV_QPS_ERR)
-		set_timer(qp, now, false);
+	if (answer)
+		ibt_probe_answered(qp, now);
+	ibt_settle(qp, now);
 }

@@ -4,17 +4,20 @@
  *
  *   requester.c   turns send descriptors into packets; packet k of a request is computed from the request
  *                 and k, so sending again is computing again
- *   completer.c   acknowledges, NAKs, read responses, timeouts: moves `una`, completes or rewinds
+ *   completer.c   acknowledges, NAKs, read responses: moves `acked` and `una`, completes or rewinds
+ *   recovery.c    what does not come back: timers, the probe, going back
  *   responder.c   the peer's requests, as small checks in spec order that give a verdict
  *   respond.c     answers: read responses, atomic results, ACKs and NAKs, in the order of the requests
  *   ud.c          datagrams
  *
  * PSNs of the send queue:
  *
- *        tail WQE                   next WQE                head
- *     ...[una ............ sent) [not sent yet ...... psn) ...
+ *        tail WQE                                      next WQE                head
+ *     ...[una .......... acked) [acked ......... sent) [not sent yet ...... psn) ...
  *
- * [una, sent) is in flight and charged to the flow; a loss moves `sent` back.
+ * [una, sent) is charged to the flows. The peer has executed everything before `acked`; what is missing
+ * before it are READ and atomic responses, each asked for again by itself. [acked, sent) is in flight; a loss
+ * there moves `sent` back, never below `acked`.
  */
 #ifndef IB_IBT_H
 #define IB_IBT_H
@@ -42,13 +45,39 @@ struct ibt_atomic {
 	uint64_t original;
 };
 
-enum { IBT_ANSWERS = 2 * HCA_MAX_RD_ATOMIC };
+enum {
+	IBT_ANSWERS = 2 * HCA_MAX_RD_ATOMIC,
+	IBT_AHEAD =
+		256, /* responses that can be kept behind a missing one: a window of the smallest packets */
+};
+
+/* See recovery.c. */
+struct ibt_recovery {
+	uint64_t ack_by;   /* the spec's timer; 0: not running */
+	uint64_t probe_at; /* the early one; 0: not running */
+	uint8_t probes;    /* since the last progress: each doubles the wait for the next */
+	bool probe_due;
+	bool probe_again; /* at once, should the answer show that only acknowledges were lost up to there */
+	bool cautious;    /* the spec's timer ran out: one packet at a time until something is acknowledged */
+	uint32_t probe_psn;
+	struct hca_flow *probe_flow; /* a probe is out, and charged here */
+	uint32_t probe_cost;
+	bool timing; /* timed_psn was sent at timed_at, once */
+	uint32_t timed_psn;
+	uint64_t timed_at;
+	uint64_t srtt, rttvar; /* ns; srtt 0: never measured */
+	uint32_t nak_psn;      /* where a sequence NAK last made us go back, and when */
+	uint64_t nak_at;
+};
 
 struct ibt_requester {
 	uint32_t next;                /* index of the WQE whose packets go next */
 	uint32_t pkt;                 /* which of its packets */
 	uint32_t psn;                 /* first PSN not given to any WQE */
-	uint32_t una, sent, high;     /* oldest not acknowledged; next to send; first never sent */
+	uint32_t una, acked;          /* oldest not done; first that the peer is not known to have executed */
+	uint32_t sent, high;          /* next to send; first never sent */
+	uint32_t asked;               /* responses that are missing before it were asked for again */
+	uint64_t got[IBT_AHEAD / 64]; /* responses in [una, acked) that have come; a bit per PSN, modulo */
 	uint32_t reads;               /* READ and atomic requests in flight */
 	uint32_t chunk;               /* packets one READ request asks for: see requester.c */
 	uint32_t unasked;             /* cost sent since an acknowledge was last asked for */
@@ -56,13 +85,10 @@ struct ibt_requester {
 	int32_t credits;              /* messages that may still take a receive there */
 	uint8_t retries, rnr_retries; /* left */
 	uint64_t rnr_until;           /* 0: not waiting */
-	uint64_t ack_by;              /* 0: nothing in flight */
 	enum ibv_wc_status failed;    /* of WQE `next`: reported once those before it are done */
-	uint32_t gap_psn;             /* a missing read response was asked for again at this PSN */
-	bool gap_asked;
-	bool cautious; /* the timer ran out: one packet at a time until something is acknowledged */
-	uint32_t msn;  /* requests the peer has done, as it last said */
-	enum ibv_wc_status doubted; /* what a NAK said that may be forged: see completer.c */
+	uint32_t msn;                 /* requests the peer has done, as it last said */
+	enum ibv_wc_status doubted;   /* what a NAK said that may be forged: see completer.c */
+	struct ibt_recovery rec;
 };
 
 struct ibt_responder {
@@ -72,6 +98,9 @@ struct ibt_responder {
 	uint32_t off;              /* bytes of it that arrived */
 	struct reth reth;
 	bool nak_sent; /* for the packet that is missing: once */
+	bool gap;      /* gap_shown came ahead of its turn */
+	bool gap_past; /* and others behind it */
+	uint32_t gap_shown;
 	bool ack_due;
 	uint64_t asked_at; /* when an acknowledge was last asked for; 0: a request of our own has followed */
 	int riders;        /* how often in a row such a request followed at once; see respond.c */
@@ -122,6 +151,32 @@ struct ibt_packet {
 	uint32_t len; /* of payload, without pad */
 };
 
+static inline bool ibt_is_read(const struct hca_send_wqe *w)
+{
+	return w->opcode == IBV_WR_RDMA_READ;
+}
+
+static inline bool ibt_is_atomic(const struct hca_send_wqe *w)
+{
+	return w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+/* Whether each packet of the request is answered by one of its own. */
+static inline bool ibt_has_response(const struct hca_send_wqe *w)
+{
+	return ibt_is_read(w) || ibt_is_atomic(w);
+}
+
+static inline bool ibt_got(const struct ibt_requester *r, uint32_t psn)
+{
+	return psn_diff(psn, r->una) < IBT_AHEAD && (r->got[psn % IBT_AHEAD / 64] >> psn % 64 & 1);
+}
+
+static inline void ibt_got_flip(struct ibt_requester *r, uint32_t psn)
+{
+	r->got[psn % IBT_AHEAD / 64] ^= 1ull << psn % 64;
+}
+
 /* requester.c */
 bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
 void ibt_requester_start(struct hca_qp *qp);
@@ -129,14 +184,34 @@ void ibt_requester_start(struct hca_qp *qp);
 struct frame_out *ibt_frame(struct frame_batch *out, uint8_t hdr_len);
 /* Charged cost of PSNs [from, to), returned to the flows. */
 void ibt_release(struct hca_qp *qp, uint32_t from, uint32_t to);
-/* Sends again from this PSN on. */
-void ibt_rewind(struct hca_qp *qp, uint32_t psn, uint64_t now);
+/* Nothing is in flight any more: everything charged goes back to the flows. */
+void ibt_release_all(struct hca_qp *qp);
+/* The started request that has this PSN; NULL: none. */
+struct hca_send_wqe *ibt_wqe_at(struct hca_qp *qp, uint32_t psn);
+/* The next packet to send is this one: back for a loss, or ahead when it has arrived after all. */
+void ibt_move_to(struct hca_qp *qp, uint32_t psn);
 
 /* completer.c */
 void ibt_complete(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now);
-void ibt_timer(struct hca_qp *qp, uint64_t now);
-/* Ends requests that are done, reports a failed one when its turn has come, sets the timer. */
+/* Ends requests that are done, reports a failed one when its turn has come, sets the timers. */
 void ibt_settle(struct hca_qp *qp, uint64_t now);
+/* The oldest request ends with this status, after those before `psn`. */
+void ibt_fail_at(struct hca_qp *qp, uint32_t psn, enum ibv_wc_status status, uint64_t now);
+
+/* recovery.c */
+void ibt_timer(struct hca_qp *qp, uint64_t now);
+/* Brings qp->deadline in line with what is in flight; restart: the peer was just heard. */
+void ibt_set_timers(struct hca_qp *qp, uint64_t now, bool restart);
+/* `una` or `acked` has moved. */
+void ibt_progress(struct hca_qp *qp, uint64_t now);
+/* A packet leaves for the first time. */
+void ibt_time_packet(struct ibt_requester *r, uint64_t now);
+/* A NAK says that the peer waits for `psn`. */
+void ibt_sequence_nak(struct hca_qp *qp, uint32_t psn, uint64_t now);
+/* Whether this is what a probe would be answered by; then, once it has been taken in, what it means. */
+bool ibt_answers_probe(const struct ibt_requester *r, const struct ibt_packet *p);
+void ibt_probe_answered(struct hca_qp *qp, uint64_t now);
+void ibt_probe_forget(struct ibt_requester *r);
 
 /* responder.c, respond.c */
 void ibt_respond_to(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now);

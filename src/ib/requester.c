@@ -3,7 +3,7 @@
  * Requests of RC and UC send queues as packets.
  *
  * A READ is asked for in chunks, each a READ request of its own with PSNs inside the WQE's range: what may be
- * on its way to us is bounded by our own socket, and a lost response costs at most a chunk.
+ * on its way to us is bounded by our own socket.
  */
 #include "ib/ibt.h"
 
@@ -15,16 +15,6 @@
 
 enum step { STEP_ON, STEP_STOP, STEP_FULL };
 
-static bool is_read(const struct hca_send_wqe *w)
-{
-	return w->opcode == IBV_WR_RDMA_READ;
-}
-
-static bool is_atomic(const struct hca_send_wqe *w)
-{
-	return w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-}
-
 static bool is_local(const struct hca_send_wqe *w)
 {
 	return w->opcode == IBV_WR_BIND_MW || w->opcode == IBV_WR_LOCAL_INV;
@@ -32,7 +22,7 @@ static bool is_local(const struct hca_send_wqe *w)
 
 static bool takes_receive(const struct hca_send_wqe *w)
 {
-	return w->opcode != IBV_WR_RDMA_WRITE && !is_read(w) && !is_atomic(w) && !is_local(w);
+	return w->opcode != IBV_WR_RDMA_WRITE && !ibt_has_response(w) && !is_local(w);
 }
 
 /* Bytes of packets [k0, k1) of a request. */
@@ -50,7 +40,7 @@ void ibt_requester_start(struct hca_qp *qp)
 	uint32_t share = qp->attr.max_rd_atomic < 2 ? FLOW_WINDOW * 3 / 4 : FLOW_WINDOW / 3;
 	uint32_t mtu = qp->attr.path_mtu ? ibt_mtu(qp) : 4096;
 
-	r->psn = r->una = r->sent = r->high = qp->attr.sq_psn;
+	r->psn = r->una = r->acked = r->sent = r->high = r->asked = qp->attr.sq_psn;
 	r->next = qp->sq.tail;
 	r->pkt = 0;
 	r->retries = qp->attr.retry_cnt;
@@ -80,9 +70,20 @@ static struct span span_of(const struct hca_send_wqe *w, uint32_t from, uint32_t
 	return s;
 }
 
-void ibt_release(struct hca_qp *qp, uint32_t from, uint32_t to)
+/* Which flow a request is charged to: its own packets to the peer's, responses to ours. */
+static struct hca_flow *flow_of(struct hca_qp *qp, const struct hca_send_wqe *w)
 {
-	uint64_t cost = 0, read_cost = 0;
+	return ibt_has_response(w) ? qp->adapter->read_flow : qp->flow;
+}
+
+/* The cost of PSNs [from, to), by whom they are charged to. */
+struct charge {
+	uint64_t data, responses;
+};
+
+static struct charge charge_of(struct hca_qp *qp, uint32_t from, uint32_t to)
+{
+	struct charge c = {0, 0};
 	uint32_t mtu = ibt_mtu(qp);
 
 	for (uint32_t i = qp->sq.tail; i != qp->sq.head; i++) {
@@ -92,17 +93,50 @@ void ibt_release(struct hca_qp *qp, uint32_t from, uint32_t to)
 		if (!w->started || psn_diff(w->psn, to) >= 0)
 			break;
 		s = span_of(w, from, to);
-		if (s.k1 <= s.k0)
-			continue;
-		if (is_read(w) || is_atomic(w))
-			read_cost += flow_cost(s.k1 - s.k0, bytes_between(w, mtu, s.k0, s.k1));
-		else
-			cost += flow_cost(s.k1 - s.k0, bytes_between(w, mtu, s.k0, s.k1));
+		if (s.k1 > s.k0)
+			*(ibt_has_response(w) ? &c.responses : &c.data) +=
+				flow_cost(s.k1 - s.k0, bytes_between(w, mtu, s.k0, s.k1));
 	}
-	if (cost)
-		hca_flow_release(qp->flow, (uint32_t)cost);
-	if (read_cost)
-		hca_flow_release(qp->adapter->read_flow, (uint32_t)read_cost);
+	return c;
+}
+
+/* Does something to both flows with the cost of PSNs [from, to). */
+static void each_flow(
+	struct hca_qp *qp, uint32_t from, uint32_t to, void (*act)(struct hca_flow *f, uint32_t cost))
+{
+	struct charge c = charge_of(qp, from, to);
+
+	if (c.data)
+		act(qp->flow, (uint32_t)c.data);
+	if (c.responses)
+		act(qp->adapter->read_flow, (uint32_t)c.responses);
+}
+
+void ibt_release(struct hca_qp *qp, uint32_t from, uint32_t to)
+{
+	each_flow(qp, from, to, hca_flow_release);
+}
+
+void ibt_release_all(struct hca_qp *qp)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	ibt_probe_forget(r);
+	each_flow(qp, r->una, r->sent, hca_flow_cancel);
+	r->una = r->acked = r->sent;
+}
+
+struct hca_send_wqe *ibt_wqe_at(struct hca_qp *qp, uint32_t psn)
+{
+	for (uint32_t i = qp->sq.tail; i != qp->sq.head; i++) {
+		struct hca_send_wqe *w = hca_sq_at(&qp->sq, i);
+
+		if (!w->started)
+			break;
+		if (w->npkts && psn_diff(psn, w->psn) >= 0 && psn_diff(psn, w->psn) < (int32_t)w->npkts)
+			return w;
+	}
+	return NULL;
 }
 
 static uint32_t count_reads(struct hca_qp *qp)
@@ -117,33 +151,48 @@ static uint32_t count_reads(struct hca_qp *qp)
 		if (!w->started || psn_diff(w->psn, r->sent) >= 0)
 			break;
 		s = span_of(w, r->una, r->sent);
-		if (is_read(w))
+		if (ibt_is_read(w))
 			n += chunks_between(r, s.k0, s.k1);
-		else if (is_atomic(w))
+		else if (ibt_is_atomic(w))
 			n += s.k1 - s.k0;
 	}
 	return n;
 }
 
-void ibt_rewind(struct hca_qp *qp, uint32_t psn, uint64_t now)
+/* The place of a PSN in the queue: the first request that is not wholly before it. */
+static void find_next(struct hca_qp *qp, uint32_t psn)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
-	if (psn_diff(psn, r->sent) >= 0)
-		return;
-	ibt_release(qp, psn, r->sent);
-	r->sent = psn;
-	r->unasked = 0;
-	for (uint32_t i = qp->sq.tail; i != qp->sq.head; i++) {
-		const struct hca_send_wqe *w = hca_sq_at(&qp->sq, i);
+	r->pkt = 0;
+	for (r->next = qp->sq.tail; r->next != qp->sq.head; r->next++) {
+		const struct hca_send_wqe *w = hca_sq_at(&qp->sq, r->next);
 
+		if (!w->started)
+			return;
 		if (psn_diff(psn, w->psn) < (int32_t)w->npkts) {
-			r->next = i;
 			r->pkt = (uint32_t)psn_diff(psn, w->psn);
-			break;
+			return;
 		}
 	}
-	r->failed = IBV_WC_SUCCESS;
+}
+
+void ibt_move_to(struct hca_qp *qp, uint32_t psn)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	if (psn_diff(psn, r->sent) < 0) {
+		each_flow(qp, psn, r->sent, hca_flow_cancel);
+		r->rec.timing &= psn_diff(r->rec.timed_psn, psn) < 0; /* Karn: sent twice, it tells no time */
+		r->failed = IBV_WC_SUCCESS;
+	} else if (psn != r->sent) {
+		each_flow(qp, r->sent, psn, hca_flow_charge);
+	} else {
+		return;
+	}
+	r->sent = psn;
+	r->unasked = 0;
+	find_next(qp, psn);
 	r->reads = count_reads(qp);
 }
 
@@ -206,40 +255,30 @@ static bool nothing_in_flight(struct hca_qp *qp)
 	return ibt_qp(qp)->req.una == ibt_qp(qp)->req.sent;
 }
 
-static bool take_window(struct hca_qp *qp, uint32_t len, uint64_t now, bool *ask)
+static bool take_window(struct hca_qp *qp, uint32_t cost, uint64_t now, bool *echo)
 {
 	if (hca_qp_type(qp) == IBV_QPT_RC)
-		return hca_qp_flow_take(qp, qp->flow, flow_cost(1, len), nothing_in_flight(qp));
-	return hca_qp_flow_take_unreliable(qp, qp->flow, flow_cost(1, len), now, ask);
+		return hca_qp_flow_take(qp, qp->flow, cost, nothing_in_flight(qp));
+	return hca_qp_flow_take_unreliable(qp, qp->flow, cost, now, echo);
 }
 
-static enum step send_data(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t now, struct frame_batch *out)
+/* Packet k of a SEND or WRITE; NULL: local protection error. */
+static struct frame_out *put_data(
+	struct hca_qp *qp, struct hca_send_wqe *w, uint32_t k, bool ask, struct frame_batch *out)
 {
-	struct ibt_requester *r = &ibt_qp(qp)->req;
-	uint32_t mtu = ibt_mtu(qp), off = r->pkt * mtu, len = w->length - off < mtu ? w->length - off : mtu;
-	bool first = !r->pkt, last = r->pkt + 1 == w->npkts, ask = false, rc = hca_qp_type(qp) == IBV_QPT_RC;
+	uint32_t mtu = ibt_mtu(qp), off = k * mtu, len = w->length - off < mtu ? w->length - off : mtu;
+	bool first = !k, last = k + 1 == w->npkts;
 	uint8_t op = opcode_of(w, first, last);
-	struct frame_out *f;
-	uint8_t *ext;
+	uint32_t psn = psn_add(w->psn, k);
+	struct frame_out *f = ibt_frame(out, (uint8_t)(BTH_LEN + ibt_op_table[op].ext_len));
+	uint8_t *ext = f->hdr + BTH_LEN;
 
-	if (frame_batch_full(out, w->nsge + 1u) || out->nframes + 2 > FRAME_BATCH_MAX)
-		return STEP_FULL;
-	if (!take_window(qp, len, now, &ask))
-		return STEP_STOP;
-	f = ibt_frame(out, (uint8_t)(BTH_LEN + ibt_op_table[op].ext_len));
 	if (!put_payload(qp, w, off, len, out, f)) {
 		out->nframes--;
-		if (rc)
-			hca_flow_release(qp->flow, flow_cost(1, len));
-		r->failed = IBV_WC_LOC_PROT_ERR;
-		return STEP_STOP;
+		return NULL;
 	}
-	r->unasked += flow_cost(1, len);
 	bth_put(f->hdr, ibt_service(qp) | op, last && (w->flags & IBV_SEND_SOLICITED), f->pad, PKEY_DEFAULT,
-		qp->attr.dest_qp_num, rc && r->unasked > FLOW_WINDOW / 4, r->sent);
-	if (bth_ackreq(f->hdr))
-		r->unasked = 0;
-	ext = f->hdr + BTH_LEN;
+		qp->attr.dest_qp_num, ask, psn);
 	if (ibt_op_table[op].flags & OPF_RETH) {
 		reth_put(ext, w->remote.addr, w->remote.rkey, w->length);
 		ext += RETH_LEN;
@@ -248,14 +287,71 @@ static enum step send_data(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t n
 		memcpy(ext, &w->imm, IMM_LEN);
 	if (ibt_op_table[op].flags & OPF_IETH)
 		put_be32(ext, w->imm);
-	if (psn_diff(r->sent, r->high) < 0) {
-		f->copy = 1; /* the program may be at this buffer already; a damaged copy would come again and
-				again */
+	/* Again: the program may be at this buffer already; a damaged copy would come again and again. */
+	f->copy = psn_diff(psn, ibt_qp(qp)->req.high) < 0;
+	return f;
+}
+
+/* A READ request for packets [k0, k1). */
+static void put_read(
+	struct hca_qp *qp, const struct hca_send_wqe *w, uint32_t k0, uint32_t k1, struct frame_batch *out)
+{
+	uint32_t mtu = ibt_mtu(qp);
+	struct frame_out *f = ibt_frame(out, BTH_LEN + RETH_LEN);
+
+	bth_put(f->hdr, IBT_RC | OP_READ_REQUEST, false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, true,
+		psn_add(w->psn, k0));
+	reth_put(f->hdr + BTH_LEN, w->remote.addr + (uint64_t)k0 * mtu, w->remote.rkey,
+		(uint32_t)bytes_between(w, mtu, k0, k1));
+}
+
+static void put_atomic(struct hca_qp *qp, const struct hca_send_wqe *w, struct frame_batch *out)
+{
+	bool cas = w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+	struct frame_out *f = ibt_frame(out, BTH_LEN + ATOMICETH_LEN);
+
+	bth_put(f->hdr, IBT_RC | (cas ? OP_CMP_SWAP : OP_FETCH_ADD), false, 0, PKEY_DEFAULT,
+		qp->attr.dest_qp_num, true, w->psn);
+	atomiceth_put(f->hdr + BTH_LEN, w->remote.addr, w->remote.rkey,
+		cas ? w->remote.swap : w->remote.compare_add, cas ? w->remote.compare_add : 0);
+}
+
+/* ---- sending, in order ---- */
+/* Packets up to here in this request have been sent. */
+static void sent_to(struct hca_qp *qp, uint32_t pkt, uint64_t now)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	if (psn_diff(r->sent, r->high) < 0)
 		qp->count->retransmits++;
+	else
+		ibt_time_packet(r, now);
+	r->sent = psn_add(r->sent, pkt - r->pkt);
+	r->pkt = pkt;
+	if (psn_diff(r->sent, r->high) > 0)
+		r->high = r->sent;
+}
+
+static enum step send_data(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t now, struct frame_batch *out)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	uint32_t cost = flow_cost(1, bytes_between(w, ibt_mtu(qp), r->pkt, r->pkt + 1));
+	bool echo = false, rc = hca_qp_type(qp) == IBV_QPT_RC, ask;
+
+	if (frame_batch_full(out, w->nsge + 1u) || out->nframes + 2 > FRAME_BATCH_MAX)
+		return STEP_FULL;
+	if (!take_window(qp, cost, now, &echo))
+		return STEP_STOP;
+	ask = rc && r->unasked + cost > FLOW_WINDOW / 4;
+	if (!put_data(qp, w, r->pkt, ask, out)) {
+		if (rc)
+			hca_flow_cancel(qp->flow, cost);
+		r->failed = IBV_WC_LOC_PROT_ERR;
+		return STEP_STOP;
 	}
-	r->pkt++;
-	r->sent = psn_add(r->sent, 1);
-	if (ask)
+	r->unasked = ask ? 0 : r->unasked + cost;
+	sent_to(qp, r->pkt + 1, now);
+	if (echo)
 		ibt_echo_ask(out, hca_qpn(qp), qp->attr.dest_qp_num, qp->flow->echo_asked);
 	return STEP_ON;
 }
@@ -267,44 +363,39 @@ static bool take_read_window(struct hca_qp *qp, const struct hca_send_wqe *w, ui
 	return hca_qp_flow_take(qp, qp->adapter->read_flow, cost, k1 - k0 == 1 && nothing_in_flight(qp));
 }
 
-static enum step send_read(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_batch *out)
+/* The end of the chunk that packet k is in. */
+static uint32_t chunk_end(const struct ibt_requester *r, const struct hca_send_wqe *w, uint32_t k)
+{
+	uint32_t end = (k / r->chunk + 1) * r->chunk;
+
+	return end < w->npkts ? end : w->npkts;
+}
+
+static enum step send_read(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t now, struct frame_batch *out)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
-	uint32_t mtu = ibt_mtu(qp), k0 = r->pkt, k1 = (k0 / r->chunk + 1) * r->chunk;
-	uint64_t bytes;
-	struct frame_out *f;
+	uint32_t k0 = r->pkt, k1 = chunk_end(r, w, k0);
 
-	if (k1 > w->npkts)
-		k1 = w->npkts;
 	if (r->reads >= qp->attr.max_rd_atomic)
 		return STEP_STOP;
 	if (frame_batch_full(out, 0))
 		return STEP_FULL;
-	if (r->cautious || !take_read_window(qp, w, k0, k1)) {
+	if (r->rec.cautious || !take_read_window(qp, w, k0, k1)) {
 		/* A single packet gets through more easily, and tells whether the peer lives. */
 		k1 = k0 + 1;
 		if (!nothing_in_flight(qp) || !take_read_window(qp, w, k0, k1))
 			return STEP_STOP;
 	}
-	bytes = bytes_between(w, mtu, k0, k1);
-	f = ibt_frame(out, BTH_LEN + RETH_LEN);
-	bth_put(f->hdr, IBT_RC | OP_READ_REQUEST, false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, true,
-		r->sent);
-	reth_put(f->hdr + BTH_LEN, w->remote.addr + (uint64_t)k0 * mtu, w->remote.rkey, (uint32_t)bytes);
-	if (psn_diff(r->sent, r->high) < 0)
-		qp->count->retransmits++;
+	put_read(qp, w, k0, k1, out);
 	r->reads++;
 	r->unasked = 0;
-	r->pkt = k1;
-	r->sent = psn_add(r->sent, k1 - k0);
+	sent_to(qp, k1, now);
 	return STEP_ON;
 }
 
-static enum step send_atomic(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_batch *out)
+static enum step send_atomic(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t now, struct frame_batch *out)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
-	bool cas = w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
-	struct frame_out *f;
 
 	if (r->reads >= qp->attr.max_rd_atomic)
 		return STEP_STOP;
@@ -312,17 +403,88 @@ static enum step send_atomic(struct hca_qp *qp, struct hca_send_wqe *w, struct f
 		return STEP_FULL;
 	if (!hca_qp_flow_take(qp, qp->adapter->read_flow, flow_cost(1, 8), nothing_in_flight(qp)))
 		return STEP_STOP;
-	f = ibt_frame(out, BTH_LEN + ATOMICETH_LEN);
-	bth_put(f->hdr, IBT_RC | (cas ? OP_CMP_SWAP : OP_FETCH_ADD), false, 0, PKEY_DEFAULT,
-		qp->attr.dest_qp_num, true, r->sent);
-	atomiceth_put(f->hdr + BTH_LEN, w->remote.addr, w->remote.rkey,
-		cas ? w->remote.swap : w->remote.compare_add, cas ? w->remote.compare_add : 0);
-	if (psn_diff(r->sent, r->high) < 0)
-		qp->count->retransmits++;
+	put_atomic(qp, w, out);
 	r->reads++;
 	r->unasked = 0;
-	r->pkt = 1;
-	r->sent = psn_add(r->sent, 1);
+	sent_to(qp, 1, now);
+	return STEP_ON;
+}
+
+/* ---- sending again, out of order ---- */
+/* A packet whose loss is only suspected: one, and the peer says where it is (recovery.c). */
+static enum step send_probe(struct hca_qp *qp, struct frame_batch *out)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	struct hca_send_wqe *w = ibt_wqe_at(qp, r->una);
+	uint32_t k, cost;
+
+	if (!w || nothing_in_flight(qp) || r->rnr_until) {
+		r->rec.probe_due = false;
+		return STEP_ON;
+	}
+	if (frame_batch_full(out, w->nsge + 1u))
+		return STEP_FULL;
+	ibt_probe_forget(r);
+	k = (uint32_t)psn_diff(r->una, w->psn);
+	cost = flow_cost(1, bytes_between(w, ibt_mtu(qp), k, k + 1));
+	if (!hca_qp_flow_take(qp, flow_of(qp, w), cost, true))
+		return STEP_ON; /* later, when there is room for it */
+	r->rec.probe_due = false;
+	r->rec.probe_flow = flow_of(qp, w);
+	r->rec.probe_cost = cost;
+	r->rec.probe_psn = r->una;
+	r->rec.timing &= psn_diff(r->rec.timed_psn, r->una) > 0;
+	if (ibt_is_read(w))
+		put_read(qp, w, k, k + 1, out);
+	else if (ibt_is_atomic(w))
+		put_atomic(qp, w, out);
+	else if (!put_data(qp, w, k, true, out))
+		return STEP_ON; /* its memory is gone: the timer goes back there and says so */
+	qp->count->probes++;
+	return STEP_ON;
+}
+
+/* Where the run of missing responses from packet k on ends: no further than one READ request asked for. */
+static uint32_t missing_end(const struct ibt_requester *r, const struct hca_send_wqe *w, uint32_t k)
+{
+	uint32_t end = chunk_end(r, w, k), known = (uint32_t)psn_diff(r->acked, w->psn);
+
+	if (end > known)
+		end = known;
+	do
+		k++;
+	while (k < end && !ibt_got(r, psn_add(w->psn, k)));
+	return k;
+}
+
+/* Responses that were lost, since the peer is past them: asks for these again, and for nothing else. */
+static enum step send_missing(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	while (psn_diff(r->asked, r->acked) < 0) {
+		const struct hca_send_wqe *w = ibt_wqe_at(qp, r->asked);
+		uint32_t k, end;
+
+		if (!w)
+			break;
+		k = (uint32_t)psn_diff(r->asked, w->psn);
+		end = !ibt_has_response(w) ? w->npkts : k + 1;
+		if (ibt_has_response(w) && !ibt_got(r, r->asked)) {
+			if (frame_batch_full(out, 0))
+				return STEP_FULL;
+			end = ibt_is_read(w) ? missing_end(r, w, k) : 1;
+			if (ibt_is_read(w))
+				put_read(qp, w, k, end, out);
+			else
+				put_atomic(qp, w, out);
+			qp->count->retransmits++;
+			hca_flow_loss(qp->adapter->read_flow);
+		}
+		r->asked = psn_add(w->psn, end);
+	}
+	if (psn_diff(r->asked, r->acked) > 0)
+		r->asked = r->acked;
 	return STEP_ON;
 }
 
@@ -355,9 +517,9 @@ static bool may_start(struct hca_qp *qp, const struct hca_send_wqe *w)
 
 static bool local_error(struct hca_qp *qp, const struct hca_send_wqe *w, enum ibv_wc_status *status)
 {
-	if ((is_read(w) || is_atomic(w)) && !qp->attr.max_rd_atomic)
+	if (ibt_has_response(w) && !qp->attr.max_rd_atomic)
 		*status = IBV_WC_LOC_QP_OP_ERR;
-	else if (is_atomic(w) && w->length != 8)
+	else if (ibt_is_atomic(w) && w->length != 8)
 		*status = IBV_WC_LOC_LEN_ERR;
 	else
 		return false;
@@ -415,18 +577,16 @@ static enum step send_next(struct hca_qp *qp, uint64_t now, struct frame_batch *
 		return STEP_STOP;
 	if (!w->started && !start(qp, w))
 		return STEP_STOP;
-	if (r->cautious && !nothing_in_flight(qp))
+	if (r->rec.cautious && !nothing_in_flight(qp))
 		return STEP_STOP; /* after a timeout: one packet, until the peer answers */
 	if (w->npkts && r->pkt < w->npkts) {
-		if (is_read(w))
-			step = send_read(qp, w, out);
-		else if (is_atomic(w))
-			step = send_atomic(qp, w, out);
+		if (ibt_is_read(w))
+			step = send_read(qp, w, now, out);
+		else if (ibt_is_atomic(w))
+			step = send_atomic(qp, w, now, out);
 		else
 			step = send_data(qp, w, now, out);
 	}
-	if (psn_diff(r->sent, r->high) > 0)
-		r->high = r->sent;
 	if (r->pkt >= w->npkts)
 		step_over(qp);
 	return step;
@@ -467,6 +627,10 @@ bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 	out->dest = qp->dest;
 	if (rc && r->next != qp->sq.head)
 		ibt_ack_first(qp, now, out);
+	if (rc && r->asked != r->acked)
+		step = send_missing(qp, now, out);
+	if (rc && r->rec.probe_due && step == STEP_ON)
+		step = send_probe(qp, out);
 	while (step == STEP_ON && r->next != qp->sq.head && !r->failed && !r->rnr_until)
 		step = send_next(qp, now, out);
 	if (out->nframes && rc)

@@ -70,7 +70,7 @@ static enum verdict check_psn(struct hca_qp *qp, const struct ibt_packet *p)
 
 	if (reliable(qp)) {
 		if (!d) {
-			r->nak_sent = false;
+			r->nak_sent = r->gap = false;
 			if (r->nak_syndrome == (AETH_NAK | NAK_SEQ))
 				r->nak_due = false; /* it came before we could complain */
 		}
@@ -456,6 +456,27 @@ static void act_unreliable(struct hca_qp *qp, enum verdict v, const struct outco
 		hca_qp_fail_recv(qp, o->status, o->event, now);
 }
 
+/*
+ * One NAK per gap. But when the packet that showed the gap comes again, behind later ones, the peer has gone
+ * back as it was told, and what is missing was lost once more.
+ */
+static void note_gap(struct hca_qp *qp, const struct ibt_packet *p)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+
+	qp->count->out_of_sequence++;
+	if (!r->gap) {
+		r->gap = true;
+		r->gap_past = false;
+		r->gap_shown = p->psn;
+	} else if (psn_diff(p->psn, r->gap_shown) > 0) {
+		r->gap_past = true;
+	} else if (r->gap_past) {
+		r->nak_sent = r->gap_past = false;
+		r->gap_shown = p->psn;
+	}
+}
+
 static void act(struct hca_qp *qp, const struct ibt_packet *p, enum verdict v, uint64_t now)
 {
 	const struct outcome *o = &outcomes[v];
@@ -470,7 +491,7 @@ static void act(struct hca_qp *qp, const struct ibt_packet *p, enum verdict v, u
 	log_debug(
 		"QP 0x%06x: %s, PSN 0x%06x: %s", hca_qpn(qp), ibt_op_name(p->opcode, name), p->psn, o->what);
 	if (v == OUT_OF_SEQUENCE)
-		qp->count->out_of_sequence++;
+		note_gap(qp, p);
 	if (v == DROP) {
 		qp->count->dropped++;
 		return;

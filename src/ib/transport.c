@@ -14,9 +14,9 @@ static void abort_requests(struct hca_qp *qp)
 
 	/* What was in flight is nobody's any more. */
 	if (qp->flow && hca_qp_type(qp) == IBV_QPT_RC)
-		ibt_release(qp, r->una, r->sent);
-	r->una = r->sent = r->high = r->psn;
-	r->rnr_until = r->ack_by = 0;
+		ibt_release_all(qp);
+	r->una = r->acked = r->sent = r->high = r->asked = r->psn;
+	r->rnr_until = r->rec.ack_by = r->rec.probe_at = 0;
 	r->failed = IBV_WC_SUCCESS;
 	r->next = qp->sq.head;
 	r->pkt = 0;

@@ -51,9 +51,7 @@ static void datagrams_do_not_shut_the_window_for_ever(void **state)
 	sim_run_idle(&d->w);
 	for (unsigned i = 0; i < 30; i++)
 		expect_wc(d, 0, 0, IBV_WC_SUCCESS);
-	for (unsigned i = 1; i < 9; i++)
-		hca_flow_loss(d->qp[0]->flow, i * SIM_S);
-	assert_int_equal(d->qp[0]->flow->window, FLOW_WINDOW_MIN);
+	d->qp[0]->flow->window = FLOW_WINDOW_MIN;
 	post(d, 0, IBV_WR_RDMA_WRITE, 1, 0, 64 * MTU);
 	sim_run_idle(&d->w);
 	expect_wc(d, 0, 1, IBV_WC_SUCCESS);

@@ -148,7 +148,7 @@ static void check_calm(struct model *m)
 
 		if (!c || s->harmed || s->peer->harmed)
 			continue;
-		if (c->timeouts || c->naks_sent || (c->retransmits && !c->rnr_received))
+		if (c->timeouts || c->probes || c->naks_sent || (c->retransmits && !c->rnr_received))
 			model_fail(m, s,
 				"%llu timeouts, %llu NAKs, %llu packets sent again in a perfect network",
 				(unsigned long long)c->timeouts, (unsigned long long)c->naks_sent,

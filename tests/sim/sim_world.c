@@ -301,5 +301,7 @@ uint64_t sim_qp_in_flight(struct hca_qp *qp, bool reads)
 				cost += flow_cost(1, left < mtu ? left : mtu);
 		}
 	}
+	if (r->rec.probe_flow && (r->rec.probe_flow == qp->adapter->read_flow) == reads)
+		cost += r->rec.probe_cost;
 	return cost;
 }

@@ -10,6 +10,7 @@
 # A world is a network namespace of the test's own, so that tests neither disturb each other nor the machine:
 #   loopback      both sides on the loopback interface
 #   veth-MTU      two namespaces joined by a veth pair of that MTU
+#   lossy         two namespaces; lossy_wire joins them
 # The namespaces have no names; they live as long as the processes in them, so nothing can be left behind.
 # Variables with a side in their name (ON_A, IP4_B, NETDEV_A) are read through namerefs.
 # shellcheck disable=SC2034
@@ -152,6 +153,10 @@ enter() {
 		own_network "$@" || skip "needs root or user namespaces to make network namespaces"
 		between_namespaces "${world#veth-}"
 		;;
+	lossy)
+		own_network "$@" || skip "needs root or user namespaces to make network namespaces"
+		second_namespace
+		;;
 	*) fail "no such world: $world" && exit 2 ;;
 	esac
 	WORLD=$world
@@ -165,15 +170,41 @@ on_loopback() {
 	IP4_A=127.0.0.1 IP4_B=127.0.0.1 IP6_A=::1 IP6_B=::1
 }
 
-# between_namespaces MTU: side A is the namespace the script is in, side B that of a sleeping child.
-between_namespaces() {
+# second_namespace: side A is the namespace the script is in, side B that of a sleeping child.
+second_namespace() {
 	NETDEV_A=va NETDEV_B=vb
 	IP4_A=10.77.0.1 IP4_B=10.77.0.2 IP6_A=fd77::1 IP6_B=fd77::2
 	setpriv --pdeathsig KILL unshare -n sleep infinity &
 	PID[namespace_b]=$!
 	until_true 5 other_network "$!" || fail "no second network namespace"
 	ON_B=(nsenter -t "$!" -n --)
-	ip link add va mtu "$1" type veth peer name vb mtu "$1" netns "$!"
+}
+
+# between_namespaces MTU: joins the two by a veth pair.
+between_namespaces() {
+	second_namespace
+	ip link add va mtu "$1" type veth peer name vb mtu "$1" netns "${PID[namespace_b]}"
+	connect_sides
+}
+
+# lossy_wire MTU ARGS...: joins them by tests/clients/lossy_wire, in place of the wire that was there.
+lossy_wire() {
+	local mtu=$1 side
+	shift
+	[ -z "${PID[wire]:-}" ] || kill_hard wire
+	GID=()
+	rm -f "$TMP/wire" # what the one before said
+	"$WIRE" va vb "${PID[namespace_b]}" "$@" >"$TMP/wire" 2>&1 &
+	PID[wire]=$!
+	until_true 5 says wire ready || skip "cannot make TAP interfaces: $(cat "$TMP/wire")"
+	for side in A B; do
+		on "$side" ip link set "$(netdev "$side")" mtu "$mtu" txqueuelen 10000
+	done
+	connect_sides
+}
+
+# connect_sides: addresses on both ends of the wire.
+connect_sides() {
 	bring_up va "$IP4_A" "$IP6_A"
 	"${ON_B[@]}" bash -c "$(declare -f bring_up); bring_up vb $IP4_B $IP6_B"
 	until_true 10 is_up A || fail "va does not come up"
@@ -191,7 +222,7 @@ bring_up() {
 	ip link set "$1" up
 }
 
-is_up() { on "$1" ip link show "$(netdev "$1")" | grep -q 'state UP'; }
+is_up() { on "$1" ip link show "$(netdev "$1")" | grep -q LOWER_UP; }
 
 netdev() { local -n dev=NETDEV_$1 && echo "$dev"; }
 

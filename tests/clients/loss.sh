@@ -1,0 +1,43 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# loss.sh [MTU]: strangers' programs over a wire that loses, doubles and swaps packets. They must end, without
+# an error, with the right bytes. How fast is not judged here.
+# shellcheck source=tests/clients/lib.sh
+. "$(dirname "$0")/lib.sh"
+own_network "$@" || skip "needs root or user namespaces to make network namespaces"
+[ -w /dev/net/tun ] || skip "needs /dev/net/tun"
+WIRE=$ANYRDMA_BUILD/tests/clients/lossy_wire
+MTU=${1:-9000}
+enter lossy "$@"
+
+# checked FRAMES PAIR...: contents checked. These programs leave with their last completion: should the last
+# acknowledge be lost, the other end talks to nobody and rightly gets an error. So the wire is bad for fewer
+# frames than the data alone has, and good at the end.
+checked() {
+	lossy_wire "$MTU" "${HARM[@]}" "frames=$1"
+	learn_gids
+	pair "${@:2}"
+}
+
+# on_wire HARM...: everything over a wire of this kind. The measuring programs part by TCP: bad to the end.
+on_wire() {
+	local operation
+	HARM=("$@")
+	say "-- $*"
+	checked 10000 4 ibv_rc_pingpong -c -s 65536 -n 100
+	checked 6000 6 ibv_rc_pingpong -c -e -s 4096 -n 1000
+	checked 6000 4 ibv_srq_pingpong -c -s 4096 -n 1000
+	lossy_wire "$MTU" "${HARM[@]}"
+	learn_gids
+	for operation in write send read; do
+		pair 4 "ib_${operation}_bw" -F -s 1048576 -n 200
+		pair 6 "ib_${operation}_lat" -F -s 4096 -n 200
+	done
+	pair 4 ib_atomic_bw -F -n 500
+	pair 4 ib_write_bw -F -s 65536 -n 500 -q 4 -b
+}
+
+on_wire loss=10
+on_wire loss=50
+on_wire loss=10 double=20 swap=20
+done_testing

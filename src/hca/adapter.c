@@ -29,8 +29,6 @@ void hca_adapter_init(struct hca_adapter *a)
 	if (idmap_init(&a->qps) || idmap_init(&a->keys) || !a->read_flow)
 		abort(); /* a few kilobytes at start */
 	hca_flow_init(a->read_flow, self, 0);
-	a->read_flow->least =
-		FLOW_WINDOW * 2 / 3; /* two READ requests: what they bring is in our own hands */
 }
 
 void hca_adapter_fini(struct hca_adapter *a)
@@ -146,6 +144,8 @@ struct hca_flow *hca_adapter_flow(struct hca_adapter *a, const uint8_t dgid[16],
 		f = malloc(sizeof(*f));
 		if (f) {
 			hca_flow_init(f, dgid, qpn_slot(qpn));
+			if (a->read_flow->limit > f->limit)
+				f->most = f->limit = a->read_flow->limit;
 			f->next = *head;
 			*head = f;
 		} else {

@@ -13,6 +13,7 @@
 #include "wire/ibt.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/timerfd.h>
@@ -31,11 +32,19 @@ uint64_t hca_clock_monotonic(void *arg)
 	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
 }
 
+/* READs bring data to our own socket, whose size we know. */
+static void size_read_window(struct hca_flow *f, uint32_t rcvbuf)
+{
+	f->window = f->most = f->limit = f->acked = hca_flow_limit(rcvbuf);
+	f->least = f->limit / 3 * 2; /* two READ requests: what they bring is in our own hands */
+}
+
 int hca_engine_init(
 	struct hca_engine *e, struct hca_adapter *a, struct link *link, uint64_t (*clock)(void *), void *arg)
 {
 	e->adapter = a;
 	e->link = link;
+	size_read_window(a->read_flow, link->rcvbuf);
 	e->clock = clock ? clock : hca_clock_monotonic;
 	e->clock_arg = arg;
 	lock_init(&e->timer_lock);
@@ -596,11 +605,9 @@ int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
 	return n;
 }
 
-void hca_engine_let_go(struct hca_engine *e)
+/* Drive lock held; drops it. */
+static void let_go(struct hca_engine *e)
 {
-	if (!hca_engine_owes(e))
-		return;
-	lock_take(&e->drive);
 	if (e->link) {
 		uint64_t now = hca_engine_now(e);
 
@@ -613,6 +620,27 @@ void hca_engine_let_go(struct hca_engine *e)
 		run_touched(e, now);
 	}
 	lock_drop(&e->drive);
+}
+
+void hca_engine_let_go(struct hca_engine *e)
+{
+	if (!hca_engine_owes(e))
+		return;
+	lock_take(&e->drive);
+	let_go(e);
+}
+
+/* The lock is only tried: exit() may have been called by whoever holds it, in a signal handler. */
+void hca_engine_at_exit(struct hca_engine *e)
+{
+	enum { TRIES = 100 };
+
+	for (int i = 0; i < TRIES && hca_engine_owes(e); i++) {
+		if (lock_try(&e->drive))
+			let_go(e);
+		else
+			sched_yield();
+	}
 }
 
 void hca_engine_quiesce(struct hca_engine *e)

@@ -103,6 +103,8 @@ static inline void hca_engine_poll(struct hca_engine *e)
 
 /* Sends what was held back: the caller is about to sleep. */
 void hca_engine_let_go(struct hca_engine *e);
+/* The same when the process exits. */
+void hca_engine_at_exit(struct hca_engine *e);
 /* Whether something is held back that somebody has to send before long. */
 static inline bool hca_engine_owes(struct hca_engine *e)
 {

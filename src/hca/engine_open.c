@@ -76,8 +76,10 @@ void hca_engine_close(struct hca_adapter *a)
 
 void hca_adapter_exit(struct hca_adapter *a)
 {
-	if (a->up && !a->dead)
-		hca_registry_retire(a->registry);
+	if (!a->up || a->dead)
+		return;
+	hca_engine_at_exit(&a->engine);
+	hca_registry_retire(a->registry);
 }
 
 void hca_engine_abandon(struct hca_adapter *a)

@@ -8,11 +8,26 @@ void hca_flow_init(struct hca_flow *f, const uint8_t dgid[16], uint32_t slot)
 	memset(f, 0, sizeof(*f));
 	memcpy(f->dgid, dgid, 16);
 	f->slot = slot;
-	f->window = FLOW_WINDOW;
+	f->window = f->most = f->limit = FLOW_WINDOW;
 	f->least = FLOW_WINDOW_MIN;
 	f->acked = FLOW_WINDOW;
 	lock_init(&f->lock);
 	list_init(&f->waiters);
+}
+
+uint32_t hca_flow_limit(uint32_t rcvbuf)
+{
+	uint32_t w = rcvbuf / 4 * 3;
+
+	return w < FLOW_WINDOW_MIN ? FLOW_WINDOW_MIN : w < FLOW_WINDOW_MAX ? w : FLOW_WINDOW_MAX;
+}
+
+/* f->lock held. */
+static uint32_t unreliable(const struct hca_flow *f)
+{
+	uint64_t n = f->sent - f->echoed;
+
+	return n < f->window / 2 ? (uint32_t)n : f->window / 2;
 }
 
 /*
@@ -22,11 +37,7 @@ void hca_flow_init(struct hca_flow *f, const uint8_t dgid[16], uint32_t slot)
  */
 static bool is_open(const struct hca_flow *f, uint32_t cost)
 {
-	uint64_t unreliable = f->sent - f->echoed;
-
-	if (unreliable > f->window / 2)
-		unreliable = f->window / 2;
-	return !f->in_flight || f->in_flight + unreliable + cost <= f->window;
+	return !f->in_flight || (!f->shut && f->in_flight + unreliable(f) + cost <= f->window);
 }
 
 /* Unreliable traffic itself sees all of it, but is let through when it has to ask for an echo first. */
@@ -37,40 +48,70 @@ static bool is_open_unreliable(const struct hca_flow *f, uint32_t cost)
 	return !busy || busy + cost <= f->window || (!f->echo_asked && f->in_flight + cost <= f->window);
 }
 
-bool hca_flow_take(struct hca_flow *f, uint32_t cost, struct list *waiter, bool idle)
+/* f->lock held. */
+static void let_wait(struct hca_flow *f, struct list *waiter)
+{
+	if (list_empty(waiter))
+		list_add_tail(&f->waiters, waiter);
+	atomic_store_explicit(&f->waited_for, true, memory_order_relaxed);
+}
+
+bool hca_flow_take(struct hca_flow *f, uint32_t cost, struct list *waiter, bool stuck)
 {
 	bool open;
 
 	lock_take(&f->lock);
-	open = is_open(f, cost) || (idle && f->in_flight + cost <= FLOW_RCVBUF);
+	open = is_open(f, cost) || (stuck && f->in_flight + cost <= f->window / 3 * 4);
 	if (open) {
 		f->in_flight += cost;
 		list_del(waiter);
-	} else if (list_empty(waiter)) {
-		list_add_tail(&f->waiters, waiter);
+	} else {
+		f->shut = true;
+		let_wait(f, waiter);
 	}
 	lock_drop(&f->lock);
 	return open;
 }
 
+/* f->lock held. A window that was found closed stays so until a quarter of it is open. */
+static void give_back(struct hca_flow *f, uint32_t cost)
+{
+	f->in_flight -= cost <= f->in_flight ? cost : f->in_flight;
+	f->released += cost;
+	if (f->in_flight + unreliable(f) <= f->window / 4 * 3)
+		f->shut = false;
+}
+
+static uint32_t grow(uint32_t v, uint64_t by, uint32_t most)
+{
+	return v + by < most ? v + (uint32_t)by : most;
+}
+
 void hca_flow_release(struct hca_flow *f, uint32_t cost)
 {
 	lock_take(&f->lock);
-	f->in_flight -= cost <= f->in_flight ? cost : f->in_flight;
 	f->acked += cost;
-	if (f->window < FLOW_WINDOW) {
-		f->window += (uint32_t)((uint64_t)cost * FLOW_GROWTH / f->window) + 1;
-		if (f->window > FLOW_WINDOW)
-			f->window = FLOW_WINDOW;
-	}
+	f->most = grow(f->most, cost / 1024, f->limit);
+	f->window = grow(f->window, (uint64_t)cost * FLOW_GROWTH / f->window + 1, f->most);
+	give_back(f, cost);
 	lock_drop(&f->lock);
 }
 
 void hca_flow_cancel(struct hca_flow *f, uint32_t cost)
 {
 	lock_take(&f->lock);
-	f->in_flight -= cost <= f->in_flight ? cost : f->in_flight;
+	give_back(f, cost);
 	lock_drop(&f->lock);
+}
+
+uint64_t hca_flow_released(struct hca_flow *f)
+{
+	uint64_t n;
+
+	lock_take(&f->lock);
+	n = f->released;
+	lock_drop(&f->lock);
+	return n;
 }
 
 void hca_flow_charge(struct hca_flow *f, uint32_t cost)
@@ -85,6 +126,10 @@ void hca_flow_loss(struct hca_flow *f)
 	lock_take(&f->lock);
 	if (f->acked >= f->window) {
 		f->acked = 0;
+		/* It may be the peer's buffer, smaller than we took it for: not up there again soon. */
+		f->most = f->window - f->window / 16;
+		if (f->most < FLOW_WINDOW && f->limit >= FLOW_WINDOW)
+			f->most = FLOW_WINDOW;
 		f->window -= f->window / 8;
 		if (f->window < f->least)
 			f->window = f->least;
@@ -96,13 +141,14 @@ struct list *hca_flow_pop(struct hca_flow *f)
 {
 	struct list *node = NULL;
 
-	/* Who waits joined the list before our release, or saw what it gave back: no lock for the usual case.
-	 */
-	if (list_empty(&f->waiters))
+	/* Who waits said so before our release, or saw what it gave back: no lock for the usual case. */
+	if (!atomic_load_explicit(&f->waited_for, memory_order_relaxed))
 		return NULL;
 	lock_take(&f->lock);
 	if (is_open(f, FLOW_PACKET))
 		node = list_pop(&f->waiters);
+	if (list_empty(&f->waiters))
+		atomic_store_explicit(&f->waited_for, false, memory_order_relaxed);
 	lock_drop(&f->lock);
 	return node;
 }
@@ -129,8 +175,8 @@ bool hca_flow_take_unreliable(struct hca_flow *f, uint32_t cost, struct list *wa
 			f->echo_asked = f->sent;
 			f->echo_at = now;
 		}
-	} else if (list_empty(waiter)) {
-		list_add_tail(&f->waiters, waiter);
+	} else {
+		let_wait(f, waiter);
 	}
 	lock_drop(&f->lock);
 	return open;

@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What may be in flight towards one receiver. All QPs of a remote process receive through one socket whose
- * buffer an ordinary user cannot raise above net.core.rmem_max (212,992 bytes by default), so what all our
- * QPs send to that process together is bounded by what such a buffer holds, and acknowledges clock the
- * rest: a receiver that is descheduled for a moment costs no packet.
+ * What may be in flight towards one receiver. All QPs of a remote process receive through one socket, so
+ * what all our QPs send to that process together is bounded by what its buffer holds, and acknowledges clock
+ * the rest: a receiver that is descheduled for a moment costs no packet.
  *
- * Other senders may share that buffer, so loss makes the window smaller and acknowledges open it again. But
+ * How large that buffer is, nobody says. Every process gets what net.core.rmem_max allows, by default 212,992
+ * bytes doubled, and the window begins with what fits there. Most machines are like their neighbours, so it
+ * then grows towards what our own socket holds.
+ *
+ * Other senders may share the buffer, so loss makes the window smaller and acknowledges open it again. But
  * most losses on a bad path have nothing to do with the buffer. So a loss takes an eighth, once per window's
  * worth of acknowledges, which give a packet back: overrun, which comes every round, shrinks the window until
- * it fits; one packet in a hundred leaves most of it open.
+ * it fits; one packet in a hundred leaves most of it open. Where the loss was the window does not go again
+ * for some thousand windows.
+ *
+ * A window that was found closed stays so until a quarter of it is open: QPs that wait go on with batches,
+ * not with single packets.
  *
  * Costs are in bytes of socket buffer, not of payload: the kernel charges each packet's overhead too.
  * A cost is linear in packets and bytes, so that a range of packets is released by its sums.
@@ -19,6 +26,7 @@
 #include "base/list.h"
 #include "base/lock.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,8 +34,9 @@ enum {
 	FLOW_RCVBUF = 2 * 212992,          /* what SO_RCVBUF gives under default limits */
 	FLOW_WINDOW = FLOW_RCVBUF * 3 / 4, /* what we let be in flight: acknowledges need room too */
 	FLOW_WINDOW_MIN = 32 * 1024,
-	FLOW_GROWTH = 8 * 1024, /* by which a window's worth of acknowledges opens it */
-	FLOW_PACKET = 1024,     /* overhead of a packet: headers and sk_buff */
+	FLOW_WINDOW_MAX = 4 * FLOW_WINDOW, /* more gains nothing and leaves the caches */
+	FLOW_GROWTH = 8 * 1024,            /* by which a window's worth of acknowledges opens it */
+	FLOW_PACKET = 1024,                /* overhead of a packet: headers and sk_buff */
 };
 
 struct hca_flow {
@@ -35,9 +44,13 @@ struct hca_flow {
 	uint32_t slot;    /* the process at that address: the upper bits of its QP numbers */
 	struct lock lock; /* guards all below; taken inside a QP's lock */
 	uint32_t window, in_flight;
-	uint32_t least;      /* the window never gets smaller */
-	uint64_t acked;      /* cost released since it last did */
-	struct list waiters; /* hca_qp.flow_node of QPs that found the window closed */
+	uint32_t least;          /* the window never gets smaller */
+	uint32_t most, limit;    /* nor larger, for now; ever */
+	bool shut;               /* it was found closed, and less than a quarter is open since */
+	uint64_t released;       /* all there ever was */
+	uint64_t acked;          /* cost released since it last did */
+	struct list waiters;     /* hca_qp.flow_node of QPs that found the window closed */
+	_Atomic bool waited_for; /* there may be some */
 
 	/*
 	 * Unreliable traffic has no acknowledges, so it asks for an echo now and then: a small packet that
@@ -61,13 +74,18 @@ static inline uint32_t flow_cost(uint32_t packets, uint64_t bytes)
 
 void hca_flow_init(struct hca_flow *f, const uint8_t dgid[16], uint32_t slot);
 
+/* The largest window for a socket buffer of so many bytes. */
+uint32_t hca_flow_limit(uint32_t rcvbuf);
+
 /*
  * Takes cost from the window. A closed window returns false and puts `waiter` on the list; an idle flow
- * always lets one packet out, whatever it costs. A QP that is `idle`, with nothing of its own in flight, may
- * also use the quarter of the buffer that is kept back: others that hold the window may be talking to the
- * dead.
+ * always lets one packet out, whatever it costs. A QP that is `stuck`, with nothing of its own in flight and
+ * nothing released for a while, may also use the quarter of the buffer that is kept back: others that hold
+ * the window may be talking to the dead.
  */
-bool hca_flow_take(struct hca_flow *f, uint32_t cost, struct list *waiter, bool idle);
+bool hca_flow_take(struct hca_flow *f, uint32_t cost, struct list *waiter, bool stuck);
+/* Cost released so far: whether the flow moves. */
+uint64_t hca_flow_released(struct hca_flow *f);
 /* What was taken has arrived; or, cancel, nobody waits for it any more. */
 void hca_flow_release(struct hca_flow *f, uint32_t cost);
 void hca_flow_cancel(struct hca_flow *f, uint32_t cost);

@@ -37,8 +37,31 @@ static void what_is_in_flight_never_exceeds_a_default_socket_buffer(void **state
 		;
 	assert_false(list_empty(&waiter));
 	assert_null(hca_flow_pop(&f));
+	/* Not for a single packet: a quarter of the window must be open. */
 	hca_flow_release(&f, cost);
+	assert_null(hca_flow_pop(&f));
+	hca_flow_release(&f, FLOW_WINDOW / 4);
 	assert_ptr_equal(hca_flow_pop(&f), &waiter);
+}
+
+static void window_grows_to_what_our_own_socket_holds(void **state)
+{
+	uint32_t before;
+	FLOW(f);
+
+	f.most = f.limit = hca_flow_limit(8 << 20);
+	assert_int_equal(f.limit, FLOW_WINDOW_MAX);
+	assert_int_equal(f.window, FLOW_WINDOW);
+	for (unsigned i = 0; i < 100000 && f.window < f.limit; i++)
+		hca_flow_release(&f, 65536);
+	assert_int_equal(f.window, FLOW_WINDOW_MAX);
+	/* A loss up there may be the peer's buffer: it is not tried again soon. */
+	hca_flow_loss(&f);
+	before = f.window;
+	for (unsigned i = 0; i < 100; i++)
+		hca_flow_release(&f, 65536);
+	assert_true(f.window > before);
+	assert_true(f.window < FLOW_WINDOW_MAX);
 }
 
 static void idle_flow_lets_one_packet_out_whatever_it_costs(void **state)
@@ -136,6 +159,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_in_flight_never_exceeds_a_default_socket_buffer),
+		cmocka_unit_test(window_grows_to_what_our_own_socket_holds),
 		cmocka_unit_test(idle_flow_lets_one_packet_out_whatever_it_costs),
 		cmocka_unit_test(idle_qp_gets_past_others_that_hold_the_window),
 		cmocka_unit_test(loss_takes_an_eighth_once_per_round_and_success_opens_it),

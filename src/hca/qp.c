@@ -199,7 +199,8 @@ int hca_qp_destroy(struct hca_qp *qp)
 {
 	if (hca_mcast_attached(qp))
 		return EBUSY;
-	hca_adapter_del_qp(qp->adapter, qp); /* no frame finds it any more */
+	hca_engine_let_go(&qp->adapter->engine); /* the peer waits for what we hold back */
+	hca_adapter_del_qp(qp->adapter, qp);     /* no frame finds it any more */
 	lock_take(&qp->lock);
 	reset(qp);
 	hca_qp_set_state(qp, IBV_QPS_RESET); /* whoever still has it in hand finds nothing to do */
@@ -322,6 +323,7 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	struct hca_engine *e = &qp->adapter->engine;
 	int err;
 
+	hca_engine_let_go(e);
 	/* Frames are worked on under the drive lock: no change may come in their middle. */
 	lock_take(&e->drive);
 	lock_take(&qp->lock);

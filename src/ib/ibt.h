@@ -48,7 +48,7 @@ struct ibt_atomic {
 enum {
 	IBT_ANSWERS = 2 * HCA_MAX_RD_ATOMIC,
 	IBT_AHEAD =
-		256, /* responses that can be kept behind a missing one: a window of the smallest packets */
+		1024, /* responses that can be kept behind a missing one: a window of the smallest packets */
 };
 
 /* See recovery.c. */
@@ -62,7 +62,10 @@ struct ibt_recovery {
 	uint32_t probe_psn;
 	struct hca_flow *probe_flow; /* a probe is out, and charged here */
 	uint32_t probe_cost;
-	bool timing; /* timed_psn was sent at timed_at, once */
+	bool stuck;        /* the flow we wait for does not move: see ibt_timer() */
+	uint64_t stuck_at; /* when to look again; 0: not waiting */
+	uint64_t released; /* of that flow, when we last looked */
+	bool timing;       /* timed_psn was sent at timed_at, once */
 	uint32_t timed_psn;
 	uint64_t timed_at;
 	uint64_t srtt, rttvar; /* ns; srtt 0: never measured */

@@ -33,6 +33,7 @@
 enum {
 	RTO_MIN_NS = 500000,
 	RTO_FIRST_NS = 10 * 1000000,       /* nothing measured yet */
+	STUCK_NS = 1000000,                /* a flow that does not move for so long holds nobody back */
 	PROBE_MAX_NS = 1000 * 1000 * 1000, /* where the program wants no timeout at all */
 };
 
@@ -80,6 +81,27 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 	return !a || (b && b < a) ? b : a;
 }
 
+/* Waits for the window of others with nothing in flight: no other timer would ever ring. */
+static void watch_flow(struct hca_qp *qp, uint64_t now)
+{
+	struct ibt_recovery *c = &ibt_qp(qp)->req.rec;
+
+	if (!qp->flow_closed || c->stuck) {
+		c->stuck_at = 0;
+	} else if (!c->stuck_at) {
+		c->stuck_at = now + STUCK_NS;
+		c->released = hca_flow_released(qp->waits_for);
+	}
+}
+
+static void look_at_flow(struct hca_qp *qp)
+{
+	struct ibt_recovery *c = &ibt_qp(qp)->req.rec;
+
+	c->stuck = qp->flow_closed && hca_flow_released(qp->waits_for) == c->released;
+	c->stuck_at = 0;
+}
+
 void ibt_set_timers(struct hca_qp *qp, uint64_t now, bool restart)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
@@ -91,7 +113,8 @@ void ibt_set_timers(struct hca_qp *qp, uint64_t now, bool restart)
 		c->ack_by = 0;
 	if (r->una == r->sent || r->rnr_until) {
 		c->probe_at = 0;
-		qp->deadline = r->rnr_until;
+		watch_flow(qp, now);
+		qp->deadline = r->rnr_until ? r->rnr_until : c->stuck_at;
 	} else {
 		if (!c->ack_by)
 			c->ack_by = timeout ? now + timeout : 0;
@@ -145,7 +168,9 @@ void ibt_timer(struct hca_qp *qp, uint64_t now)
 			qp->adapter->count->echo_timeouts++;
 		return;
 	}
-	if (r->rnr_until) {
+	if (r->rec.stuck_at && now >= r->rec.stuck_at) {
+		look_at_flow(qp);
+	} else if (r->rnr_until) {
 		if (now >= r->rnr_until)
 			r->rnr_until = 0; /* request() goes on from where the NAK put it */
 	} else if (r->rec.ack_by && now >= r->rec.ack_by) {

@@ -37,7 +37,8 @@ void ibt_requester_start(struct hca_qp *qp)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 	/* Several requests share the window; a single one may fill most of it. */
-	uint32_t share = qp->attr.max_rd_atomic < 2 ? FLOW_WINDOW * 3 / 4 : FLOW_WINDOW / 3;
+	uint32_t window = qp->adapter->read_flow->limit;
+	uint32_t share = qp->attr.max_rd_atomic < 2 ? window / 4 * 3 : window / 3;
 	uint32_t mtu = qp->attr.path_mtu ? ibt_mtu(qp) : 4096;
 
 	r->psn = r->una = r->acked = r->sent = r->high = r->asked = qp->attr.sq_psn;
@@ -45,7 +46,7 @@ void ibt_requester_start(struct hca_qp *qp)
 	r->pkt = 0;
 	r->retries = qp->attr.retry_cnt;
 	r->rnr_retries = qp->attr.rnr_retry;
-	r->chunk = share / flow_cost(1, mtu);
+	r->chunk = share / flow_cost(1, mtu) ? share / flow_cost(1, mtu) : 1;
 }
 
 /* ---- what is in flight ---- */
@@ -255,10 +256,25 @@ static bool nothing_in_flight(struct hca_qp *qp)
 	return ibt_qp(qp)->req.una == ibt_qp(qp)->req.sent;
 }
 
+/*
+ * Takes from a window. With nothing of ours in flight, and when for a while nothing of others was released,
+ * we may be let through where others are not; that ends when we are let through like them.
+ */
+static bool take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, bool small)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	bool stuck = r->rec.stuck && small && nothing_in_flight(qp),
+	     ok = hca_qp_flow_take(qp, f, cost, stuck);
+
+	if (ok && !stuck)
+		r->rec.stuck = false;
+	return ok;
+}
+
 static bool take_window(struct hca_qp *qp, uint32_t cost, uint64_t now, bool *echo)
 {
 	if (hca_qp_type(qp) == IBV_QPT_RC)
-		return hca_qp_flow_take(qp, qp->flow, cost, nothing_in_flight(qp));
+		return take(qp, qp->flow, cost, true);
 	return hca_qp_flow_take_unreliable(qp, qp->flow, cost, now, echo);
 }
 
@@ -360,7 +376,7 @@ static bool take_read_window(struct hca_qp *qp, const struct hca_send_wqe *w, ui
 {
 	uint32_t cost = flow_cost(k1 - k0, bytes_between(w, ibt_mtu(qp), k0, k1));
 
-	return hca_qp_flow_take(qp, qp->adapter->read_flow, cost, k1 - k0 == 1 && nothing_in_flight(qp));
+	return take(qp, qp->adapter->read_flow, cost, k1 - k0 == 1);
 }
 
 /* The end of the chunk that packet k is in. */
@@ -401,7 +417,7 @@ static enum step send_atomic(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t
 		return STEP_STOP;
 	if (frame_batch_full(out, 0))
 		return STEP_FULL;
-	if (!hca_qp_flow_take(qp, qp->adapter->read_flow, flow_cost(1, 8), nothing_in_flight(qp)))
+	if (!take(qp, qp->adapter->read_flow, flow_cost(1, 8), true))
 		return STEP_STOP;
 	put_atomic(qp, w, out);
 	r->reads++;

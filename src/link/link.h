@@ -35,6 +35,7 @@ struct link_ops {
 
 struct link {
 	const struct link_ops *ops;
+	uint32_t rcvbuf; /* bytes that may wait to be received, overheads included */
 	struct link_stats stats;
 };
 

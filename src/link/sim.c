@@ -504,7 +504,7 @@ static struct link *port_start(struct sim_port *p)
 	while (p->len && p->heap[0]->at <= p->net->now)
 		frame_free(p->net, queue_pop(p));
 	p->open = true;
-	p->link = (struct link){.ops = &sim_ops};
+	p->link = (struct link){.ops = &sim_ops, .rcvbuf = 2 * 212992}; /* what an ordinary user gets */
 	return &p->link;
 }
 

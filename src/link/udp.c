@@ -648,6 +648,15 @@ static int open_socket(int family)
 	return fd;
 }
 
+static uint32_t received_most(int fd)
+{
+	int v = 0;
+	socklen_t len = sizeof(v);
+
+	getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &v, &len);
+	return (uint32_t)v;
+}
+
 static bool gso_wanted(void)
 {
 	const char *v = getenv("ANYRDMA_GSO");
@@ -686,6 +695,7 @@ int link_udp_open(struct link **out, uint16_t port, uint32_t *slot)
 		l->rx_msg[i].msg_hdr.msg_control = l->rx_control[i];
 	}
 	l->link.ops = &udp_ops;
+	l->link.rcvbuf = received_most(fd4);
 	l->port = port;
 	l->gso = gso_wanted();
 	l->frag4 = l->frag6 = -1;

@@ -6,6 +6,7 @@
  */
 #include "fixture.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { ROUNDS = 64 };
@@ -97,6 +98,31 @@ static void role_sleeps_again(struct vt *t, int fd)
 	vt_hear(fd, &done, 1);
 }
 
+/* Takes the last message and is gone, with or without taking its queue pair down. */
+static void take_last(struct vt *t, int fd)
+{
+	struct vt_addr peer;
+	struct vt_ep *ep = answerer(t, fd, &peer);
+
+	assert_int_equal(vt_wait(ep).opcode, IBV_WC_RECV);
+}
+
+static void role_destroys(struct vt *t, int fd)
+{
+	char done;
+
+	take_last(t, fd);
+	while (t->eps)
+		vt_ep_close(t->eps);
+	vt_hear(fd, &done, 1);
+}
+
+static void role_exits(struct vt *t, int fd)
+{
+	take_last(t, fd);
+	exit(0);
+}
+
 static void no_answer(void **state, const char *role, int messages)
 {
 	struct vt_peer p;
@@ -110,7 +136,8 @@ static void no_answer(void **state, const char *role, int messages)
 		vt_post(ep, .op = IBV_WR_SEND, .id = 3000, .len = 8);
 		vt_ok(ep, 3000);
 	}
-	vt_tell(p.fd, "", 1);
+	if (strcmp(role, "exits"))
+		vt_tell(p.fd, "", 1);
 	vt_peer_finish(&p);
 }
 
@@ -127,6 +154,16 @@ static void completion_comes_though_the_peer_only_polls(void **state)
 static void completion_comes_though_the_peer_sleeps_again(void **state)
 {
 	no_answer(state, "sleeps_again", 2);
+}
+
+static void completion_comes_though_the_peer_destroys_its_queue_pair(void **state)
+{
+	no_answer(state, "destroys", 1);
+}
+
+static void completion_comes_though_the_peer_exits(void **state)
+{
+	no_answer(state, "exits", 1);
 }
 
 /* As ib_write_lat does: each waits for its own completion and then for its memory to change. */
@@ -177,6 +214,8 @@ static const struct vt_role roles[] = {
 	{"falls_silent", role_falls_silent},
 	{"only_polls", role_only_polls},
 	{"sleeps_again", role_sleeps_again},
+	{"destroys", role_destroys},
+	{"exits", role_exits},
 	{"bounces", role_bounces},
 	{NULL, NULL},
 };
@@ -185,6 +224,8 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(completion_comes_though_the_peer_falls_silent),
 	VT_TEST(completion_comes_though_the_peer_only_polls),
 	VT_TEST(completion_comes_though_the_peer_sleeps_again),
+	VT_TEST(completion_comes_though_the_peer_destroys_its_queue_pair),
+	VT_TEST(completion_comes_though_the_peer_exits),
 	VT_TEST(writes_bounce_between_programs_that_watch_memory),
 };
 

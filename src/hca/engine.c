@@ -36,7 +36,8 @@ uint64_t hca_clock_monotonic(void *arg)
 static void size_read_window(struct hca_flow *f, uint32_t rcvbuf)
 {
 	f->window = f->most = f->limit = f->acked = hca_flow_limit(rcvbuf);
-	f->least = f->limit / 3 * 2; /* two READ requests: what they bring is in our own hands */
+	/* A READ request always fits: what it brings is in our own hands, but not what the path holds. */
+	f->least = f->limit < FLOW_WINDOW ? f->limit / 3 * 2 : FLOW_WINDOW;
 }
 
 int hca_engine_init(

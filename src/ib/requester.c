@@ -39,6 +39,7 @@ void ibt_requester_start(struct hca_qp *qp)
 	/* Several requests share the window; a single one may fill most of it. */
 	uint32_t window = qp->adapter->read_flow->limit;
 	uint32_t share = qp->attr.max_rd_atomic < 2 ? window / 4 * 3 : window / 3;
+	uint32_t most = FLOW_WINDOW / 4 * 3; /* fits also when loss has made the window small */
 	uint32_t mtu = qp->attr.path_mtu ? ibt_mtu(qp) : 4096;
 
 	r->psn = r->una = r->acked = r->sent = r->high = r->asked = qp->attr.sq_psn;
@@ -46,7 +47,7 @@ void ibt_requester_start(struct hca_qp *qp)
 	r->pkt = 0;
 	r->retries = qp->attr.retry_cnt;
 	r->rnr_retries = qp->attr.rnr_retry;
-	r->chunk = share / flow_cost(1, mtu) ? share / flow_cost(1, mtu) : 1;
+	r->chunk = (share < most ? share : most) / flow_cost(1, mtu);
 }
 
 /* ---- what is in flight ---- */

@@ -210,6 +210,7 @@ static bool doubt(struct hca_qp *qp, const struct ibt_packet *p, enum ibv_wc_sta
 		return false;
 	log_debug("QP 0x%06x: a NAK with an impossible MSN is not believed", hca_qpn(qp));
 	ibt_qp(qp)->req.doubted = status;
+	ibt_qp(qp)->req.doubted_psn = p->psn;
 	qp->count->stale_responses++;
 	return true;
 }
@@ -331,7 +332,8 @@ void ibt_complete(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 	} else {
 		got_response(qp, p, now);
 	}
-	if ((p->op->flags & OPF_AETH) && !r->doubted)
+	/* Never back: a response that comes late says what was true before. */
+	if ((p->op->flags & OPF_AETH) && !r->doubted && psn_diff(aeth_msn(p->ext), r->msn) > 0)
 		r->msn = aeth_msn(p->ext);
 	if (hca_qp_state(qp) == IBV_QPS_ERR)
 		return;

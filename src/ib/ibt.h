@@ -91,6 +91,7 @@ struct ibt_requester {
 	enum ibv_wc_status failed;    /* of WQE `next`: reported once those before it are done */
 	uint32_t msn;                 /* requests the peer has done, as it last said */
 	enum ibv_wc_status doubted;   /* what a NAK said that may be forged: see completer.c */
+	uint32_t doubted_psn;         /* and about what */
 	struct ibt_recovery rec;
 };
 

@@ -149,7 +149,10 @@ static void go_back(struct hca_qp *qp, uint64_t now)
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	if (!r->retries) {
-		ibt_fail_at(qp, r->una, r->doubted ? r->doubted : IBV_WC_RETRY_EXC_ERR, now);
+		if (r->doubted)
+			ibt_fail_at(qp, r->doubted_psn, r->doubted, now);
+		else
+			ibt_fail_at(qp, r->una, IBV_WC_RETRY_EXC_ERR, now);
 		return;
 	}
 	r->retries--;

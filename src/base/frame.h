@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/uio.h>
 
 enum {
@@ -48,6 +49,12 @@ struct frame_in {
 	uint32_t ifindex;           /* 0: not known */
 	uint8_t tclass, hop_limit;
 };
+
+static inline bool frame_dest_same(const struct frame_dest *a, const struct frame_dest *b)
+{
+	return !memcmp(a->sgid, b->sgid, 16) && !memcmp(a->dgid, b->dgid, 16) && a->ifindex == b->ifindex &&
+	       a->tclass == b->tclass && a->hop_limit == b->hop_limit;
+}
 
 static inline bool frame_batch_full(const struct frame_batch *b, unsigned iovs)
 {

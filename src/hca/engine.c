@@ -59,7 +59,14 @@ int hca_engine_init(
 	e->timerfd_at = UINT64_MAX;
 	e->timer_fd = e->wake_fd = -1;
 	e->batch = malloc(sizeof(*e->batch));
-	return e->batch ? 0 : -ENOMEM;
+	e->answers = malloc(sizeof(*e->answers));
+	if (!e->batch || !e->answers) {
+		free(e->batch);
+		free(e->answers);
+		return -ENOMEM;
+	}
+	e->answers->nframes = e->answers->niov = e->nanswering = 0;
+	return 0;
 }
 
 void hca_engine_fini(struct hca_engine *e)
@@ -67,8 +74,9 @@ void hca_engine_fini(struct hca_engine *e)
 	e->link->ops->close(e->link);
 	e->link = NULL;
 	free(e->batch);
+	free(e->answers);
 	free(e->heap);
-	e->batch = NULL;
+	e->batch = e->answers = NULL;
 	e->heap = NULL;
 	lock_fini(&e->timer_lock);
 	lock_fini(&e->defer_lock);
@@ -203,15 +211,17 @@ static struct hca_qp *timer_due(struct hca_engine *e, uint64_t now)
 }
 
 /* ---- out ---- */
-static void count_batch(struct hca_engine *e, struct hca_qp *qp, const struct frame_batch *b)
+/* Frames of the batch from `first` on are this QP's. */
+static void count_frames(struct hca_engine *e, struct hca_qp *qp, const struct frame_batch *b, unsigned first)
 {
+	unsigned n = b->nframes - first;
 	uint64_t bytes = 0;
 
-	for (unsigned i = 0; i < b->nframes; i++)
+	for (unsigned i = first; i < b->nframes; i++)
 		bytes += frame_len(&b->frame[i]);
-	qp->count->tx_packets += b->nframes;
+	qp->count->tx_packets += n;
 	qp->count->tx_bytes += bytes;
-	__atomic_fetch_add(&e->adapter->count->tx_packets, b->nframes, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&e->adapter->count->tx_packets, n, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&e->adapter->count->tx_bytes, bytes, __ATOMIC_RELAXED);
 }
 
@@ -226,7 +236,7 @@ static bool send_requests(
 		more = qp->transport->request(qp, now, b);
 		if (!b->nframes)
 			continue;
-		count_batch(e, qp, b);
+		count_frames(e, qp, b, 0);
 		e->link->ops->send(e->link, b);
 	}
 	return more;
@@ -339,40 +349,66 @@ static void release_held(struct hca_engine *e, uint64_t now)
 }
 
 /*
- * Sends answers. They leave in order because only who holds the drive lock sends them, so qp->lock is not
- * held during the system call: the program, woken by what just arrived, wants to post now.
+ * Answers of all QPs that go to one place leave together. They leave in order because only who holds the
+ * drive lock sends them, so qp->lock is not held during the system call: the program, woken by what just
+ * arrived, wants to post now.
  */
-static bool send_answers(struct hca_engine *e, struct hca_qp *qp, unsigned rounds, uint64_t now)
+static void flush_answers(struct hca_engine *e)
 {
-	struct frame_batch *b = e->batch;
-	bool more = true;
+	struct frame_batch *b = e->answers;
 
-	if (hold(e, qp, now))
-		return false;
-	while (more && rounds--) {
-		b->nframes = b->niov = 0;
-		lock_take(&qp->lock);
-		more = qp->transport->respond(qp, now, b);
-		count_batch(e, qp, b);
-		lock_drop(&qp->lock);
-		if (!b->nframes)
-			break;
+	if (b->nframes)
 		e->link->ops->send(e->link, b);
+	b->nframes = b->niov = 0;
+	while (e->nanswering) {
+		struct hca_qp *qp = e->answering[--e->nanswering];
+
 		lock_take(&qp->lock);
 		qp->transport->answered(qp);
 		lock_drop(&qp->lock);
-		e->asked |= b->frame[0].hdr[0] != (IBT_RC | OP_ACK);
+	}
+}
+
+static bool put_answers(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
+{
+	struct frame_batch *b = e->answers;
+	unsigned before;
+	bool more;
+
+	if (b->nframes && (frame_batch_full(b, 1) || !frame_dest_same(&b->dest, &qp->dest)))
+		flush_answers(e);
+	before = b->nframes;
+	lock_take(&qp->lock);
+	more = qp->transport->respond(qp, now, b);
+	count_frames(e, qp, b, before);
+	lock_drop(&qp->lock);
+	if (b->nframes == before)
+		return false;
+	e->asked |= b->frame[before].hdr[0] != (IBT_RC | OP_ACK);
+	e->answering[e->nanswering++] = qp; /* once per frame at most: there is room */
+	return more;
+}
+
+/* Puts a QP's answers with the others'. Whether it has more. */
+static bool collect_answers(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
+{
+	bool more = !hold(e, qp, now);
+
+	for (unsigned i = 0; i < ROUND_BATCHES && more; i++) {
+		more = put_answers(e, qp, now);
+		if (more)
+			flush_answers(e);
 	}
 	return more;
 }
 
-/* Lets a QP answer and ask; *flow is what it sends by. false: it found a window closed and waits. */
-static bool run_qp(struct hca_engine *e, struct hca_qp *qp, uint64_t now, struct hca_flow **flow)
+/* Lets a QP ask; *flow is what it sends by. false: it found a window closed and waits. */
+static bool run_requests(struct hca_engine *e, struct hca_qp *qp, uint64_t now, struct hca_flow **flow)
 {
-	bool more = send_answers(e, qp, ROUND_BATCHES, now), waits;
+	bool more, waits;
 
 	lock_take(&qp->lock);
-	more |= send_requests(e, qp, e->batch, ROUND_BATCHES, now);
+	more = send_requests(e, qp, e->batch, ROUND_BATCHES, now);
 	hca_engine_arm(e, qp);
 	*flow = qp->flow;
 	waits = qp->flow_closed;
@@ -388,7 +424,8 @@ static void run_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t now)
 	struct list *n;
 
 	/* When one waits again the window is as good as closed. */
-	while (f && (n = hca_flow_pop(f)) && run_qp(e, container_of(n, struct hca_qp, flow_node), now, &own))
+	while (f && (n = hca_flow_pop(f)) &&
+		run_requests(e, container_of(n, struct hca_qp, flow_node), now, &own))
 		;
 }
 
@@ -420,10 +457,20 @@ static void run_touched(struct hca_engine *e, uint64_t now)
 	struct list round, *n;
 
 	list_take(&round, &e->touched);
+	list_for_each(m, &round)
+	{
+		struct hca_qp *qp = container_of(m, struct hca_qp, touched_node);
+
+		qp->more_answers = collect_answers(e, qp, now);
+	}
+	flush_answers(e);
 	while ((n = list_pop(&round))) {
+		struct hca_qp *qp = container_of(n, struct hca_qp, touched_node);
 		struct hca_flow *flow;
 
-		run_qp(e, container_of(n, struct hca_qp, touched_node), now, &flow);
+		if (qp->more_answers)
+			touch(e, qp);
+		run_requests(e, qp, now, &flow);
 		run_waiters(e, flow, now);
 	}
 	run_waiters(e, e->adapter->read_flow, now);

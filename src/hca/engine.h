@@ -39,7 +39,10 @@ struct hca_engine {
 	bool asked;            /* the last drive answered READs or atomics: more may follow; drive lock */
 	_Atomic bool released; /* a QP gave back its share of windows: waiters must be looked at */
 	_Atomic bool backlog; /* touched is not empty: whoever stops driving must see that somebody goes on */
-	struct frame_batch *batch; /* drive lock */
+	struct frame_batch *batch;   /* drive lock */
+	struct frame_batch *answers; /* of all QPs in `answering`, not sent yet; drive lock */
+	struct hca_qp *answering[FRAME_BATCH_MAX];
+	unsigned nanswering;
 
 	struct lock defer_lock;
 	struct list deferred;   /* QPs with requests that wait for more to go with; defer_lock */

@@ -115,6 +115,7 @@ struct hca_qp {
 	uint64_t timer_key;
 	_Atomic int timer_pos; /* in the heap; -1: not in it */
 	struct list touched_node, held_node;
+	bool more_answers;            /* than a round let out */
 	struct list deferred_node;    /* under the engine's defer_lock */
 	uint32_t burst, burst_drives; /* see hca_engine_post(); lock */
 	uint64_t burst_at;

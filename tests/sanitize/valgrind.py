@@ -26,7 +26,7 @@ LESS = [
     ("^sim.hostile$", ["--seed", "1", "--seeds", "2"]),
     ("^base.guard$|^shim.path$", None),  # touch what is not there, for that is what they are about
     ("^verbs.roce.errors$", ["!request_for_unmapped*"]),
-    ("^wire.icrc$|^wire.pcap$|^hca.sysfs$|^verbs.roce.huge$", None),  # a minute of repetitions of a few lines
+    ("^wire.icrc$|^wire.pcap$|^hca.sysfs$|^verbs.roce.huge$|^sim.recovery$", None),  # a minute of repetitions of a few lines
     ("^verbs.roce.rc$", ["!*mtu_???"]),  # what takes long by its numbers, a few of each kind is left
     ("^verbs.roce.rc_order$", ["!a_thousand*"]),
     ("^verbs.roce.onesided$", ["two_processes_converse"]),

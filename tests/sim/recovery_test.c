@@ -19,7 +19,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-enum { MIB = 1 << 20, DEPTH = 8, LAST = 16, SEEDS = 20, MTU = 4096 };
+enum { MIB = 1 << 20, DEPTH = 8, LAST = 16, SEEDS = RECOVERY_SEEDS, MTU = 4096 };
 
 struct pair {
 	struct sim_world w;

@@ -2,6 +2,7 @@
 /* The drive: frames in, timers, frames out. The helper thread is in engine_helper.c. */
 #include "hca/engine.h"
 
+#include "base/cancel.h"
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
@@ -13,7 +14,6 @@
 #include "wire/ibt.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/timerfd.h>
@@ -231,6 +231,7 @@ static bool send_requests(
 {
 	bool more = true;
 
+	qp->flow_closed = false; /* unless it asks and finds it so */
 	while (more && rounds--) {
 		b->nframes = b->niov = 0;
 		more = qp->transport->request(qp, now, b);
@@ -245,12 +246,15 @@ static bool send_requests(
 void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp)
 {
 	struct frame_batch b;
+	int cancel;
 
 	if (!e->link)
 		return; /* a child after fork: the parent's QP */
+	cancel = cancel_off();
 	/* Ends by itself: the window closes, or the queue is empty. */
 	send_requests(e, qp, &b, UINT32_MAX, hca_engine_now(e));
 	hca_engine_arm(e, qp);
+	cancel_restore(cancel);
 }
 
 static void touch(struct hca_engine *e, struct hca_qp *qp)
@@ -264,8 +268,10 @@ static void owe(struct hca_engine *e, _Atomic bool *owing, uint64_t until)
 {
 	if (!atomic_load_explicit(owing, memory_order_relaxed))
 		atomic_store(owing, true);
-	if (atomic_load(&e->ticks))
-		return; /* it says so before it looks whether anything is owed; we the other way round */
+	/* It says so before it looks whether anything is owed; we the other way round. A caller that sleeps
+	 * on the sockets hears the alarm too, and looks before it sleeps. */
+	if (atomic_load(&e->ticks) && !atomic_load(&e->blocked))
+		return;
 	lock_take(&e->timer_lock);
 	set_alarm(e, until);
 	lock_drop(&e->timer_lock);
@@ -625,12 +631,17 @@ int hca_engine_drive(struct hca_engine *e)
 int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
 {
 	struct deliver_arg d = {.e = e};
-	int n = 0;
+	int n = 0, cancel;
 
 	*asked = false;
 
-	if (!e->link || !lock_try(&e->drive))
+	if (!e->link)
 		return -1;
+	cancel = cancel_off();
+	if (!lock_try(&e->drive)) {
+		cancel_restore(cancel);
+		return -1;
+	}
 	if (e->link) {
 		d.now = hca_engine_now(e);
 		n = e->link->ops->receive(e->link, DRIVE_FRAMES, deliver, &d);
@@ -650,44 +661,48 @@ int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
 		e->asked = false;
 	}
 	lock_drop(&e->drive);
+	cancel_restore(cancel);
 	return n;
 }
 
-/* Drive lock held; drops it. */
-static void let_go(struct hca_engine *e)
+/* Drive lock held. */
+static void send_held(struct hca_engine *e)
 {
-	if (e->link) {
-		uint64_t now = hca_engine_now(e);
+	uint64_t now = hca_engine_now(e);
 
-		list_for_each(n, &e->held)
-		{
-			container_of(n, struct hca_qp, held_node)->answer_at = 1; /* long ago */
-		}
-		release_held(e, now);
-		touch_deferred(e);
-		run_touched(e, now);
+	if (!e->link)
+		return;
+	list_for_each(n, &e->held)
+	{
+		container_of(n, struct hca_qp, held_node)->answer_at = 1; /* long ago */
 	}
-	lock_drop(&e->drive);
+	release_held(e, now);
+	touch_deferred(e);
+	run_touched(e, now);
 }
 
 void hca_engine_let_go(struct hca_engine *e)
 {
+	int cancel;
+
 	if (!hca_engine_owes(e))
 		return;
+	cancel = cancel_off();
 	lock_take(&e->drive);
-	let_go(e);
+	send_held(e);
+	lock_drop(&e->drive);
+	cancel_restore(cancel);
 }
 
-/* The lock is only tried: exit() may have been called by whoever holds it, in a signal handler. */
+/* No lock is taken: exit() may have been called by whoever holds it, in a signal handler. */
 void hca_engine_at_exit(struct hca_engine *e)
 {
-	enum { TRIES = 100 };
+	enum { TRIES = 40, WAIT_NS = 50 * 1000 };
+	struct timespec ts = {.tv_nsec = WAIT_NS};
 
-	for (int i = 0; i < TRIES && hca_engine_owes(e); i++) {
-		if (lock_try(&e->drive))
-			let_go(e);
-		else
-			sched_yield();
+	for (int i = 0; i < TRIES && e->running && hca_engine_owes(e); i++) {
+		hca_engine_wake_helper(e);
+		nanosleep(&ts, NULL);
 	}
 }
 

@@ -61,6 +61,8 @@ struct hca_engine {
 	int timer_fd, wake_fd, netlink_fd;
 	_Atomic uint32_t drives;  /* counts drives by callers: somebody else is at it */
 	_Atomic uint32_t blocked; /* callers waiting on the sockets themselves */
+	_Atomic uint32_t waits;   /* how often callers did */
+	_Atomic bool dozes;       /* the helper waits to be called when one leaves */
 	_Atomic int short_waits;  /* of callers, in a row; see engine_helper.c */
 	_Atomic bool ticks;       /* the helper comes to look before long: answers may be held back */
 	_Atomic bool holding;     /* held is not empty */

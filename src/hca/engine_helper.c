@@ -4,7 +4,7 @@
  *
  *            frames for us, nobody polls               a caller drove since
  *   WATCH ------------------------------> drive -----------------------------> STAND_BY
- *     ^   (asleep in epoll on the sockets)                (asleep for a while)    |
+ *     ^   (asleep in ppoll on the sockets)                (asleep for a while)    |
  *     '---------------------------------------------------------------------------'
  *          nobody drove in the meantime, or work was lying there that nobody took
  *
@@ -15,6 +15,7 @@
 #include "hca/engine.h"
 
 #include "base/fd.h"
+#include "base/cancel.h"
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
@@ -22,6 +23,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -35,6 +37,7 @@ enum {
 	STAND_BY_MIN_NS = 50 * 1000,
 	STAND_BY_MAX_NS = 1000 * 1000,
 	STAND_BY_BLOCKED_NS = 4000 * 1000, /* a caller sleeps on the sockets itself: no hurry at all */
+	DOZE_AFTER = 16,                   /* such looks without news, after which it waits to be called */
 	USELESS_WAKES = 16,                /* in a row, after which WATCH gives way to STAND_BY */
 	PATIENT_WAKES = 1024, /* the same when STAND_BY found work lying there, again and again */
 };
@@ -111,6 +114,8 @@ static bool watch_once(struct hca_engine *e)
 static bool stand_by(struct hca_engine *e)
 {
 	uint64_t wait = STAND_BY_MIN_NS;
+	uint32_t waits = atomic_load(&e->waits);
+	unsigned quiet = 0; /* looks at which the same callers slept */
 
 	atomic_store(&e->ticks, true);
 	for (;;) {
@@ -118,14 +123,21 @@ static bool stand_by(struct hca_engine *e)
 			{.fd = e->wake_fd, .events = POLLIN}, {.fd = e->netlink_fd, .events = POLLIN}};
 		uint32_t seen = atomic_load(&e->drives);
 		struct timespec ts = {.tv_nsec = (long)wait};
-		bool called = ppoll(p, 2, &ts, NULL) > 0;
+		bool called, doze = quiet >= DOZE_AFTER;
 
+		/* A caller that leaves its sleep looks whether we doze after it has said that it leaves. */
+		atomic_store(&e->dozes, doze);
+		called = ppoll(p, 2, doze && atomic_load(&e->blocked) ? NULL : &ts, NULL) > 0;
+		atomic_store(&e->dozes, false);
 		if (atomic_load(&e->stop) || called)
 			return false; /* WATCH deals with it at once */
 		if (atomic_load(&e->blocked)) {
+			quiet = atomic_load(&e->waits) == waits ? quiet + 1 : 0;
+			waits = atomic_load(&e->waits);
 			wait = STAND_BY_BLOCKED_NS;
 			continue;
 		}
+		quiet = 0;
 		if (hca_engine_owes(e))
 			hca_engine_drive(e);
 		if (atomic_load(&e->drives) == seen)
@@ -147,8 +159,11 @@ static void ask_for_short_slice(void)
 		int32_t nice;
 		uint32_t priority;
 		uint64_t runtime, deadline, period;
-	} attr = {.size = sizeof(attr), .runtime = 100 * 1000};
+	} attr = {.size = sizeof(attr)};
 
+	if (syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) || attr.policy != SCHED_OTHER)
+		return; /* as the program wants it */
+	attr.runtime = 100 * 1000;
 	syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
@@ -281,7 +296,7 @@ void hca_engine_close_helper_fds(struct hca_engine *e)
  */
 static bool signals_restart(void)
 {
-	for (int sig = 1; sig < SIGRTMIN; sig++) {
+	for (int sig = 1; sig <= SIGRTMAX; sig++) {
 		struct sigaction sa;
 
 		if (sig == SIGSEGV || sig == SIGBUS || sigaction(sig, NULL, &sa))
@@ -328,39 +343,66 @@ static void learn_wait(struct hca_engine *e, uint64_t since)
 	atomic_store_explicit(&e->short_waits, n, memory_order_relaxed);
 }
 
+static void leave_sockets(void *arg)
+{
+	struct hca_engine *e = arg;
+
+	atomic_fetch_sub(&e->blocked, 1);
+	if (atomic_load(&e->dozes))
+		hca_engine_wake_helper(e);
+}
+
+/* The only place where a thread that waits may be cancelled. */
+static int sleep_on(struct hca_engine *e, struct pollfd *p, nfds_t n, int cancel)
+{
+	bool at_once = atomic_load(&e->backlog) || atomic_load(&e->released);
+	int err;
+
+	pthread_cleanup_push(leave_sockets, e);
+	cancel_restore(cancel);
+	err = poll(p, n, at_once ? 0 : -1) < 0 ? -errno : 0;
+	cancel_off();
+	pthread_cleanup_pop(0);
+	return err;
+}
+
+/* Drives and sleeps until fd is readable. */
+static int wait_asleep(struct hca_engine *e, int fd, int cancel)
+{
+	struct pollfd p[6] = {{.fd = fd, .events = POLLIN}, {.fd = e->timer_fd, .events = POLLIN}};
+	nfds_t n = 2 + link_fds(e, p + 2);
+
+	for (;;) {
+		int err;
+
+		if ((hca_engine_drive(e) || hca_engine_owes(e)) && readable(fd))
+			return 0; /* the program may have something to say before we let go */
+		hca_engine_let_go(e);
+		err = sleep_on(e, p, n, cancel);
+		if (err && !signals_restart())
+			return err;
+		if (!err && p[0].revents)
+			return 0;
+		if (!err && p[1].revents)
+			drain_timer(e);
+	}
+}
+
 int hca_engine_wait_fd(struct hca_engine *e, int fd)
 {
 	uint64_t since = hca_engine_now(e);
-	struct pollfd p[6];
-	nfds_t n;
-	int err = 0;
+	int err = 0, cancel;
 
 	if (!e->link)
 		return 0;
-	n = link_fds(e, p + 2);
-	p[0] = (struct pollfd){.fd = fd, .events = POLLIN};
-	p[1] = (struct pollfd){.fd = e->timer_fd, .events = POLLIN};
-	if (readable(fd) || spin(e, fd)) {
-		learn_wait(e, since);
-		return 0;
+	cancel = cancel_off();
+	if (!readable(fd) && !spin(e, fd)) {
+		atomic_fetch_add(&e->waits, 1);
+		atomic_fetch_add(&e->blocked, 1);
+		err = wait_asleep(e, fd, cancel);
+		leave_sockets(e);
 	}
-	atomic_fetch_add(&e->blocked, 1);
-	for (;;) {
-		if ((hca_engine_drive(e) || hca_engine_owes(e)) && readable(fd))
-			break; /* the program may have something to say before we let go */
-		hca_engine_let_go(e);
-		if (poll(p, n + 2, atomic_load(&e->backlog) || atomic_load(&e->released) ? 0 : -1) < 0) {
-			if (signals_restart())
-				continue;
-			err = -errno;
-			break;
-		}
-		if (p[0].revents)
-			break;
-		if (p[1].revents)
-			drain_timer(e);
-	}
-	atomic_fetch_sub(&e->blocked, 1);
 	learn_wait(e, since);
+	cancel_restore(cancel);
 	return err;
 }

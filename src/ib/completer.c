@@ -252,7 +252,8 @@ static void got_ack(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 		break;
 	case AETH_RNR:
 		acknowledge(qp, p->psn, now);
-		if (ibt_qp(qp)->req.acked == p->psn)
+		/* A second one while we wait is about a copy of what the first was about. */
+		if (ibt_qp(qp)->req.acked == p->psn && !ibt_qp(qp)->req.rnr_until)
 			rnr(qp, p->psn, value, now);
 		break;
 	case AETH_NAK:

@@ -56,6 +56,8 @@ static void measure(struct ibt_requester *r, uint64_t now)
 	if (!c->timing || psn_diff(r->acked, c->timed_psn) <= 0)
 		return;
 	c->timing = false;
+	if (now < c->timed_at)
+		return; /* who drives looked at the clock before the program posted, and came to this later */
 	if (!c->srtt) {
 		c->srtt = rtt + 1;
 		c->rttvar = rtt / 2;

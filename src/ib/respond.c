@@ -50,8 +50,10 @@ void ibt_ack_later(struct hca_qp *qp, uint64_t now)
 {
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
 
-	r->ack_due = true;
 	r->asked_at = now;
+	if (r->ack_due && qp->answer_at)
+		return; /* one waits already, and not longer for this one */
+	r->ack_due = true;
 	qp->answer_at =
 		r->riders < RIDERS || r->nak_due || r->answer_tail != r->answer_head ? 0 : now + RIDE_NS;
 }

@@ -263,6 +263,8 @@ static void touch(struct hca_engine *e, struct hca_qp *qp)
 		list_add_tail(&e->touched, &qp->touched_node);
 }
 
+enum { OWED_NS = 50 * 1000 };
+
 /* What is held back must leave by then: the helper looks by itself (ticks), or its alarm is set. */
 static void owe(struct hca_engine *e, _Atomic bool *owing, uint64_t until)
 {
@@ -277,13 +279,18 @@ static void owe(struct hca_engine *e, _Atomic bool *owing, uint64_t until)
 	lock_drop(&e->timer_lock);
 }
 
+void hca_engine_owe_rest(struct hca_engine *e)
+{
+	owe(e, &e->backlog, hca_engine_now(e) + OWED_NS);
+}
+
 /* ---- requests that wait for more to go with ---- */
 /*
  * A program that posts many small requests one by one would pay a system call for each. The first few of a
  * burst leave at once; then every BURST_BATCH of them leave together, or what there is when the program polls
- * or waits, or when DEFER_NS have passed.
+ * or waits, or when OWED_NS have passed.
  */
-enum { BURST_ALONE = 4, BURST_BATCH = 32, BURST_GAP_NS = 3 * 1000, DEFER_NS = 50 * 1000 };
+enum { BURST_ALONE = 4, BURST_BATCH = 32, BURST_GAP_NS = 3 * 1000 };
 
 static bool in_burst(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 {
@@ -309,7 +316,7 @@ void hca_engine_post(struct hca_engine *e, struct hca_qp *qp)
 	if (list_empty(&qp->deferred_node))
 		list_add_tail(&e->deferred, &qp->deferred_node);
 	lock_drop(&e->defer_lock);
-	owe(e, &e->deferring, now + DEFER_NS);
+	owe(e, &e->deferring, now + OWED_NS);
 }
 
 static void touch_deferred(struct hca_engine *e)

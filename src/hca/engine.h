@@ -96,6 +96,8 @@ void hca_engine_abandon(struct hca_adapter *a);
 int hca_engine_drive(struct hca_engine *e);
 /* As above; *asked: it answered READs or atomics, for which somebody out there is waiting. */
 int hca_engine_drive_asked(struct hca_engine *e, bool *asked);
+/* A drive left QPs that have more to send, and the program may not come back. */
+void hca_engine_owe_rest(struct hca_engine *e);
 /* The same for a program that polls: the helper takes note. */
 static inline void hca_engine_poll(struct hca_engine *e)
 {
@@ -103,7 +105,7 @@ static inline void hca_engine_poll(struct hca_engine *e)
 		&e->drives, atomic_load_explicit(&e->drives, memory_order_relaxed) + 1, memory_order_relaxed);
 	hca_engine_drive(e);
 	if (atomic_load_explicit(&e->backlog, memory_order_relaxed))
-		hca_engine_wake_helper(e); /* the program may not come back */
+		hca_engine_owe_rest(e);
 }
 
 /* Sends what was held back: the caller is about to sleep. */
@@ -113,7 +115,7 @@ void hca_engine_at_exit(struct hca_engine *e);
 /* Whether something is held back that somebody has to send before long. */
 static inline bool hca_engine_owes(struct hca_engine *e)
 {
-	return atomic_load(&e->holding) || atomic_load(&e->deferring);
+	return atomic_load(&e->holding) || atomic_load(&e->deferring) || atomic_load(&e->backlog);
 }
 /* Requests were posted: sends them from the caller's thread, or leaves them a moment; qp->lock held. */
 void hca_engine_post(struct hca_engine *e, struct hca_qp *qp);

@@ -51,7 +51,7 @@ enum {
 	SOCKBUF = 4 << 20,   /* asked for; the kernel gives what net.core.*mem_max allows */
 	STAGE = 64 * 4160,
 	STREAM = 4096, /* a message longer than this is followed by more */
-	SMALL = 256,   /* payload that is cheaper to copy than to point at */
+	SMALL = 1024,  /* payload that is cheaper to copy than to point at */
 	CONTROL = 128,
 };
 
@@ -288,6 +288,15 @@ struct build {
 	uint8_t run[FRAME_BATCH_MAX]; /* frames in each message */
 };
 
+/* Frames that were staged lie behind each other: one piece. Returns how many of the new pieces stay. */
+static unsigned join(struct iovec *iov, unsigned pieces)
+{
+	if (pieces != 1 || (char *)iov[-1].iov_base + iov[-1].iov_len != (char *)iov->iov_base)
+		return pieces;
+	iov[-1].iov_len += iov->iov_len;
+	return 0;
+}
+
 /* Messages for all frames of a batch. Reads the program's memory, which may be gone: runs guarded. */
 static void build_messages(void *arg)
 {
@@ -306,8 +315,11 @@ static void build_messages(void *arg)
 		*m = (struct msghdr){.msg_iov = iov};
 		m->msg_name = w->to;
 		m->msg_namelen = w->v4 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
-		for (unsigned k = 0; k < n; k++)
-			iov += put_frame(s, w->flow, b, w->swap ? 1 - k : i + k, (uint16_t)k, iov);
+		for (unsigned k = 0; k < n; k++) {
+			unsigned pieces = put_frame(s, w->flow, b, w->swap ? 1 - k : i + k, (uint16_t)k, iov);
+
+			iov += k ? join(iov, pieces) : pieces;
+		}
 		m->msg_iovlen = (size_t)(iov - m->msg_iov);
 		w->run[w->nmsg] = (uint8_t)n;
 		put_control(m, s->control[w->nmsg], &b->dest, w->v4,
@@ -398,6 +410,7 @@ again:
 struct rx_meta {
 	struct icrc_flow flow;
 	uint32_t ifindex;
+	uint16_t ip_id;   /* the next packet's, if it is as we send them */
 	unsigned segment; /* size of the packets merged into one buffer; 0: one packet */
 };
 
@@ -405,6 +418,7 @@ static void read_control(struct msghdr *m, bool v4, struct rx_meta *meta)
 {
 	meta->segment = 0;
 	meta->ifindex = 0;
+	meta->ip_id = 0;
 	memset(meta->flow.dst, 0, 16);
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
 		if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
@@ -429,7 +443,7 @@ static void read_control(struct msghdr *m, bool v4, struct rx_meta *meta)
 	}
 }
 
-static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len, const struct rx_meta *meta,
+static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len, struct rx_meta *meta,
 	link_deliver_fn *deliver, void *arg)
 {
 	struct frame_in in = {.bytes = pkt, .len = len - ICRC_LEN, .ifindex = meta->ifindex, .hop_limit = 64};
@@ -444,7 +458,8 @@ static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len,
 		steer_placed(&l->steer, pkt, len);
 		return false;
 	}
-	if (!icrc_check(&meta->flow, pkt, len, false, 0)) {
+	/* Packets of a batch are numbered from 0. */
+	if (!icrc_check(&meta->flow, pkt, len, false, meta->ip_id++)) {
 		st->bad_icrc++;
 		return false;
 	}
@@ -482,7 +497,9 @@ static int receive_message(struct udp_link *l, unsigned i, bool v4, link_deliver
 	step = meta.segment && meta.segment < left ? meta.segment : left;
 	if (left > step && left < 2 * step && p[step] == (IBT_RC | OP_ACK)) {
 		/* An acknowledge behind a request: it was made first, and programs count on that order. */
+		meta.ip_id = 1;
 		n += receive_packet(l, p + step, left - step, &meta, deliver, arg);
+		meta.ip_id = 0;
 		left = step;
 	}
 	for (; left; p += step, left -= step) {

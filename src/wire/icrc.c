@@ -181,7 +181,7 @@ static uint32_t inverse_shift(unsigned n)
 	return power;
 }
 
-/* Whether some IPv4 identification explains the difference to the ICRC computed for identification 0. */
+/* Whether some IPv4 identification explains the difference to the ICRC computed for another one. */
 static bool explained_by_id(uint32_t diff, size_t len)
 {
 	unsigned n = IPV4_LEN - IPV4_ID + UDP_LEN + len - ICRC_LEN;
@@ -193,7 +193,7 @@ bool icrc_check(const struct icrc_flow *flow, const uint8_t *pkt, size_t len, bo
 	if (len < BTH_LEN + ICRC_LEN || len > UDP_PAYLOAD)
 		return false;
 
-	uint32_t crc = icrc_packet(flow, pkt, len - ICRC_LEN, exact ? ip_id : 0);
+	uint32_t crc = icrc_packet(flow, pkt, len - ICRC_LEN, ip_id);
 	uint32_t diff = crc ^ icrc_get(pkt + len - ICRC_LEN);
 	return diff == 0 || (!exact && is_ipv4(flow) && explained_by_id(diff, len));
 }

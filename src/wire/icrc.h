@@ -48,10 +48,10 @@ void icrc_put(uint8_t out[4], uint32_t crc);
 
 /*
  * icrc_check: whether the ICRC of a received packet is right; pkt is the UDP payload, BTH to ICRC, len bytes
- * of any content, any length. With exact, the IPv4 identification must have been ip_id. Without, any
- * identification is accepted, for receivers that cannot see it (a plain UDP socket); then a packet damaged in
- * many bits slips through with probability 2^-16 instead of 2^-32; one damaged bit is always seen. IPv6 has
- * no such field and is always checked in full.
+ * of any content, any length. With exact, the IPv4 identification must have been ip_id. Without, ip_id is a
+ * guess, the cheaper the better, and any identification is accepted, for receivers that cannot see it (a
+ * plain UDP socket); then a packet damaged in many bits slips through with probability 2^-16 instead of
+ * 2^-32; one damaged bit is always seen. IPv6 has no such field and is always checked in full.
  */
 bool icrc_check(const struct icrc_flow *flow, const uint8_t *pkt, size_t len, bool exact, uint16_t ip_id);
 

@@ -266,10 +266,8 @@ static void touch(struct hca_engine *e, struct hca_qp *qp)
 enum { OWED_NS = 50 * 1000 };
 
 /* What is held back must leave by then: the helper looks by itself (ticks), or its alarm is set. */
-static void owe(struct hca_engine *e, _Atomic bool *owing, uint64_t until)
+static void promise(struct hca_engine *e, uint64_t until)
 {
-	if (!atomic_load_explicit(owing, memory_order_relaxed))
-		atomic_store(owing, true);
 	/* It says so before it looks whether anything is owed; we the other way round. A caller that sleeps
 	 * on the sockets hears the alarm too, and looks before it sleeps. */
 	if (atomic_load(&e->ticks) && !atomic_load(&e->blocked))
@@ -279,9 +277,17 @@ static void owe(struct hca_engine *e, _Atomic bool *owing, uint64_t until)
 	lock_drop(&e->timer_lock);
 }
 
+static void owe(struct hca_engine *e, _Atomic bool *owing, uint64_t until)
+{
+	if (!atomic_load_explicit(owing, memory_order_relaxed))
+		atomic_store(owing, true);
+	promise(e, until);
+}
+
+/* Only who drives says whether there is a backlog: said by anyone else, nobody would take it back. */
 void hca_engine_owe_rest(struct hca_engine *e)
 {
-	owe(e, &e->backlog, hca_engine_now(e) + OWED_NS);
+	promise(e, hca_engine_now(e) + OWED_NS);
 }
 
 /* ---- requests that wait for more to go with ---- */
@@ -487,7 +493,7 @@ static void run_touched(struct hca_engine *e, uint64_t now)
 		run_waiters(e, flow, now);
 	}
 	run_waiters(e, e->adapter->read_flow, now);
-	atomic_store_explicit(&e->backlog, !list_empty(&e->touched), memory_order_relaxed);
+	atomic_store(&e->backlog, !list_empty(&e->touched));
 }
 
 /* ---- in ---- */

@@ -11,11 +11,26 @@
  * In STAND_BY it is on no socket's wait queue, so that a packet for a polling program wakes nobody. A program
  * that waits for memory to change, and not for completions, makes STAND_BY find work lying there: then the
  * helper stays in WATCH longer.
+ *
+ * What threads tell each other, all in struct hca_engine:
+ *
+ *   drives     callers, by polling          the helper: somebody else is at it
+ *   blocked    callers, asleep on sockets   the helper: no hurry; who holds something back: set the alarm
+ *   waits      callers, each such sleep     the helper: whether anything happens at all
+ *   dozes      the helper, for good asleep  a caller that leaves its sleep: wake it
+ *   ticks      the helper, looks by itself  who holds something back: no alarm is needed
+ *   holding    who drives                   everybody: acknowledges wait for company
+ *   deferring  who posts, who drives        everybody: requests of a burst wait for company
+ *   backlog    who drives                   everybody: QPs have more to send than a round let out
+ *   released   who ends a QP                who drives: look after all who wait for a window
+ *
+ * The three before the last are what hca_engine_owes(): the alarm is the timerfd, which the helper hears in
+ * WATCH and a caller that sleeps on the sockets at any time.
  */
 #include "hca/engine.h"
 
-#include "base/fd.h"
 #include "base/cancel.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
@@ -81,7 +96,7 @@ static struct timespec *until_next_look(struct hca_engine *e, struct timespec *t
 {
 	atomic_store(&e->ticks, false);
 	*ts = (struct timespec){.tv_nsec = atomic_load(&e->backlog) ? 0 : STAND_BY_MIN_NS};
-	return atomic_load(&e->backlog) || hca_engine_owes(e) ? ts : NULL;
+	return hca_engine_owes(e) ? ts : NULL;
 }
 
 /*

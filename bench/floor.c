@@ -32,13 +32,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT 103
-#endif
-#ifndef UDP_GRO
-#define UDP_GRO 104
-#endif
-
 enum {
 	CRC_LEN = 4,
 	MESSAGE_MAX = 65000, /* bytes of one UDP_SEGMENT message: the UDP length field has 16 bits */

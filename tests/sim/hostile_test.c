@@ -7,9 +7,8 @@
  *   hostile_test [--seed N] [--seeds COUNT] [--trace]
  */
 #include "prey.h"
+#include "seeds.h"
 
-#include <getopt.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +16,6 @@
 
 enum { MOVES = 300 };
 
-static const char *program;
-static uint64_t seed;
-static bool trace;
 static struct {
 	unsigned long long frames, completed, died, sent;
 } total;
@@ -65,14 +61,14 @@ static void check_rates(const struct rates *r, const struct rates *calm)
 	abort();
 }
 
-static void run_seed(const struct rates *calm)
+static void run_seed(uint64_t seed, const struct rates *calm)
 {
 	struct choices c = {.seed = seed * 0x9e3779b97f4a7c15ull + 1};
 	struct prey *p = prey_open(&c, seed, true);
 	uint64_t start = sim_now(&p->w);
 	struct rates r;
 
-	if (trace)
+	if (seeds.trace)
 		sim_trace_set(p->w.net, sim_trace_print, stdout);
 	for (unsigned i = 0; i < MOVES; i++)
 		prey_suffer(p);
@@ -85,48 +81,18 @@ static void run_seed(const struct rates *calm)
 	prey_close(p);
 }
 
-/* A crash names its seed. */
-static void on_crash(int sig)
-{
-	char line[200];
-	int n = snprintf(line, sizeof(line), "seed %llu: signal %d\nreplay: %s --seed %llu --trace\n",
-		(unsigned long long)seed, sig, program, (unsigned long long)seed);
-
-	if (write(2, line, (size_t)n) < 0)
-		_exit(2);
-	signal(sig, SIG_DFL);
-	raise(sig);
-}
-
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-		{"seeds", required_argument, NULL, 'n'}, {"trace", no_argument, NULL, 't'}, {0}};
-	unsigned long long first = 1, count = 1;
 	struct rates calm;
-	int c;
 
-	program = argv[0];
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 's') {
-			first = strtoull(optarg, NULL, 0);
-		} else if (c == 'n') {
-			count = strtoull(optarg, NULL, 0);
-		} else if (c == 't') {
-			trace = true;
-		} else {
-			fprintf(stderr, "usage: %s [--seed N] [--seeds COUNT] [--trace]\n", argv[0]);
-			return 2;
-		}
-	}
-	signal(SIGABRT, on_crash);
-	signal(SIGSEGV, on_crash);
+	seeds_init(argc, argv);
 	calm = undisturbed();
-	for (seed = first; seed < first + count; seed++)
-		run_seed(&calm);
+	for (uint64_t i = 0; i < seeds.count; i++)
+		run_seed(seeds.now = seeds.first + i, &calm);
 	printf("%llu seeds from %llu on: all well; %llu hostile frames, %llu sent in answer, %llu "
 	       "completions, "
 	       "%llu queue pairs died\n",
-		count, first, total.frames, total.sent, total.completed, total.died);
+		(unsigned long long)seeds.count, (unsigned long long)seeds.first, total.frames, total.sent,
+		total.completed, total.died);
 	return 0;
 }

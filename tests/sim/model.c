@@ -2,6 +2,7 @@
 #include "model.h"
 
 #include "base/random.h"
+#include "seeds.h"
 #include "trace.h"
 
 #include <stdarg.h>
@@ -19,7 +20,6 @@ const struct sim_bad_kind sim_bads[BAD_COUNT] = {
 
 uint8_t model_source[SOURCE];
 static uint8_t arena[ARENA];
-extern const char *model_program;
 
 void model_fail(struct model *m, const struct side *s, const char *fmt, ...)
 {
@@ -35,7 +35,7 @@ void model_fail(struct model *m, const struct side *s, const char *fmt, ...)
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
-	fprintf(stderr, "\nreplay: %s --seed %llu --trace\n", model_program, (unsigned long long)m->seed);
+	fprintf(stderr, "\nreplay: %s --seed %llu --trace\n", seeds.program, (unsigned long long)m->seed);
 	exit(1);
 }
 

@@ -13,12 +13,11 @@
 #include "draw.h"
 #include "life.h"
 #include "model.h"
+#include "seeds.h"
 #include "trace.h"
 #include "trouble.h"
 #include "work.h"
 
-#include <getopt.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -26,7 +25,6 @@
 enum { STEPS_MAX = 4000000 };
 #define TIME_MAX (100 * SIM_S) /* no seed needs a tenth of it */
 
-const char *model_program;
 uint64_t draw_state;
 static struct model model;
 
@@ -171,48 +169,15 @@ static void run_seed(struct model *m, uint64_t seed)
 	life_world_fini(m);
 }
 
-/* A crash names its seed too. */
-static void on_crash(int sig)
-{
-	char line[200];
-	int n = snprintf(line, sizeof(line), "seed %llu: signal %d\nreplay: %s --seed %llu --trace\n",
-		(unsigned long long)model.seed, sig, model_program, (unsigned long long)model.seed);
-
-	if (write(2, line, (size_t)n) < 0)
-		_exit(2);
-	signal(sig, SIG_DFL);
-	raise(sig);
-}
-
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-		{"seeds", required_argument, NULL, 'n'}, {"trace", no_argument, NULL, 't'}, {0}};
-	unsigned long long first = 1, count = 1;
-	int c;
-
-	model_program = argv[0];
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 's') {
-			first = strtoull(optarg, NULL, 0);
-		} else if (c == 'n') {
-			count = strtoull(optarg, NULL, 0);
-		} else if (c == 't') {
-			trace_on = true;
-			setvbuf(stdout, NULL, _IOLBF, 0); /* nothing is lost in a crash */
-		} else {
-			fprintf(stderr, "usage: %s [--seed N] [--seeds COUNT] [--trace]\n", argv[0]);
-			return 2;
-		}
-	}
-	signal(SIGABRT, on_crash);
-	signal(SIGSEGV, on_crash);
+	seeds_init(argc, argv);
 	model_init_source();
-	for (unsigned long long i = 0; i < count; i++)
-		run_seed(&model, first + i);
+	for (uint64_t i = 0; i < seeds.count; i++)
+		run_seed(&model, seeds.now = seeds.first + i);
 	printf("%llu seeds from %llu on: all well; %llu requests, %llu packets, %llu of them sent again, "
 	       "%llu adapters died, %llu connections were made anew\n",
-		count, first, life_total.requests, life_total.packets, life_total.retransmits,
-		life_total.deaths, life_total.rebirths);
+		(unsigned long long)seeds.count, (unsigned long long)seeds.first, life_total.requests,
+		life_total.packets, life_total.retransmits, life_total.deaths, life_total.rebirths);
 	return 0;
 }

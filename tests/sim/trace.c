@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "trace.h"
 
+#include "seeds.h"
 #include "wire/ibt.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-
-bool trace_on;
 
 static const char *wr_name(enum ibv_wr_opcode op)
 {
@@ -41,7 +40,7 @@ static void begin(struct model *m, const struct side *s)
 
 void trace_seed(struct model *m, const struct sim_rules *r, unsigned timeout, uint64_t pause)
 {
-	if (!trace_on)
+	if (!seeds.trace)
 		return;
 	printf("seed %llu: %u nodes, %u pairs, loss %.1f%%, duplicates %.1f%%, delayed %.1f%%, corrupted "
 	       "%.1f%%,\n    delay %u to %u us, late %u us, ACK timeout %u us, pauses up to %u us\n",
@@ -54,7 +53,7 @@ void trace_seed(struct model *m, const struct sim_rules *r, unsigned timeout, ui
 
 void trace_side(struct model *m, const struct side *s)
 {
-	if (!trace_on)
+	if (!seeds.trace)
 		return;
 	begin(m, s);
 	printf("%s to side %u on node %u, first PSN 0x%06x, MTU %u, %u sends, %u %sreceives, rd_atomic %u, "
@@ -69,7 +68,7 @@ void trace_post(struct model *m, const struct side *s, const struct ibv_send_wr 
 {
 	const struct sim_wr *w = &s->wr[wr->wr_id];
 
-	if (!trace_on)
+	if (!seeds.trace)
 		return;
 	begin(m, s);
 	printf("posts #%u %s, %u bytes, %d entries", (unsigned)wr->wr_id, wr_name(w->opcode), w->len,
@@ -88,7 +87,7 @@ void trace_post(struct model *m, const struct side *s, const struct ibv_send_wr 
 
 void trace_recv(struct model *m, const struct side *s, const struct ibv_recv_wr *wr, bool bad)
 {
-	if (!trace_on)
+	if (!seeds.trace)
 		return;
 	begin(m, s);
 	printf("posts receive %u in slot %u, %d entries%s\n", (unsigned)(wr->wr_id >> 8),
@@ -97,7 +96,7 @@ void trace_recv(struct model *m, const struct side *s, const struct ibv_recv_wr 
 
 void trace_wc(struct model *m, const struct side *s, const struct ibv_wc *wc, bool send)
 {
-	if (!trace_on)
+	if (!seeds.trace)
 		return;
 	begin(m, s);
 	if (send)
@@ -116,7 +115,7 @@ void trace_wc(struct model *m, const struct side *s, const struct ibv_wc *wc, bo
 
 void trace_event(struct model *m, const struct side *s, const struct ibv_async_event *ev)
 {
-	if (!trace_on)
+	if (!seeds.trace)
 		return;
 	begin(m, s);
 	printf("event %s\n", ibv_event_type_str(ev->event_type));
@@ -126,7 +125,7 @@ void trace_say(struct model *m, const struct side *s, const char *fmt, ...)
 {
 	va_list ap;
 
-	if (!trace_on)
+	if (!seeds.trace)
 		return;
 	begin(m, s);
 	va_start(ap, fmt);

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What happens in a seed, a line each, for who replays it: packets (link/sim.h prints them), what is posted,
- * completions, events, and what the test does to adapters and queue pairs. Nothing unless trace_on.
+ * completions, events, and what the test does to adapters and queue pairs. Nothing unless seeds.trace.
  */
 #ifndef TESTS_SIM_TRACE_H
 #define TESTS_SIM_TRACE_H
 
 #include "model.h"
-
-extern bool trace_on;
 
 void trace_seed(struct model *m, const struct sim_rules *r, unsigned timeout, uint64_t pause);
 void trace_side(struct model *m, const struct side *s);

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+#include "seeds.h"
+
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct seeds seeds = {.first = 1, .count = 1};
+
+static void on_crash(int sig)
+{
+	char line[200];
+	int n = snprintf(line, sizeof(line), "seed %llu: signal %d\nreplay: %s --seed %llu --trace\n",
+		(unsigned long long)seeds.now, sig, seeds.program, (unsigned long long)seeds.now);
+
+	if (write(2, line, (size_t)n) < 0)
+		_exit(2);
+	signal(sig, SIG_DFL);
+	raise(sig);
+}
+
+void seeds_init(int argc, char **argv)
+{
+	static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+		{"seeds", required_argument, NULL, 'n'}, {"trace", no_argument, NULL, 't'}, {0}};
+	int c;
+
+	seeds.program = argv[0];
+	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (c == 's') {
+			seeds.first = strtoull(optarg, NULL, 0);
+		} else if (c == 'n') {
+			seeds.count = strtoull(optarg, NULL, 0);
+		} else if (c == 't') {
+			seeds.trace = true;
+			setvbuf(stdout, NULL, _IOLBF, 0); /* nothing is lost in a crash */
+		} else {
+			fprintf(stderr, "usage: %s [--seed N] [--seeds COUNT] [--trace]\n", argv[0]);
+			exit(2);
+		}
+	}
+	signal(SIGABRT, on_crash);
+	signal(SIGSEGV, on_crash);
+}

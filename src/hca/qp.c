@@ -156,12 +156,12 @@ static void leave_flow(struct hca_qp *qp)
 	qp->flow_closed = false;
 }
 
-bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, bool idle)
+bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, bool stuck)
 {
 	if (qp->waits_for != f)
 		leave_flow(qp);
 	qp->waits_for = f;
-	qp->flow_closed = !hca_flow_take(f, cost, &qp->flow_node, idle);
+	qp->flow_closed = !hca_flow_take(f, cost, &qp->flow_node, stuck);
 	return !qp->flow_closed;
 }
 

@@ -174,7 +174,7 @@ const char *hca_qp_state_name(enum ibv_qp_state s);
  * Takes cost from the window of a flow; false: closed, and the engine calls request() again when it opens.
  * qp->lock held.
  */
-bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, bool idle);
+bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, bool stuck);
 bool hca_qp_flow_take_unreliable(
 	struct hca_qp *qp, struct hca_flow *f, uint32_t cost, uint64_t now, bool *ask);
 

@@ -3,15 +3,16 @@
  * What a requester does about packets that do not come back. ibt_set_timers() is the one door to the timers,
  * ibt_timer() the one way out of them.
  *
- *            first packet                rto, no progress            2 rto, 4 rto, ...
- *     IDLE --------------> WAITING ------------------------> PROBED ------------------> PROBED ...
- *      ^                    ^  ^ |                             | |
- *      |  nothing in flight |  | | sequence NAK: go back       | | 4.096 us * 2^timeout without progress
- *      '--------------------'  | '-->--.                       | v
- *                              |       |     answered: go back | CAUTIOUS: goes back, one packet at a time
- *                              '---<---'<----------------------' |    | retry_cnt times more: the request
- * fails progress              |    v
- *                              '---<-----------------------------'   ERR
+ *            first packet             rto, no progress          2 rto, 4 rto, ...
+ *     IDLE --------------> WAITING ----------------------> PROBED -----------------> PROBED ...
+ *      ^                    ^ ^ |                            | |
+ *      |  nothing in flight | | | sequence NAK: go back      | | 4.096 us * 2^timeout without progress
+ *      '--------------------' | '--->---.                    | v
+ *                             |         |  answered: go back | CAUTIOUS: goes back, one packet at a time
+ *                             '----<----'<-------------------' |   |
+ *                             ^                                |   | retry_cnt times more
+ *                             '-------------- progress --------'   v
+ *                                                                 ERR: the request fails
  *
  * The spec's timer is the program's: it alone counts retries and ends in an error, it runs from the last
  * progress, and it is as long as the program said, usually 67 ms. A lost NAK, a lost tail, a lost

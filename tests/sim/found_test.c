@@ -5,6 +5,7 @@
  */
 #include "sim_world.h"
 
+#include "hca/flow.h"
 #include "ib/ibt.h"
 
 #include <string.h>
@@ -214,6 +215,28 @@ static void local_error_while_draining_ends_in_sqe(void **state)
 	duo_fini(&d);
 }
 
+/*
+ * Responses that are asked for again are charged without asking, which can overdraw the window of all READs.
+ * The probe of a connection whose timer runs must not wait for that.
+ */
+static void probe_goes_out_though_the_window_is_overdrawn(void **state)
+{
+	struct hca_flow *reads;
+	struct duo d;
+
+	duo_init(&d, IBV_QPT_RC);
+	reads = d.w.node[0].adapter.read_flow;
+	d.lose = IBT_RC | OP_READ_RESP_ONLY;
+	post(&d, 1, IBV_WR_RDMA_READ, 100, d.mr[1]->ibv.rkey);
+	sim_run(&d.w, sim_now(&d.w) + 20 * SIM_US);
+	d.lose = 0;
+	hca_flow_charge(reads, 2 * FLOW_WINDOW);
+	sim_run_idle(&d.w);
+	expect(&d, 0, 1, IBV_WC_SUCCESS);
+	hca_flow_cancel(reads, 2 * FLOW_WINDOW);
+	duo_fini(&d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -221,6 +244,7 @@ int main(void)
 		cmocka_unit_test(nak_behind_a_bind_does_not_blame_the_bind),
 		cmocka_unit_test(duplicate_read_of_a_window_that_ends_harms_nobody),
 		cmocka_unit_test(local_error_while_draining_ends_in_sqe),
+		cmocka_unit_test(probe_goes_out_though_the_window_is_overdrawn),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -215,6 +215,19 @@ static void local_error_while_draining_ends_in_sqe(void **state)
 	duo_fini(&d);
 }
 
+static void post_read(struct duo *d, uint64_t id)
+{
+	struct ibv_sge sge = {(uintptr_t)mem[0], 100, d->mr[0]->ibv.lkey};
+	struct ibv_send_wr *bad, wr = {.wr_id = id,
+					 .opcode = IBV_WR_RDMA_READ,
+					 .sg_list = &sge,
+					 .num_sge = 1,
+					 .send_flags = IBV_SEND_SIGNALED,
+					 .wr.rdma = {(uintptr_t)mem[1], d->mr[1]->ibv.rkey}};
+
+	assert_int_equal(hca_qp_post_send(d->qp[0], &wr, &bad), 0);
+}
+
 /*
  * Responses that are asked for again are charged without asking, which can overdraw the window of all READs.
  * The probe of a connection whose timer runs must not wait for that.
@@ -226,13 +239,17 @@ static void probe_goes_out_though_the_window_is_overdrawn(void **state)
 
 	duo_init(&d, IBV_QPT_RC);
 	reads = d.w.node[0].adapter.read_flow;
+	post_read(&d, 1); /* tells how long a round trip takes */
+	sim_run_idle(&d.w);
+	expect(&d, 0, 1, IBV_WC_SUCCESS);
+
 	d.lose = IBT_RC | OP_READ_RESP_ONLY;
-	post(&d, 1, IBV_WR_RDMA_READ, 100, d.mr[1]->ibv.rkey);
+	post_read(&d, 2);
 	sim_run(&d.w, sim_now(&d.w) + 20 * SIM_US);
 	d.lose = 0;
 	hca_flow_charge(reads, 2 * FLOW_WINDOW);
 	sim_run_idle(&d.w);
-	expect(&d, 0, 1, IBV_WC_SUCCESS);
+	expect(&d, 0, 2, IBV_WC_SUCCESS);
 	hca_flow_cancel(reads, 2 * FLOW_WINDOW);
 	duo_fini(&d);
 }

@@ -308,13 +308,10 @@ static void check_shared_queue(struct prey *p)
 			live_recvs(p, NULL), hca_rq_count(&p->srq->rq), in_hand);
 }
 
-static uint64_t timeouts_of(struct prey *p)
+/* How many packets the timers of a queue pair may have sent: whole windows, and single probes. */
+static uint64_t timed_packets(const struct hca_qp *qp)
 {
-	uint64_t n = p->timeouts;
-
-	for (unsigned i = 0; i < PREY_QPS; i++)
-		n += p->qp[i].qp->count->timeouts + p->qp[i].qp->count->rnr_received;
-	return n;
+	return (qp->count->timeouts + qp->count->rnr_received) * WINDOW_PACKETS + qp->count->probes;
 }
 
 /*
@@ -324,14 +321,17 @@ static uint64_t timeouts_of(struct prey *p)
 static void check_work(struct prey *p)
 {
 	const struct attacker *a = &p->attacker;
+	uint64_t timed = p->timed_packets;
 
+	for (unsigned i = 0; i < PREY_QPS; i++)
+		timed += timed_packets(p->qp[i].qp);
 	if (p->answers > a->frames)
 		breach("%llu answers to %llu frames", (unsigned long long)p->answers,
 			(unsigned long long)a->frames);
 	if (p->read_packets > a->frames * (REGION / 256))
 		breach("%llu READ responses to %llu frames", (unsigned long long)p->read_packets,
 			(unsigned long long)a->frames);
-	if (p->requests > p->first_packets + (a->responses + timeouts_of(p)) * WINDOW_PACKETS)
+	if (p->requests > p->first_packets + timed + a->responses * WINDOW_PACKETS)
 		breach("%llu requests for %llu responses", (unsigned long long)p->requests,
 			(unsigned long long)a->responses);
 }
@@ -419,7 +419,7 @@ static void qp_close(struct prey *p, unsigned i)
 		if (p->wr[k].live && p->wr[k].qp == qp)
 			breach("request %u of a dead queue pair never ended", k);
 	}
-	p->timeouts += qp->count->timeouts + qp->count->rnr_received;
+	p->timed_packets += timed_packets(qp);
 	hca_qp_destroy(qp);
 	p->qp[i].qp = NULL;
 }

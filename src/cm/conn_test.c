@@ -644,6 +644,19 @@ static void right_ids_from_a_wrong_address_change_nothing(void **state)
 	silent(&p.b);
 }
 
+static void ids_must_be_right_on_both_sides(void **state)
+{
+	struct cm_msg m = {.attr = CM_DREQ};
+
+	up_to_established();
+	m.local_id = A.local_id + 1;
+	m.remote_id = B.local_id;
+	m.dreq.remote_qpn = 0x22;
+	assert_int_equal(give_msg(&p.b, &m), CM_V_UNKNOWN);
+	take(&p.b, CM_DREP);
+	state_is(&B, ESTABLISHED);
+}
+
 static void a_rejection_of_the_request_is_too_late_after_the_reply(void **state)
 {
 	struct cm_msg m = {.attr = CM_REJ};
@@ -859,6 +872,7 @@ int main(void)
 		TEST(an_id_used_again_for_another_qp_is_stale_too),
 		TEST(a_stale_rejection_leads_through_timewait),
 		TEST(right_ids_from_a_wrong_address_change_nothing),
+		TEST(ids_must_be_right_on_both_sides),
 		TEST(a_rejection_of_the_request_is_too_late_after_the_reply),
 		TEST(a_rejection_ends_an_established_connection),
 		TEST(alternate_paths_are_refused),

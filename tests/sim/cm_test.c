@@ -11,6 +11,7 @@
  *
  *   cm_test [--seed N] [--seeds COUNT] [--trace]
  */
+#include "agenda.h"
 #include "base/random.h"
 #include "cm/conn.h"
 
@@ -28,6 +29,7 @@ enum { HOSTS = 3, PROCS = 2, ALL = HOSTS * PROCS, ATTEMPTS = 1000, BUCKETS = 256
 
 static const char *program;
 static uint64_t seed, draws, now;
+static uint32_t slots; /* given out */
 static bool trace;
 
 /* ---- choices ---- */
@@ -114,9 +116,9 @@ static void __attribute__((format(printf, 1, 2))) say(const char *fmt, ...)
 	putchar('\n');
 }
 
-/* ---- what will happen: packets and what users do, in a heap by time ---- */
+/* ---- what will happen ---- */
 enum what {
-	ARRIVES,
+	ARRIVES,  /* a packet */
 	STARTS,   /* an attempt */
 	ANSWERS,  /* the passive user */
 	REPLIES,  /* the active user, to the REP */
@@ -127,60 +129,21 @@ enum what {
 	CRASHES,  /* a process dies and comes back without memory */
 };
 
-struct happening {
-	uint64_t at, order;
-	enum what what;
-	unsigned number; /* of an attempt or process */
-	struct end *end;
-	struct {
-		uint8_t from[16], to[16], mad[MAD_LEN];
-	} * packet;
+struct packet {
+	uint8_t from[16], to[16], mad[MAD_LEN];
 };
 
-static struct happening *heap;
-static size_t heap_count, heap_room;
-static uint64_t order;
+static struct agenda agenda;
 
-static bool sooner(const struct happening *a, const struct happening *b)
+static void later(uint64_t at, enum what what, unsigned number, void *thing)
 {
-	return a->at != b->at ? a->at < b->at : a->order < b->order;
-}
-
-static void later(uint64_t at, struct happening h)
-{
-	size_t i = heap_count++;
-
-	if (heap_count > heap_room) {
-		heap_room = heap_room ? heap_room * 2 : 1024;
-		heap = realloc(heap, heap_room * sizeof(*heap));
-		must(heap, NULL);
-	}
-	h.at = at;
-	h.order = order++;
-	for (; i && sooner(&h, &heap[(i - 1) / 2]); i = (i - 1) / 2)
-		heap[i] = heap[(i - 1) / 2];
-	heap[i] = h;
-}
-
-static struct happening next(void)
-{
-	struct happening first = heap[0], last = heap[--heap_count];
-	size_t i = 0, child;
-
-	for (; (child = 2 * i + 1) < heap_count; i = child) {
-		if (child + 1 < heap_count && sooner(&heap[child + 1], &heap[child]))
-			child++;
-		if (sooner(&last, &heap[child]))
-			break;
-		heap[i] = heap[child];
-	}
-	heap[i] = last;
-	return first;
+	agenda_add(
+		&agenda, (struct happening){.at = at, .what = (int)what, .number = number, .thing = thing});
 }
 
 static void user_will(enum what what, struct end *e, uint64_t in)
 {
-	later(now + in, (struct happening){.what = what, .end = e});
+	later(now + in, what, 0, e);
 }
 
 /* ---- the network ---- */
@@ -192,12 +155,12 @@ static void gid_of(unsigned host, uint8_t gid[16])
 
 static void launch(const struct cm_path *path, const uint8_t mad[MAD_LEN], uint64_t delay)
 {
-	struct happening h = {.what = ARRIVES, .packet = malloc(sizeof(*h.packet))};
+	struct packet *p = malloc(sizeof(*p));
 
-	memcpy(h.packet->from, path->local, 16);
-	memcpy(h.packet->to, path->remote, 16);
-	memcpy(h.packet->mad, mad, MAD_LEN);
-	later(now + delay, h);
+	memcpy(p->from, path->local, 16);
+	memcpy(p->to, path->remote, 16);
+	memcpy(p->mad, mad, MAD_LEN);
+	later(now + delay, ARRIVES, 0, p);
 }
 
 static void on_send(void *arg, const struct cm_path *path, const uint8_t mad[MAD_LEN])
@@ -231,22 +194,22 @@ static struct process *whom(unsigned host, const uint8_t *mad)
 	return owner == CM_OWNER_ANY ? NULL : &procs[host * PROCS];
 }
 
-static void arrive(const struct happening *h)
+static void arrive(struct packet *packet)
 {
-	unsigned host = h->packet->to[15] - 1u;
-	struct process *p = whom(host, h->packet->mad);
+	unsigned host = packet->to[15] - 1u;
+	struct process *p = whom(host, packet->mad);
 	struct cm_path path = {.via = NULL};
 	enum cm_verdict v = CM_V_UNKNOWN;
 
-	memcpy(path.local, h->packet->to, 16);
-	memcpy(path.remote, h->packet->from, 16);
+	memcpy(path.local, packet->to, 16);
+	memcpy(path.remote, packet->from, 16);
 	if (p)
-		v = cm_receive(&p->core, &path, h->packet->mad, MAD_LEN, now);
+		v = cm_receive(&p->core, &path, packet->mad, MAD_LEN, now);
 	for (unsigned i = host * PROCS; !p && v == CM_V_UNKNOWN && i < (host + 1) * PROCS; i++)
-		v = cm_receive(&procs[i].core, &path, h->packet->mad, MAD_LEN, now);
+		v = cm_receive(&procs[i].core, &path, packet->mad, MAD_LEN, now);
 	say("   host %u receives: %s", host, cm_verdict_name(v));
 	must(v != CM_V_MALFORMED && v != CM_V_STRANGER, NULL);
-	free(h->packet);
+	free(packet);
 }
 
 /* ---- the users ---- */
@@ -499,12 +462,9 @@ static void confirm(struct end *e)
 /* ---- processes ---- */
 static void process_start(struct process *p)
 {
-	static uint32_t slots;
-
 	memset(p->buckets, 0, sizeof(p->buckets));
-	slots = slots % 500 + 1;
 	p->qpns = 0;
-	cm_core_init(&p->core, &ops, p, slots, 0xca00 + p->host, p->buckets, BUCKETS);
+	cm_core_init(&p->core, &ops, p, ++slots, 0xca00 + p->host, p->buckets, BUCKETS);
 	for (int i = 0; i < 2; i++) {
 		p->listener[i] = end_new(p, 0, false)->conn;
 		((struct end *)p->listener[i]->user)->outcome = ESTABLISHED;
@@ -530,13 +490,13 @@ static void crash(struct process *p)
 
 static void happen(const struct happening *h)
 {
-	struct end *e = h->end;
+	struct end *e = h->what >= ANSWERS && h->what <= LEAVES ? h->thing : NULL;
 
 	if (e && (!e->conn || e->left))
 		return;
-	switch (h->what) {
+	switch ((enum what)h->what) {
 	case ARRIVES:
-		arrive(h);
+		arrive(h->thing);
 		break;
 	case STARTS:
 		begin(h->number);
@@ -586,8 +546,8 @@ static void run(void)
 		uint64_t due;
 		struct process *p = first_due(&due);
 
-		if (heap_count && heap[0].at <= due) {
-			struct happening h = next();
+		if (agenda.count && agenda_due(&agenda) <= due) {
+			struct happening h = agenda_next(&agenda);
 
 			now = h.at;
 			happen(&h);
@@ -692,6 +652,7 @@ static void run_seed(void)
 {
 	draws = seed * 0x9e3779b97f4a7c15ull + 1;
 	now = SECOND;
+	slots = 0;
 	draw_net();
 	for (unsigned i = 0; i < ALL; i++) {
 		procs[i] = (struct process){.index = i, .host = i / PROCS};
@@ -699,11 +660,10 @@ static void run_seed(void)
 	}
 	for (unsigned i = 0; i < ATTEMPTS; i++) {
 		draw_attempt(&attempts[i]);
-		later(now + below(120 * SECOND), (struct happening){.what = STARTS, .number = i});
+		later(now + below(120 * SECOND), STARTS, i, NULL);
 	}
 	for (unsigned i = 0; i < net.crashes; i++)
-		later(now + below(150 * SECOND),
-			(struct happening){.what = CRASHES, .number = (unsigned)below(ALL)});
+		later(now + below(150 * SECOND), CRASHES, (unsigned)below(ALL), NULL);
 	run();
 	everybody_leaves();
 	check_ends();
@@ -752,7 +712,7 @@ int main(int argc, char **argv)
 	signal(SIGSEGV, on_crash);
 	for (seed = first; seed < first + count; seed++)
 		run_seed();
-	free(heap);
+	agenda_fini(&agenda);
 	printf("%" PRIu64 " seeds from %" PRIu64
 	       " on, %d connects each: all well; sides established %llu, failed "
 	       "%llu; messages %llu, lost %llu, repeated %llu; processes died %llu\n",

@@ -3,7 +3,7 @@
  * What the peer says. A function per message; each finds its connection, looks at the state, acts, and tells
  * the user last. Duplicates are answered as Linux's ib_cm answers them, and in three places better, where
  * Linux is silent and the peer has to wait for its timers: a REQ again after our REP gets the REP again at
- * once; a REP for a connection that is gone gets a REJ (IBA 12.9.8.3.2 asks for it); two DREQs that cross
+ * once; a REP for a connection that is gone gets a REJ; two DREQs that cross
  * answer each other without the users' help.
  *
  * A message is believed when it comes from the connection's peer and names ids that were drawn at random. It
@@ -86,7 +86,7 @@ static enum cm_verdict same_req(struct cm_core *core, struct cm_conn *c, const s
 }
 
 /*
- * The peer uses an id or a QP again that we still hold for it: it has lost its memory (IBA 12.9.8.3.1). It is
+ * The peer uses an id or a QP again that we still hold for it: it has lost its memory. It is
  * told so, and the old connection taken down; the user learns of that when the DREQ is answered or not.
  */
 static enum cm_verdict stale(struct cm_core *core, struct cm_conn *old, const struct cm_path *path,
@@ -285,7 +285,7 @@ static void send_drep(struct cm_core *core, struct cm_conn *c, uint64_t tid)
 	cm_send_kept(core, c, &m);
 }
 
-/* For a connection nobody has: the peer is told that it is over (IBA 12.9.8.3.3). */
+/* For a connection nobody has: the peer is told that it is over. */
 static void drep_for_nobody(struct cm_core *core, const struct cm_path *path, const struct cm_msg *to)
 {
 	const struct cm_msg m = {

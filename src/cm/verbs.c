@@ -35,7 +35,7 @@ int cm_listen(struct cm_core *core, struct cm_conn *c, uint64_t service_id)
 	return 0;
 }
 
-/* The spec's rule (12.7.5): the answer's time there, and the way there and back: twice the packet life time,
+/* The spec's rule: the answer's time there, and the way there and back: twice the packet life time,
  * which is what the ack timeout is made of. */
 int cm_connect(
 	struct cm_core *core, struct cm_conn *c, const struct cm_path *path, struct cm_msg *m, uint64_t now)

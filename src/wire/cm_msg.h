@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The messages of communication management (IBA volume 1, 12.6 to 12.11) in host order, and as the 256 bytes
+ * The messages of communication management (IBA volume 1, chapter 12) in host order, and as the 256 bytes
  * of a MAD. cm_msg.c has one table of fields per message; packing and parsing both read it, so they cannot
  * disagree. Reserved bits are sent as 0 and not looked at.
  *

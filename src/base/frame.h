@@ -48,6 +48,7 @@ struct frame_in {
 	uint8_t sgid[16], dgid[16]; /* as on the wire: the sender's address first */
 	uint32_t ifindex;           /* 0: not known */
 	uint8_t tclass, hop_limit;
+	bool handed; /* by another process of this host: not to be handed on */
 };
 
 static inline bool frame_dest_same(const struct frame_dest *a, const struct frame_dest *b)

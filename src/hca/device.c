@@ -69,6 +69,20 @@ static void say_once(const char *what)
 		log_warn("%s", what);
 }
 
+bool hca_devices_have(struct hca_adapter *a, const uint8_t gid[16])
+{
+	bool have = false;
+
+	lock_take(&a->lock);
+	list_for_each(n, &a->devices)
+	{
+		if (hca_device_gid_index(container_of(n, struct hca_device, node), gid) >= 0)
+			have = true;
+	}
+	lock_drop(&a->lock);
+	return have;
+}
+
 int hca_device_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct frame_dest *out)
 {
 	const struct ibv_global_route *g = &ah->grh;

@@ -65,6 +65,8 @@ static inline unsigned hca_mtu_bytes(enum ibv_mtu mtu)
 void hca_device_gid(struct hca_device *d, unsigned index, uint8_t gid[16]);
 /* The index of a GID, -1 when the device does not have it. */
 int hca_device_gid_index(struct hca_device *d, const uint8_t gid[16]);
+/* Whether it is a device's address: not a broadcast, not a group. Answers can be sent from there. */
+bool hca_devices_have(struct hca_adapter *a, const uint8_t gid[16]);
 /* Resolves an address vector: 0 or EINVAL */
 int hca_device_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct frame_dest *out);
 

@@ -87,6 +87,16 @@ int hca_engine_mcast(struct hca_engine *e, const uint8_t mgid[16], uint32_t ifin
 	return e->link ? e->link->ops->mcast(e->link, mgid, ifindex, join) : -ENODEV;
 }
 
+int hca_engine_send(struct hca_engine *e, const struct frame_batch *b)
+{
+	return e->link ? e->link->ops->send(e->link, b) : -ENETDOWN;
+}
+
+bool hca_engine_hand_over(struct hca_engine *e, uint32_t slot, const struct frame_in *in, bool wait)
+{
+	return e->link->ops->hand_over && e->link->ops->hand_over(e->link, slot, in, wait);
+}
+
 /* ---- timers: a binary heap of QPs; entries may be early, never late ---- */
 static void heap_put(struct hca_engine *e, unsigned i, struct hca_qp *qp)
 {
@@ -520,21 +530,6 @@ static void mcast_give(struct hca_qp *qp, void *arg)
 	give(g->e, qp, g->in, g->now);
 }
 
-/* Not a broadcast, not a group: an answer could not be sent from there. */
-static bool is_own_address(struct hca_adapter *a, const uint8_t gid[16])
-{
-	bool own = false;
-
-	lock_take(&a->lock);
-	list_for_each(n, &a->devices)
-	{
-		if (hca_device_gid_index(container_of(n, struct hca_device, node), gid) >= 0)
-			own = true;
-	}
-	lock_drop(&a->lock);
-	return own;
-}
-
 /* Only who could send to the QP is answered: a datagram's sender any, a connection's the peer. */
 static bool may_ask(struct hca_adapter *a, const struct frame_in *in)
 {
@@ -549,7 +544,7 @@ static void handle_echo(struct hca_engine *e, const struct frame_in *in)
 	uint32_t qpn;
 	uint64_t sent;
 
-	if (!is_own_address(e->adapter, in->dgid))
+	if (!hca_devices_have(e->adapter, in->dgid))
 		return;
 	b->nframes = b->niov = 0;
 	if (ibt_echo_reply(in, b)) {
@@ -645,9 +640,9 @@ int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
 {
 	struct deliver_arg d = {.e = e};
 	int n = 0, cancel;
+	bool woken;
 
 	*asked = false;
-
 	if (!e->link)
 		return -1;
 	cancel = cancel_off();
@@ -657,7 +652,9 @@ int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
 	}
 	if (e->link) {
 		d.now = hca_engine_now(e);
-		n = e->link->ops->receive(e->link, DRIVE_FRAMES, deliver, &d);
+		woken = atomic_load_explicit(&e->woken, memory_order_relaxed) &&
+			atomic_exchange(&e->woken, false);
+		n = e->link->ops->receive(e->link, woken ? 0 : DRIVE_FRAMES, deliver, &d);
 		run_timers(e, d.now);
 		if (atomic_load_explicit(&e->holding, memory_order_relaxed))
 			release_held(e, d.now);

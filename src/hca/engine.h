@@ -64,6 +64,7 @@ struct hca_engine {
 	_Atomic uint32_t waits;   /* how often callers did */
 	_Atomic bool dozes;       /* the helper waits to be called when one leaves */
 	_Atomic int short_waits;  /* of callers, in a row; see engine_helper.c */
+	_Atomic bool woken;       /* somebody slept on the link's descriptors, and one has something */
 	_Atomic bool ticks;       /* the helper comes to look before long: answers may be held back */
 	_Atomic bool holding;     /* held is not empty */
 };
@@ -133,6 +134,10 @@ void hca_engine_arm(struct hca_engine *e, struct hca_qp *qp);
 void hca_engine_alarm_rang(struct hca_engine *e);
 /* Waits, driving, until fd is readable: 0 or -EINTR. */
 int hca_engine_wait_fd(struct hca_engine *e, int fd);
+/* Sends frames that belong to no QP; any thread. 0 or -errno. */
+int hca_engine_send(struct hca_engine *e, const struct frame_batch *b);
+/* Gives a frame to the process of another slot, see link_ops.hand_over; under the drive lock. */
+bool hca_engine_hand_over(struct hca_engine *e, uint32_t slot, const struct frame_in *in, bool wait);
 /* Joins or leaves a multicast group; under the drive lock. 0 or -errno. */
 int hca_engine_mcast(struct hca_engine *e, const uint8_t mgid[16], uint32_t ifindex, bool join);
 /* A frame that another process or a test brought. */

@@ -119,8 +119,10 @@ static bool watch_once(struct hca_engine *e)
 	if (p[2].revents)
 		hca_devices_changed(e->adapter, e->netlink_fd);
 	while (n--) {
-		if (p[3 + n].revents)
+		if (p[3 + n].revents) {
+			atomic_store(&e->woken, true);
 			return true;
+		}
 	}
 	return false;
 }
@@ -400,6 +402,8 @@ static int wait_asleep(struct hca_engine *e, int fd, int cancel)
 			return 0;
 		if (!err && p[1].revents)
 			drain_timer(e);
+		else if (!err)
+			atomic_store(&e->woken, true);
 	}
 }
 

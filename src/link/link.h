@@ -22,10 +22,18 @@ typedef void link_deliver_fn(void *arg, const struct frame_in *in);
 struct link_ops {
 	/* Sends a batch; any thread. 0 or -errno; what could not be sent is as good as lost on the way. */
 	int (*send)(struct link *l, const struct frame_batch *b);
-	/* Hands up what has arrived, at most about `max` frames; one thread at a time. Returns how many. */
+	/*
+	 * Hands up what has arrived, at most about `max` frames; one thread at a time. Returns how many.
+	 * max 0: the caller slept on fds[] and was woken, so there is something, however rare its kind.
+	 */
 	int (*receive)(struct link *l, unsigned max, link_deliver_fn *deliver, void *arg);
 	/* Descriptors to sleep on: fills fds[], returns how many (at most 4). */
 	int (*fds)(struct link *l, int fds[4]);
+	/*
+	 * Gives a frame to the process of another slot: false when nobody is there, or it takes none. `wait`:
+	 * for a moment, when there is no room for it. NULL: there are no other processes.
+	 */
+	bool (*hand_over)(struct link *l, uint32_t slot, const struct frame_in *in, bool wait);
 	/* Joins or leaves a multicast group on an interface: 0 or -errno. */
 	int (*mcast)(struct link *l, const uint8_t mgid[16], uint32_t ifindex, bool join);
 	void (*close)(struct link *l);

@@ -22,7 +22,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PLACE_WAIT_MS = 50, REPAIR_EVERY_MS = 20, SILENT_FOR_MS = 1000, LOCK_WAIT_MS = 2000 };
+enum {
+	PLACE_WAIT_MS = 50,
+	REPAIR_EVERY_MS = 20,
+	SILENT_FOR_MS = 1000,
+	LOCK_WAIT_MS = 2000,
+	HAND_WAIT_MS = 4, /* for room in another process's socket */
+	IN_VAIN_MS = 20,  /* after which it is tried again */
+};
 
 static uint64_t now_ms(void)
 {
@@ -57,11 +64,13 @@ static bool slot_alive(uint16_t port, uint32_t slot)
 static int slot_claim(struct steer *s)
 {
 	uint32_t first = random_u32();
+	struct timeval wait = {.tv_usec = HAND_WAIT_MS * 1000};
 	int one = 1;
 
-	s->hand_fd = fd_above_stdio(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	s->hand_fd = fd_above_stdio(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
 	if (s->hand_fd < 0)
 		return -errno;
+	setsockopt(s->hand_fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
 	setsockopt(s->hand_fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one));
 	/* Slot 0 holds QP0 and QP1, the last one the multicast QPN. */
 	for (uint32_t i = 0; i < STEER_SLOTS - 2; i++) {
@@ -271,6 +280,7 @@ int steer_join(struct steer *s, uint16_t port, int fd4, int fd6)
 	s->fd4 = fd4;
 	s->fd6 = fd6;
 	atomic_init(&s->repaired_at, 0);
+	atomic_init(&s->in_vain_at, 0);
 	pthread_mutex_init(&s->mutex, NULL);
 	err = group_open(s);
 	if (err)
@@ -343,7 +353,7 @@ void steer_abandon(struct steer *s)
 	close(s->file_fd);
 }
 
-static void repair(struct steer *s)
+void steer_misled(struct steer *s)
 {
 	uint64_t last = atomic_load(&s->repaired_at), now = now_ms();
 	unsigned dead;
@@ -372,7 +382,21 @@ bool steer_is_member(const struct steer *s, uint32_t slot)
 	return steer_group_has(s->group, slot);
 }
 
-bool steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in)
+/* A Unix socket holds ten datagrams where nobody raised net.unix.max_dgram_qlen: bursts have to wait. */
+static bool send_waiting(struct steer *s, const struct msghdr *m)
+{
+	uint64_t last = atomic_load(&s->in_vain_at);
+
+	if (last && now_ms() < last + IN_VAIN_MS)
+		return false;
+	if (sendmsg(s->hand_fd, m, MSG_NOSIGNAL) >= 0)
+		return true;
+	if (errno == EAGAIN)
+		atomic_store(&s->in_vain_at, now_ms());
+	return false;
+}
+
+bool steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in, bool wait)
 {
 	struct hand h = {
 		.ifindex = in->ifindex, .len = in->len, .tclass = in->tclass, .hop_limit = in->hop_limit};
@@ -382,14 +406,12 @@ bool steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in)
 		.msg_namelen = slot_name(&sa, s->port, slot),
 		.msg_iov = iov,
 		.msg_iovlen = 2};
-	bool sent;
 
 	memcpy(h.sgid, in->sgid, 16);
 	memcpy(h.dgid, in->dgid, 16);
-	sent = sendmsg(s->hand_fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
-	if (sent)
-		repair(s);
-	return sent;
+	if (sendmsg(s->hand_fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+		return true;
+	return wait && errno == EAGAIN && send_waiting(s, &m);
 }
 
 static bool same_user(const struct msghdr *m)
@@ -418,7 +440,8 @@ bool steer_hand_parse(const uint8_t *datagram, size_t len, struct frame_in *in)
 		.len = h.len,
 		.ifindex = h.ifindex,
 		.tclass = h.tclass,
-		.hop_limit = h.hop_limit};
+		.hop_limit = h.hop_limit,
+		.handed = true};
 	memcpy(in->sgid, h.sgid, 16);
 	memcpy(in->dgid, h.dgid, 16);
 	return true;

@@ -35,7 +35,7 @@ struct steer {
 	int hand_fd;  /* the Unix socket of our slot */
 	int file_fd;
 	struct steer_group *group; /* shared with the other processes */
-	_Atomic uint64_t repaired_at;
+	_Atomic uint64_t repaired_at, in_vain_at;
 	pthread_mutex_t mutex; /* with the file lock, which does not keep our own threads apart */
 };
 
@@ -52,8 +52,13 @@ void steer_placed(struct steer *s, const uint8_t *pkt, uint32_t len);
 /* Whether one of our own processes has that slot: others may have bound its name to catch what is not theirs.
  */
 bool steer_is_member(const struct steer *s, uint32_t slot);
-/* A frame for another slot reached us: hand it over; false when nobody is there. */
-bool steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in);
+/*
+ * Hands a frame over to another slot; false when nobody is there, or it has no room. `wait` for room: not
+ * long, and not again soon after it was in vain, since who does not drain its socket may be stopped.
+ */
+bool steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in, bool wait);
+/* The program led a frame to us that names another slot: it has to be made anew. */
+void steer_misled(struct steer *s);
 /* A handed-over frame in a datagram of any content; *in points into it. false: it is none. */
 bool steer_hand_parse(const uint8_t *datagram, size_t len, struct frame_in *in);
 /* Frames handed over to us; returns how many. */

@@ -433,6 +433,13 @@ static void read_control(struct msghdr *m, bool v4, struct rx_meta *meta)
 	}
 }
 
+static bool udp_hand_over(struct link *link, uint32_t slot, const struct frame_in *in, bool wait)
+{
+	struct steer *s = &((struct udp_link *)link)->steer;
+
+	return steer_is_member(s, slot) && steer_hand_over(s, slot, in, wait);
+}
+
 static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len, struct rx_meta *meta,
 	link_deliver_fn *deliver, void *arg)
 {
@@ -459,8 +466,9 @@ static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len,
 	memcpy(in.dgid, meta->flow.dst, 16);
 	slot = qpn_slot(bth_dqpn(pkt));
 	if (slot != l->steer.slot && slot != 0 && bth_dqpn(pkt) != QP_MULTICAST &&
-		steer_is_member(&l->steer, slot) && steer_hand_over(&l->steer, slot, &in)) {
+		udp_hand_over(&l->link, slot, &in, false)) {
 		st->handed_over++;
+		steer_misled(&l->steer);
 		return true;
 	}
 	deliver(arg, &in);
@@ -537,8 +545,8 @@ static int udp_receive(struct link *link, unsigned max, link_deliver_fn *deliver
 {
 	enum { EVERY = 64 };
 	struct udp_link *l = (struct udp_link *)link;
-	bool all = max == 0 || l->polls++ % EVERY == 0;
 	int n = receive_socket(l, l->steer.fd4, true, deliver, arg);
+	bool all = l->polls++ % EVERY == 0 || (!max && !n);
 
 	/* Most programs use one family: look at the other, and at what is handed over, now and then. */
 	if (l->steer.fd6 >= 0 && (l->v6_seen || all)) {
@@ -616,6 +624,7 @@ static void udp_abandon(struct link *link)
 static const struct link_ops udp_ops = {
 	.send = udp_send,
 	.receive = udp_receive,
+	.hand_over = udp_hand_over,
 	.fds = udp_fds,
 	.mcast = udp_mcast,
 	.close = udp_close,

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * RDMA port spaces, shared by all processes of a user in a network namespace: a file in the run directory,
+ * called ports-<UDP port> like the group it goes with.
+ *
+ * Byte 0 of it is locked by who changes the table, byte n by the process of slot n for as long as it lives:
+ * what a crash leaves is seen to be nobody's, and is dropped by the next claim it is in the way of. A process
+ * that gets the slot of a dead one drops what that one left before it says that it is there. Not real TCP
+ * ports: those are other programs'.
+ */
+#ifndef HCA_PORTS_H
+#define HCA_PORTS_H
+
+#include "hca/ports_table.h"
+
+struct hca_ports;
+
+/* 0 or -errno. */
+int hca_ports_open(struct hca_ports **out, uint16_t udp_port, uint32_t slot);
+/* Gives up whatever this process still has claimed. */
+void hca_ports_close(struct hca_ports *p);
+/* After fork, in the child: everything stays the parent's. */
+void hca_ports_abandon(struct hca_ports *p);
+
+/*
+ * Claims a port; fills c->port when it is 0 with one of the host's range for that. 0, -EADDRINUSE or
+ * -EADDRNOTAVAIL as Linux's rdma_cm says them, -ENOSPC. Any thread; may wait for other processes, at most
+ * about two seconds.
+ */
+int hca_ports_claim(struct hca_ports *p, struct hca_port_claim *c, hca_port_id *id);
+/* The claim listens from now on; 0 or, when it was shared with others, their -EADDRINUSE or -EADDRNOTAVAIL.
+ */
+int hca_ports_listen(struct hca_ports *p, hca_port_id id);
+/* Gives a claim back; 0 is none. Never waits. */
+void hca_ports_release(struct hca_ports *p, hca_port_id id);
+
+/* The slot of the process that listens for requests to this address and port; 0: nobody. Never waits. */
+uint32_t hca_ports_owner(struct hca_ports *p, uint16_t ps, const uint8_t dgid[16], uint16_t port);
+/* The slots of all processes that listen, as bits. */
+void hca_ports_listeners(struct hca_ports *p, uint64_t slots[8]);
+
+#endif

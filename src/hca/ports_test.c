@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: MIT */
+/* Processes are told apart by their own open file: two in one program are as good as two programs. */
+#include "hca/ports.h"
+
+#include "base/rundir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+enum { TCP = 0x0106, UDP = 0x0111, UDP_PORT = 4791, PORT = 7471 };
+
+#define ANY                                                                                                  \
+	{                                                                                                    \
+		0                                                                                            \
+	}
+#define V4(last)                                                                                             \
+	{                                                                                                    \
+		[10] = 0xff, 0xff, 10, 0, 0, last                                                            \
+	}
+#define V6(last)                                                                                             \
+	{                                                                                                    \
+		0xfd, [15] = last                                                                            \
+	}
+#define MANY 5000
+
+static struct hca_ports *at(uint32_t slot)
+{
+	struct hca_ports *p;
+
+	assert_int_equal(hca_ports_open(&p, UDP_PORT, slot), 0);
+	return p;
+}
+
+static int claim(struct hca_ports *p, struct hca_port_claim c, hca_port_id *id)
+{
+	return hca_ports_claim(p, &c, id);
+}
+
+/* ---- the rules ---- */
+static const struct {
+	const char *what;
+	struct hca_port_claim first, second;
+	int err;
+} rules[] = {
+	{"one address", {.addr = V4(1)}, {.addr = V4(1)}, -EADDRINUSE},
+	{"two addresses", {.addr = V4(1)}, {.addr = V4(2)}, 0},
+	{"a wildcard and an address", {.addr = ANY}, {.addr = V4(1)}, -EADDRNOTAVAIL},
+	{"an address and a wildcard", {.addr = V4(1)}, {.addr = ANY}, -EADDRNOTAVAIL},
+	{"two wildcards", {.addr = ANY}, {.addr = ANY}, -EADDRNOTAVAIL},
+	{"another port space", {.ps = UDP}, {.addr = ANY}, 0},
+	{"another port", {.port = PORT + 1}, {.addr = ANY}, 0},
+	{"both reuse", {.addr = V4(1), .reuse = true}, {.addr = V4(1), .reuse = true}, 0},
+	{"wildcards, both reuse", {.reuse = true}, {.reuse = true}, 0},
+	{"only the first reuses", {.addr = V4(1), .reuse = true}, {.addr = V4(1)}, -EADDRINUSE},
+	{"only the second reuses", {.addr = V4(1)}, {.addr = V4(1), .reuse = true}, -EADDRINUSE},
+	{"the first listens", {.addr = V4(1), .reuse = true, .listening = true},
+		{.addr = V4(1), .reuse = true}, -EADDRINUSE},
+	{"IPv4 and IPv6", {.addr = V4(1)}, {.v6 = true, .addr = V6(1)}, 0},
+	{"wildcards of two families", {.addr = ANY}, {.v6 = true}, -EADDRNOTAVAIL},
+	{"the same, both for their family only", {.afonly = true}, {.v6 = true, .afonly = true}, 0},
+	{"the same, one of them", {.afonly = true}, {.v6 = true}, -EADDRNOTAVAIL},
+	{"one family, both for it only", {.v6 = true, .afonly = true}, {.v6 = true, .afonly = true},
+		-EADDRNOTAVAIL},
+	{"IPv6 for itself, an IPv4 address", {.v6 = true, .afonly = true}, {.addr = V4(1)}, -EADDRNOTAVAIL},
+};
+
+static struct hca_port_claim filled(struct hca_port_claim c)
+{
+	if (!c.ps)
+		c.ps = TCP;
+	if (!c.port)
+		c.port = PORT;
+	return c;
+}
+
+static void claims_get_in_each_others_way_by_the_kernels_rules(void **state)
+{
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+		struct hca_ports *a = at(1), *b = at(2);
+		struct hca_port_claim first = filled(rules[i].first);
+		bool listen = first.listening;
+		hca_port_id id;
+		int err;
+
+		first.listening = false;
+		assert_int_equal(claim(a, first, &id), 0);
+		if (listen)
+			assert_int_equal(hca_ports_listen(a, id), 0);
+		err = claim(b, filled(rules[i].second), &id);
+		if (err != rules[i].err)
+			fail_msg("%s: %d, not %d", rules[i].what, err, rules[i].err);
+		hca_ports_close(a);
+		hca_ports_close(b);
+	}
+}
+
+static void who_shares_a_port_cannot_listen(void **state)
+{
+	struct hca_port_claim c = {.ps = TCP, .port = PORT, .addr = V4(1), .reuse = true};
+	struct hca_ports *a = at(1), *b = at(2);
+	hca_port_id in_a, in_b;
+
+	assert_int_equal(claim(a, c, &in_a), 0);
+	assert_int_equal(claim(b, c, &in_b), 0);
+	assert_int_equal(hca_ports_listen(a, in_a), -EADDRINUSE);
+	hca_ports_release(b, in_b);
+	assert_int_equal(hca_ports_listen(b, in_b), -EINVAL);
+	assert_int_equal(hca_ports_listen(a, in_a), 0);
+	assert_int_equal(hca_ports_listen(b, in_a), -EINVAL); /* not b's */
+	hca_ports_release(b, in_a);
+	assert_int_equal(claim(b, c, &in_b), -EADDRINUSE);
+	hca_ports_close(a);
+	hca_ports_close(b);
+}
+
+/* ---- whom a request is for ---- */
+static const struct {
+	const char *what;
+	struct hca_port_claim claim;
+	uint8_t dgid[16];
+	bool found;
+} requests[] = {
+	{"its address", {.addr = V4(1)}, V4(1), true},
+	{"another address", {.addr = V4(1)}, V4(2), false},
+	{"the wildcard", {.addr = ANY}, V4(2), true},
+	{"the wildcard, IPv6", {.addr = ANY}, V6(2), true},
+	{"the wildcard of IPv6, IPv4", {.v6 = true}, V4(2), true},
+	{"that for itself, IPv4", {.v6 = true, .afonly = true}, V4(2), false},
+	{"that for itself, IPv6", {.v6 = true, .afonly = true}, V6(2), true},
+	{"an IPv6 address", {.v6 = true, .addr = V6(1)}, V6(1), true},
+	{"another port", {.port = PORT + 1}, V4(1), false},
+	{"another port space", {.ps = UDP}, V4(1), false},
+};
+
+static void requests_find_who_listens(void **state)
+{
+	struct hca_ports *b = at(2);
+
+	for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
+		struct hca_ports *a = at(1);
+		uint64_t slots[8];
+		hca_port_id id;
+		uint32_t slot;
+
+		assert_int_equal(claim(a, filled(requests[i].claim), &id), 0);
+		assert_int_equal(hca_ports_owner(b, TCP, requests[i].dgid, PORT), 0);
+		hca_ports_listeners(b, slots);
+		assert_int_equal(slots[0], 0);
+		assert_int_equal(hca_ports_listen(a, id), 0);
+		slot = hca_ports_owner(b, TCP, requests[i].dgid, PORT);
+		if (slot != requests[i].found)
+			fail_msg("%s: slot %u", requests[i].what, slot);
+		hca_ports_listeners(b, slots);
+		assert_int_equal(slots[0], 1 << 1);
+		hca_ports_release(a, id);
+		assert_int_equal(hca_ports_owner(b, TCP, requests[i].dgid, PORT), 0);
+		hca_ports_close(a);
+	}
+	hca_ports_close(b);
+}
+
+/* ---- processes that die ---- */
+/* A process that claims the port, says so, and is killed when told. */
+static pid_t claimer(uint32_t slot, int *said)
+{
+	int fds[2];
+	pid_t pid;
+
+	assert_int_equal(pipe(fds), 0);
+	pid = fork();
+	if (!pid) {
+		struct hca_port_claim c = {.ps = TCP, .port = PORT};
+		struct hca_ports *p;
+		hca_port_id id;
+		char ok = !hca_ports_open(&p, UDP_PORT, slot) && !hca_ports_claim(p, &c, &id) &&
+			  !hca_ports_listen(p, id);
+
+		if (write(fds[1], &ok, 1) == 1)
+			pause();
+		_exit(1);
+	}
+	close(fds[1]);
+	*said = fds[0];
+	return pid;
+}
+
+static void kill_it(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+static void a_killed_process_has_no_ports(void **state)
+{
+	struct hca_port_claim c = {.ps = TCP, .port = PORT};
+	struct hca_ports *p = at(2);
+	uint8_t any[16] = {1};
+	hca_port_id id;
+	char ok = 0;
+	int said;
+	pid_t pid = claimer(7, &said);
+
+	assert_int_equal(read(said, &ok, 1), 1);
+	assert_true(ok);
+	assert_int_equal(claim(p, c, &id), -EADDRNOTAVAIL);
+	assert_int_equal(hca_ports_owner(p, TCP, any, PORT), 7);
+	kill_it(pid);
+	close(said);
+	assert_int_equal(claim(p, c, &id), 0);
+	assert_int_equal(hca_ports_owner(p, TCP, any, PORT), 0);
+	hca_ports_close(p);
+}
+
+static void a_new_process_of_a_slot_does_not_inherit(void **state)
+{
+	struct hca_ports *p = at(2), *next;
+	uint8_t any[16] = {1};
+	hca_port_id id;
+	char ok = 0;
+	int said;
+	pid_t pid = claimer(7, &said);
+
+	assert_int_equal(read(said, &ok, 1), 1);
+	assert_true(ok);
+	kill_it(pid);
+	close(said);
+	next = at(7);
+	assert_int_equal(hca_ports_owner(p, TCP, any, PORT), 0);
+	assert_int_equal(claim(p, (struct hca_port_claim){.ps = TCP, .port = PORT}, &id), 0);
+	hca_ports_close(next);
+	assert_int_equal(hca_ports_open(&next, UDP_PORT, 2), -EAGAIN); /* it is there */
+	hca_ports_close(p);
+}
+
+/* Killed anywhere: two that claim and release without end, one of them killed again and again. */
+static void a_kill_at_any_moment_leaves_nothing(void **state)
+{
+	struct hca_ports *p = at(2);
+
+	for (unsigned i = 0; i < 100; i++) {
+		struct hca_port_claim c = {.ps = TCP, .port = PORT};
+		volatile char *going =
+			mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		hca_port_id id;
+		pid_t pid = fork();
+
+		if (!pid) {
+			struct hca_ports *own;
+
+			if (hca_ports_open(&own, UDP_PORT, 7))
+				_exit(1);
+			for (;;) {
+				*going = 1;
+				if (!hca_ports_claim(own, &c, &id) && !hca_ports_listen(own, id))
+					hca_ports_release(own, id);
+			}
+		}
+		while (!*going)
+			usleep(100);
+		usleep(i * 7);
+		kill_it(pid);
+		munmap((void *)going, 4096);
+		assert_int_equal(claim(p, c, &id), 0);
+		hca_ports_release(p, id);
+	}
+	hca_ports_close(p);
+}
+
+/* ---- many ---- */
+static off_t file_blocks(void)
+{
+	char path[256];
+	struct stat st;
+
+	assert_int_equal(base_rundir(path, sizeof(path) - 16), 0);
+	strcat(path, "/ports-4791");
+	assert_int_equal(stat(path, &st), 0);
+	return st.st_blocks;
+}
+
+static void ports_come_from_the_hosts_range_and_differ(void **state)
+{
+	static hca_port_id id[2][MANY];
+	static uint8_t seen[65536];
+	struct hca_ports *p[2] = {at(1), at(2)};
+	unsigned low, high;
+	FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "r");
+
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%u %u", &low, &high), 2);
+	fclose(f);
+	for (unsigned i = 0; i < MANY; i++) {
+		struct hca_port_claim c = {.ps = TCP};
+
+		assert_int_equal(hca_ports_claim(p[i % 2], &c, &id[i % 2][i / 2]), 0);
+		assert_in_range(c.port, low, high);
+		assert_false(seen[c.port]++);
+	}
+	for (unsigned i = 0; i < MANY; i++)
+		hca_ports_release(p[i % 2], id[i % 2][i / 2]);
+	hca_ports_close(p[0]);
+	hca_ports_close(p[1]);
+}
+
+static void cycles_do_not_grow(void **state)
+{
+	struct hca_ports *p = at(1);
+	off_t before = file_blocks();
+
+	for (unsigned i = 0; i < MANY; i++) {
+		struct hca_port_claim listener = {.ps = TCP, .port = PORT}, client = {.ps = TCP};
+		hca_port_id l, c;
+
+		assert_int_equal(hca_ports_claim(p, &listener, &l), 0);
+		assert_int_equal(hca_ports_listen(p, l), 0);
+		assert_int_equal(hca_ports_claim(p, &client, &c), 0);
+		hca_ports_release(p, l);
+		hca_ports_release(p, c);
+	}
+	assert_int_equal(file_blocks(), before);
+	hca_ports_close(p);
+}
+
+/* ---- a file that somebody tore ---- */
+static void a_torn_file_leads_nobody_out_of_bounds(void **state)
+{
+	struct ports_table *t = malloc(sizeof(*t)); /* exact, for the address sanitizer */
+	struct hca_port_claim c = {.ps = TCP, .port = PORT, .slot = 3};
+	hca_port_id id;
+	uint8_t any[16] = {1};
+
+	memset(t, 0xff, sizeof(*t));
+	assert_int_equal(ports_table_count(t), PORTS_MAX);
+	assert_int_equal(ports_table_add(t, &c, UINT32_MAX), 0);
+	assert_int_equal(ports_table_owner(t, TCP, any, PORT), 0);
+	assert_true(ports_table_owner(t, 0xffff, any, 0xffff) < 512 + 1);
+	ports_table_drop(t, UINT64_MAX, 3);
+	assert_false(ports_table_listen(t, UINT64_MAX));
+	ports_table_trim(t);
+	ports_table_check(t);
+	assert_int_equal(ports_table_count(t), 0);
+	id = ports_table_add(t, &c, PORTS_STEP);
+	assert_true(id && ports_table_listen(t, id));
+	assert_int_equal(ports_table_owner(t, TCP, any, PORT), 3);
+	free(t);
+}
+
+static void a_torn_file_works_again(void **state)
+{
+	char path[256];
+	struct hca_ports *p;
+	hca_port_id id;
+	int fd;
+
+	assert_int_equal(base_rundir(path, sizeof(path) - 16), 0);
+	strcat(path, "/ports-4791");
+	fd = open(path, O_RDWR | O_CREAT, 0600);
+	for (unsigned i = 0; i < 1000; i++)
+		assert_int_equal(write(fd, "nonsense in every single entry..", 32), 32);
+	close(fd);
+	p = at(1);
+	assert_int_equal(claim(p, (struct hca_port_claim){.ps = TCP, .port = PORT}, &id), 0);
+	hca_ports_close(p);
+	truncate(path, 0); /* between two processes */
+	p = at(1);
+	assert_int_equal(claim(p, (struct hca_port_claim){.ps = TCP, .port = PORT}, &id), 0);
+	hca_ports_close(p);
+}
+
+/* ---- a directory of our own ---- */
+static char dir[] = "/tmp/ports-test-XXXXXX";
+
+static int own_dir(void **state)
+{
+	return !mkdtemp(dir) || setenv("ANYRDMA_DIR", dir, 1);
+}
+
+static int remove_dir(void **state)
+{
+	char command[64];
+
+	snprintf(command, sizeof(command), "rm -r %s", dir);
+	return system(command);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(claims_get_in_each_others_way_by_the_kernels_rules),
+		cmocka_unit_test(who_shares_a_port_cannot_listen),
+		cmocka_unit_test(requests_find_who_listens),
+		cmocka_unit_test(a_killed_process_has_no_ports),
+		cmocka_unit_test(a_new_process_of_a_slot_does_not_inherit),
+		cmocka_unit_test(a_kill_at_any_moment_leaves_nothing),
+		cmocka_unit_test(ports_come_from_the_hosts_range_and_differ),
+		cmocka_unit_test(cycles_do_not_grow),
+		cmocka_unit_test(a_torn_file_leads_nobody_out_of_bounds),
+		cmocka_unit_test(a_torn_file_works_again),
+	};
+
+	return cmocka_run_group_tests(tests, own_dir, remove_dir);
+}

@@ -66,7 +66,7 @@ int hca_adapter_up(struct hca_adapter *a)
 void hca_adapter_down(struct hca_adapter *a)
 {
 	lock_take(&a->bring_up);
-	if (a->up && !a->dead && list_empty(&a->contexts) && !a->qps.count) {
+	if (a->up && !a->dead && list_empty(&a->contexts) && !a->qps.count && !a->gsi.ops) {
 		a->up = false;
 		hca_engine_close(a);
 	}

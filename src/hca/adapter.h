@@ -11,6 +11,7 @@
 #include "base/lock.h"
 #include "hca/counters.h"
 #include "hca/engine.h"
+#include "hca/gsi.h"
 #include "wire/qpn.h"
 
 #include <infiniband/verbs.h>
@@ -18,6 +19,7 @@
 
 struct hca_qp;
 struct hca_flow;
+struct hca_ports;
 struct hca_registry;
 struct hca_transport;
 
@@ -39,6 +41,8 @@ struct hca_adapter {
 	uint32_t slot;
 	struct hca_engine engine;
 	const struct hca_transport *transport;
+	struct hca_gsi gsi;            /* QP1 */
+	struct hca_ports *ports;       /* NULL in simulations, or when it cannot be had */
 	struct hca_flow *read_flow;    /* what READ responses may be in flight towards ourselves */
 	struct hca_registry *registry; /* NULL in simulations */
 	struct hca_adapter_counters *count;

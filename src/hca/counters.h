@@ -38,7 +38,12 @@
 	X(handed_over) /* arrived here, belonged to another process */                                       \
 	X(tx_errors)                                                                                         \
 	X(echo_requests)                                                                                     \
-	X(echo_timeouts)
+	X(echo_timeouts)                                                                                     \
+	X(mads_sent)                                                                                         \
+	X(mads_received)    /* for this process */                                                           \
+	X(mads_handed_over) /* arrived here, concerned another process */                                    \
+	X(mads_unclaimed)   /* concerned nobody: answered here, if at all */                                 \
+	X(mads_dropped)     /* no MAD, or not for us: wrong length, key or address */
 
 struct hca_qp_counters {
 	uint32_t qpn; /* 0: free record */

@@ -7,6 +7,7 @@
 #include "hca/adapter.h"
 #include "hca/device.h"
 #include "hca/flow.h"
+#include "hca/gsi.h"
 #include "hca/qp.h"
 #include "hca/transport.h"
 #include "ib/echo.h"
@@ -56,7 +57,7 @@ int hca_engine_init(
 	e->heap = NULL;
 	e->heap_len = e->heap_size = 0;
 	atomic_init(&e->next_timer, UINT64_MAX);
-	e->timerfd_at = UINT64_MAX;
+	e->alarm_at = e->timerfd_at = UINT64_MAX;
 	e->timer_fd = e->wake_fd = -1;
 	e->batch = malloc(sizeof(*e->batch));
 	e->answers = malloc(sizeof(*e->answers));
@@ -181,6 +182,8 @@ static void heap_publish(struct hca_engine *e)
 {
 	uint64_t next = e->heap_len ? e->heap[0]->timer_key : UINT64_MAX;
 
+	if (next > e->alarm_at)
+		next = e->alarm_at;
 	atomic_store_explicit(&e->next_timer, next, memory_order_relaxed);
 	set_alarm(e, next);
 }
@@ -198,12 +201,32 @@ void hca_engine_arm(struct hca_engine *e, struct hca_qp *qp)
 	lock_drop(&e->timer_lock);
 }
 
+void hca_engine_alarm(struct hca_engine *e, uint64_t at)
+{
+	lock_take(&e->timer_lock);
+	e->alarm_at = at;
+	heap_publish(e);
+	lock_drop(&e->timer_lock);
+}
+
 void hca_engine_alarm_rang(struct hca_engine *e)
 {
 	lock_take(&e->timer_lock);
 	e->timerfd_at = UINT64_MAX;
 	heap_publish(e);
 	lock_drop(&e->timer_lock);
+}
+
+static bool alarm_due(struct hca_engine *e, uint64_t now)
+{
+	bool due;
+
+	lock_take(&e->timer_lock);
+	due = e->alarm_at <= now;
+	if (due)
+		e->alarm_at = UINT64_MAX;
+	lock_drop(&e->timer_lock);
+	return due;
 }
 
 static struct hca_qp *timer_due(struct hca_engine *e, uint64_t now)
@@ -579,6 +602,10 @@ void hca_engine_deliver(struct hca_engine *e, const struct frame_in *in, uint64_
 		hca_mcast_each(a, in->dgid, mcast_give, &g);
 		return;
 	}
+	if (qpn == QP_GSI) {
+		hca_gsi_receive(a, in, now);
+		return;
+	}
 	qp = idmap_get(&a->qps, qpn);
 	if (qp)
 		give(e, qp, in, now);
@@ -604,6 +631,8 @@ static void run_timers(struct hca_engine *e, uint64_t now)
 
 	if (atomic_load_explicit(&e->next_timer, memory_order_relaxed) > now)
 		return;
+	if (alarm_due(e, now))
+		hca_gsi_timer(e->adapter, now);
 	while ((qp = timer_due(e, now))) {
 		lock_take(&qp->lock);
 		if (qp->deadline && qp->deadline <= now) {

@@ -51,7 +51,8 @@ struct hca_engine {
 	struct lock timer_lock; /* heap of hca_qp by timer_key */
 	struct hca_qp **heap;
 	unsigned heap_len, heap_size;
-	_Atomic uint64_t next_timer; /* earliest key; UINT64_MAX: none */
+	uint64_t alarm_at;           /* of hca_engine_alarm; UINT64_MAX: none; timer_lock */
+	_Atomic uint64_t next_timer; /* earliest key or alarm; UINT64_MAX: none */
 	uint64_t timerfd_at;
 
 	/* helper; see engine_helper.c */
@@ -130,6 +131,8 @@ void hca_engine_quiesce(struct hca_engine *e);
 void hca_engine_forget(struct hca_engine *e, struct hca_qp *qp);
 /* Brings the timer heap in line with qp->deadline; qp->lock held. */
 void hca_engine_arm(struct hca_engine *e, struct hca_qp *qp);
+/* Calls hca_gsi_timer at this time instead of any set before; UINT64_MAX: not at all. Any thread. */
+void hca_engine_alarm(struct hca_engine *e, uint64_t at);
 /* The helper's alarm rang: it has to be set again for what is still to come. */
 void hca_engine_alarm_rang(struct hca_engine *e);
 /* Waits, driving, until fd is readable: 0 or -EINTR. */

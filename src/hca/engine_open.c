@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/flow.h"
+#include "hca/ports.h"
 #include "hca/registry.h"
 #include "ib/ibt.h"
 #include "link/link.h"
@@ -31,13 +32,24 @@ static uint16_t wanted_port(void)
 	return ROCE_UDP_PORT;
 }
 
+/* What other processes see of us. */
+static void close_shared(struct hca_adapter *a)
+{
+	hca_ports_close(a->ports);
+	a->ports = NULL;
+	hca_registry_close(a->registry);
+	a->registry = NULL;
+	a->count = &a->own_count;
+}
+
 int hca_engine_open(struct hca_adapter *a)
 {
 	struct hca_engine *e = &a->engine;
+	uint16_t port = wanted_port();
 	struct link *link;
 	int err;
 
-	err = link_udp_open(&link, wanted_port(), &a->slot);
+	err = link_udp_open(&link, port, &a->slot);
 	if (err == -EMFILE)
 		log_error("cannot open the adapter's sockets: %s", fd_reason(EMFILE));
 	if (err)
@@ -52,12 +64,14 @@ int hca_engine_open(struct hca_adapter *a)
 	if (err)
 		log_info("no registry file (%s): nobody can read this process's counters", strerror(-err));
 	a->count = hca_registry_adapter(a->registry, &a->own_count);
+	err = hca_ports_open(&a->ports, port, a->slot);
+	if (err)
+		log_warn("no file of RDMA ports (%s): no program can be connected to by address",
+			strerror(-err));
 	err = hca_engine_start_helper(e);
 	if (err) {
 		log_error("cannot start the helper thread: %s", fd_reason(-err));
-		hca_registry_close(a->registry);
-		a->registry = NULL;
-		a->count = &a->own_count;
+		close_shared(a);
 		hca_engine_fini(e);
 	}
 	return err;
@@ -68,10 +82,8 @@ void hca_engine_close(struct hca_adapter *a)
 	hca_engine_stop_helper(&a->engine);
 	lock_take(&a->engine.drive);
 	hca_engine_fini(&a->engine);
+	close_shared(a);
 	lock_drop(&a->engine.drive);
-	hca_registry_close(a->registry);
-	a->registry = NULL;
-	a->count = &a->own_count;
 }
 
 void hca_adapter_exit(struct hca_adapter *a)
@@ -93,4 +105,6 @@ void hca_engine_abandon(struct hca_adapter *a)
 		hca_engine_close_helper_fds(e);
 	e->running = false;
 	hca_registry_abandon(a->registry);
+	hca_ports_abandon(a->ports);
+	a->ports = NULL;
 }

@@ -30,6 +30,7 @@ enum {
 	GRH_LEN = 40,
 	ICRC_LEN = 4,
 	ROCE_UDP_PORT = 4791,
+	QP_GSI = 1,
 	QP_MULTICAST = 0xffffff,
 	PKEY_DEFAULT = 0xffff,
 	PSN_MASK = 0xffffff,

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+#include "hca/gsi.h"
+
+#include "hca/adapter.h"
+#include "hca/device.h"
+#include "hca/engine.h"
+#include "hca/ports.h"
+#include "wire/ibt.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { GSI_FRAME_LEN = BTH_LEN + DETH_LEN + HCA_MAD_LEN };
+
+static void count(uint64_t *counter)
+{
+	__atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+}
+
+/* ---- out ---- */
+int hca_gsi_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t mad[HCA_MAD_LEN])
+{
+	struct frame_batch b;
+	struct frame_out *f = &b.frame[0];
+	int err;
+
+	b.dest = *to;
+	b.nframes = b.niov = 1;
+	*f = (struct frame_out){.hdr_len = BTH_LEN + DETH_LEN, .payload_len = HCA_MAD_LEN, .iov_count = 1};
+	b.iov[0] = (struct iovec){(void *)mad, HCA_MAD_LEN};
+	bth_put(f->hdr, IBT_UD | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, QP_GSI, false,
+		atomic_fetch_add(&a->gsi.psn, 1) & PSN_MASK);
+	put_be32(f->hdr + BTH_LEN, HCA_GSI_QKEY);
+	put_be32(f->hdr + BTH_LEN + 4, QP_GSI);
+	err = hca_engine_send(&a->engine, &b);
+	if (!err)
+		count(&a->count->mads_sent);
+	return err;
+}
+
+struct frame_dest hca_gsi_reply_to(const struct hca_gsi_from *from)
+{
+	struct frame_dest to = {.ifindex = from->ifindex, .tclass = from->tclass, .hop_limit = 64};
+
+	memcpy(to.sgid, from->dgid, 16);
+	memcpy(to.dgid, from->sgid, 16);
+	return to;
+}
+
+uint32_t hca_gsi_comm_id(struct hca_adapter *a)
+{
+	return a->slot << COMM_ID_SLOT_SHIFT | (hca_adapter_random(a) & ((1u << COMM_ID_SLOT_SHIFT) - 1));
+}
+
+/* ---- in ---- */
+/* A whole MAD for an address of ours, with the well-known key (IBA 13.5.3.3). */
+static bool is_mad(struct hca_adapter *a, const struct frame_in *in)
+{
+	const uint8_t *p = in->bytes;
+
+	return in->len == GSI_FRAME_LEN && bth_opcode(p) == (IBT_UD | OP_SEND_ONLY) && !bth_pad(p) &&
+	       !bth_tver(p) && (bth_pkey(p) & 0x7fff) == (PKEY_DEFAULT & 0x7fff) &&
+	       get_be32(p + BTH_LEN) == HCA_GSI_QKEY && hca_devices_have(a, in->dgid);
+}
+
+static void give(struct hca_adapter *a, const struct frame_in *in, uint64_t now)
+{
+	const uint8_t *p = in->bytes, *mad = p + BTH_LEN + DETH_LEN;
+	struct hca_gsi_from from = {
+		.ifindex = in->ifindex,
+		.src_qpn = get_be24(p + BTH_LEN + 5),
+		.pkey = bth_pkey(p),
+		.tclass = in->tclass,
+		.hop_limit = in->hop_limit,
+	};
+	uint8_t answer[HCA_MAD_LEN];
+
+	memcpy(from.sgid, in->sgid, 16);
+	memcpy(from.dgid, in->dgid, 16);
+	if (a->gsi.ops) {
+		a->gsi.ops->receive(a->gsi.arg, mad, &from, now);
+	} else if (hca_gsi_refuse(mad, answer)) {
+		struct frame_dest to = hca_gsi_reply_to(&from);
+
+		hca_gsi_send(a, &to, answer);
+	}
+}
+
+static bool hand_over(struct hca_adapter *a, uint32_t slot, const struct frame_in *in, bool wait)
+{
+	if (!hca_engine_hand_over(&a->engine, slot, in, wait))
+		return false;
+	count(&a->count->mads_handed_over);
+	return true;
+}
+
+static void hand_to_listeners(struct hca_adapter *a, const struct frame_in *in)
+{
+	uint64_t slots[8];
+
+	hca_ports_listeners(a->ports, slots);
+	for (uint32_t slot = 1; slot < QPN_SLOTS; slot++) {
+		if (slot != a->slot && slots[slot / 64] >> slot % 64 & 1)
+			hand_over(a, slot, in, false);
+	}
+}
+
+void hca_gsi_receive(struct hca_adapter *a, const struct frame_in *in, uint64_t now)
+{
+	uint32_t slot;
+
+	if (!is_mad(a, in)) {
+		count(&a->count->mads_dropped);
+		return;
+	}
+	/* Whoever handed it over has looked who it is for: a second opinion could send it round in circles.
+	 */
+	switch (in->handed ? GSI_SLOT : hca_gsi_route(a, in->bytes + BTH_LEN + DETH_LEN, in->dgid, &slot)) {
+	case GSI_SLOT:
+		if (!in->handed && slot != a->slot) {
+			if (hand_over(a, slot, in, true))
+				return;
+			count(&a->count->mads_unclaimed); /* dead by now */
+			break;
+		}
+		count(&a->count->mads_received);
+		break;
+	case GSI_LISTENERS:
+		hand_to_listeners(a, in);
+		count(&a->count->mads_received);
+		break;
+	case GSI_NOBODY:
+		count(&a->count->mads_unclaimed);
+		break;
+	}
+	give(a, in, now);
+}
+
+void hca_gsi_timer(struct hca_adapter *a, uint64_t now)
+{
+	if (a->gsi.ops)
+		a->gsi.ops->timer(a->gsi.arg, now);
+}
+
+void hca_gsi_arm(struct hca_adapter *a, uint64_t at)
+{
+	hca_engine_alarm(&a->engine, at);
+}
+
+/* ---- opening and closing ---- */
+int hca_gsi_open(struct hca_adapter *a, const struct hca_gsi_ops *ops, void *arg)
+{
+	bool busy;
+	int err;
+
+	lock_take(&a->bring_up);
+	lock_take(&a->engine.drive);
+	busy = a->gsi.ops;
+	if (!busy) {
+		a->gsi.arg = arg;
+		a->gsi.ops = ops;
+	}
+	lock_drop(&a->engine.drive);
+	lock_drop(&a->bring_up);
+	if (busy)
+		return -EBUSY;
+	err = hca_adapter_up(a);
+	if (err)
+		hca_gsi_close(a);
+	return err;
+}
+
+void hca_gsi_close(struct hca_adapter *a)
+{
+	lock_take(&a->bring_up);
+	lock_take(&a->engine.drive);
+	a->gsi.ops = NULL;
+	if (a->engine.link)
+		hca_engine_alarm(&a->engine, UINT64_MAX);
+	lock_drop(&a->engine.drive);
+	lock_drop(&a->bring_up);
+	hca_adapter_down(a);
+}

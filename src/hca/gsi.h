@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The general services interface: QP1 of the adapter, which takes and sends management datagrams (MADs, 256
+ * bytes). Every adapter has it, with nobody's doing.
+ *
+ * All processes of a host share the UDP port, and any of them may receive a MAD: the packet itself only names
+ * QP1. So who receives it looks into it for whom it concerns, and hands it over (gsi_route.c). What was
+ * handed over is never handed on. What concerns nobody stays here. Where no CM is registered, requests are
+ * refused as a host does on which nobody listens.
+ */
+#ifndef HCA_GSI_H
+#define HCA_GSI_H
+
+#include "base/frame.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct hca_adapter;
+
+enum { HCA_MAD_LEN = 256 };
+#define HCA_GSI_QKEY 0x80010000u
+
+/* Where a MAD came from, and which of our addresses it was for. */
+struct hca_gsi_from {
+	uint8_t sgid[16], dgid[16]; /* the sender's address, ours */
+	uint32_t ifindex; /* the interface it came in by: loopback for what this host sent; 0: not known */
+	uint32_t src_qpn;
+	uint16_t pkey;
+	uint8_t tclass, hop_limit;
+};
+
+/*
+ * Who manages connections. Both are called under the drive lock, so one at a time, by whatever thread drives;
+ * they may call hca_gsi_send and hca_gsi_arm, but nothing that takes the drive lock (modifying or destroying
+ * QPs, closing).
+ */
+struct hca_gsi_ops {
+	void (*receive)(
+		void *arg, const uint8_t mad[HCA_MAD_LEN], const struct hca_gsi_from *from, uint64_t now);
+	void (*timer)(void *arg, uint64_t now);
+};
+
+struct hca_gsi {
+	const struct hca_gsi_ops *ops; /* changed under bring-up and drive lock; NULL: nobody's */
+	void *arg;
+	_Atomic uint32_t psn;
+};
+
+/* Brings the adapter up, if it is not, and takes its MADs from now on: 0 or -errno; -EBUSY: somebody does. */
+int hca_gsi_open(struct hca_adapter *a, const struct hca_gsi_ops *ops, void *arg);
+/* When it has returned nobody is called any more. The adapter may go down. */
+void hca_gsi_close(struct hca_adapter *a);
+/* Sends a MAD to QP1 there; any thread, while the gsi is open. 0 or -errno; no promise that it arrives. */
+int hca_gsi_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t mad[HCA_MAD_LEN]);
+/* Where an answer goes. */
+struct frame_dest hca_gsi_reply_to(const struct hca_gsi_from *from);
+/* Asks for ops->timer at this time instead of any asked for before; UINT64_MAX: not at all. Any thread. */
+void hca_gsi_arm(struct hca_adapter *a, uint64_t at);
+/* A random communication id (or SIDR request id) by which answers find this process; never 0. */
+uint32_t hca_gsi_comm_id(struct hca_adapter *a);
+
+/* ---- for the engine, under the drive lock ---- */
+/* A frame for QP1. */
+void hca_gsi_receive(struct hca_adapter *a, const struct frame_in *in, uint64_t now);
+void hca_gsi_timer(struct hca_adapter *a, uint64_t now);
+
+/* ---- gsi_route.c ---- */
+enum hca_gsi_whom {
+	GSI_SLOT,      /* the process of one slot */
+	GSI_LISTENERS, /* whoever listens: only they can know */
+	GSI_NOBODY,
+};
+/* Whom a MAD to this address of ours concerns. */
+enum hca_gsi_whom hca_gsi_route(
+	struct hca_adapter *a, const uint8_t mad[HCA_MAD_LEN], const uint8_t dgid[16], uint32_t *slot);
+/* Turns a request nobody listens for into its refusal; false: it wants none. */
+bool hca_gsi_refuse(const uint8_t mad[HCA_MAD_LEN], uint8_t answer[HCA_MAD_LEN]);
+
+#endif

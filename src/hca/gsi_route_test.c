@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+/* Golden MADs: how those begin that Linux's rdma_cm sent (tests/wire/pcaps: rping, udaddy, rping refused). */
+#include "hca/adapter.h"
+#include "hca/gsi.h"
+#include "hca/ports.h"
+#include "wire/qpn.h"
+
+#include "base/bytes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+enum { TCP = 0x0106, UDP = 0x0111, RPING = 7174, SLOT = 9 };
+#define CLIENT 0x7b089c1au
+#define SERVER 0xbbce5ffeu
+
+static const uint8_t server[16] = {[10] = 0xff, 0xff, 10, 77, 0, 2};
+
+static const struct golden {
+	const char *name;
+	uint8_t attribute, body[20];
+	enum hca_gsi_whom whom;
+	uint32_t slot;
+} goldens[] = {
+	{"REQ", 0x10, {0x7b, 8, 0x9c, 0x1a, [12] = 1, 6, 0x1c, 6}, GSI_SLOT, SLOT},
+	{"REP", 0x13, {0xbb, 0xce, 0x5f, 0xfe, 0x7b, 8, 0x9c, 0x1a}, GSI_SLOT, CLIENT >> 23},
+	{"RTU", 0x14, {0x7b, 8, 0x9c, 0x1a, 0xbb, 0xce, 0x5f, 0xfe}, GSI_SLOT, SERVER >> 23},
+	{"DREQ", 0x15, {0x7b, 8, 0x9c, 0x1a, 0xbb, 0xce, 0x5f, 0xfe, [10] = 0x11}, GSI_SLOT, SERVER >> 23},
+	{"DREP", 0x16, {0xbb, 0xce, 0x5f, 0xfe, 0x7b, 8, 0x9c, 0x1a}, GSI_SLOT, CLIENT >> 23},
+	{"REJ", 0x12, {[4] = 0x79, 8, 0x9c, 0x1a, [11] = 8}, GSI_SLOT, 0x79089c1a >> 23},
+	{"SIDR_REQ", 0x17, {0x7f, 8, 0x9c, 0x1a, 0xff, 0xff, [12] = 1, 0x11, 0x1c, 6}, GSI_SLOT, SLOT},
+	{"SIDR_REP", 0x18, {0x7f, 8, 0x9c, 0x1a, [10] = 0x14, [16] = 1, 0x11, 0x1c, 6}, GSI_SLOT,
+		0x7f089c1a >> 23},
+	/* not seen, but meant (IBA 12.6.7.2, and what else may come) */
+	{"REJ by who knows no id", 0x12, {0x7b, 8, 0x9c, 0x1a, [11] = 4}, GSI_LISTENERS, 0},
+	{"REQ to another port", 0x10, {0x7b, 8, 0x9c, 0x1a, [12] = 1, 6, 0x1c, 7}, GSI_NOBODY, 0},
+	{"REQ to another service", 0x10, {0x7b, 8, 0x9c, 0x1a, [11] = 1, 1, 6, 0x1c, 6}, GSI_NOBODY, 0},
+	{"RTU without an id", 0x14, {0x7b, 8, 0x9c, 0x1a}, GSI_NOBODY, 0},
+	{"no message", 0x0f, {0}, GSI_NOBODY, 0},
+	{"no message", 0x1b, {0}, GSI_NOBODY, 0},
+};
+
+static void fill(const struct golden *g, uint8_t mad[HCA_MAD_LEN])
+{
+	static const uint8_t head[] = {1, 7, 2, 3, [11] = 2, 0x1a, 0x9c, 8, 0x79};
+
+	memset(mad, 0, HCA_MAD_LEN);
+	memcpy(mad, head, sizeof(head));
+	mad[17] = g->attribute;
+	memcpy(mad + 24, g->body, sizeof(g->body));
+}
+
+static void mads_name_whom_they_concern(void **state)
+{
+	struct hca_adapter *a = *state;
+
+	for (const struct golden *g = goldens; g < goldens + sizeof(goldens) / sizeof(*g); g++) {
+		uint8_t mad[HCA_MAD_LEN];
+		uint32_t slot = 0;
+		enum hca_gsi_whom whom;
+
+		fill(g, mad);
+		whom = hca_gsi_route(a, mad, server, &slot);
+		if (whom != g->whom || (whom == GSI_SLOT && slot != g->slot))
+			fail_msg("%s: %d, slot %u", g->name, whom, slot);
+		mad[1] = 4; /* another class */
+		assert_int_equal(hca_gsi_route(a, mad, server, &slot), GSI_NOBODY);
+	}
+}
+
+static void requests_are_refused_as_the_kernel_does(void **state)
+{
+	static const struct golden req = {.attribute = 0x10,
+					   .body = {0x79, 8, 0x9c, 0x1a, [12] = 1, 6, 0x1c, 6}},
+				   rej = {.attribute = 0x12, .body = {[4] = 0x79, 8, 0x9c, 0x1a, [11] = 8}},
+				   sidr_req = {.attribute = 0x17,
+					   .body = {0x7f, 8, 0x9c, 0x1a, [12] = 1, 0x11, 0x1c, 6}},
+				   sidr_rep = {.attribute = 0x18,
+					   .body = {0x7f, 8, 0x9c, 0x1a, 1, [16] = 1, 0x11, 0x1c, 6}};
+	uint8_t mad[HCA_MAD_LEN], expected[HCA_MAD_LEN], answer[HCA_MAD_LEN];
+
+	fill(&req, mad);
+	fill(&rej, expected);
+	assert_true(hca_gsi_refuse(mad, answer));
+	assert_memory_equal(answer, expected, HCA_MAD_LEN);
+	assert_false(hca_gsi_refuse(answer, expected)); /* or two hosts would never stop */
+	fill(&sidr_req, mad);
+	fill(&sidr_rep, expected);
+	assert_true(hca_gsi_refuse(mad, answer));
+	assert_memory_equal(answer, expected, HCA_MAD_LEN);
+	assert_false(hca_gsi_refuse(answer, expected));
+}
+
+/* ---- an adapter on whose host somebody listens ---- */
+static char dir[] = "/tmp/gsi-route-test-XXXXXX";
+
+static int open_ports(void **state)
+{
+	static struct hca_adapter a;
+
+	if (!mkdtemp(dir) || setenv("ANYRDMA_DIR", dir, 1) || hca_ports_open(&a.ports, 4791, SLOT))
+		return 1;
+	for (int i = 0; i < 2; i++) {
+		struct hca_port_claim c = {.ps = i ? UDP : TCP, .port = RPING};
+		hca_port_id id;
+
+		if (hca_ports_claim(a.ports, &c, &id) || hca_ports_listen(a.ports, id))
+			return 1;
+	}
+	*state = &a;
+	return 0;
+}
+
+static int close_ports(void **state)
+{
+	struct hca_adapter *a = *state;
+	char command[64];
+
+	hca_ports_close(a->ports);
+	snprintf(command, sizeof(command), "rm -r %s", dir);
+	return system(command);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(mads_name_whom_they_concern),
+		cmocka_unit_test(requests_are_refused_as_the_kernel_does),
+	};
+
+	return cmocka_run_group_tests(tests, open_ports, close_ports);
+}

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Four processes share a UDP port on the loopback: three that manage connections and one that does not. A
+ * forger sends MADs from ever other source ports, so that the kernel picks now this, now that process to
+ * receive them; each must reach the one it concerns.
+ */
+#include "hca/gsi.h"
+
+#include "hca/adapter.h"
+#include "hca/device.h"
+#include "hca/ports.h"
+#include "wire/ibt.h"
+#include "wire/icrc.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+enum { TCP = 0x0106, UDP = 0x0111, PORT = 7471, MANAGERS = 3, PLAIN = MANAGERS, PROCESSES, ROUNDS = 60 };
+enum { REQ = 0x10, REJ = 0x12, REP, RTU, SIDR_REQ = 0x17, SIDR_REP };
+enum { BODY = 24, ALL = 0xee, NOBODY = 0xff };
+enum { MAD_AT = BTH_LEN + DETH_LEN, PACKET = MAD_AT + HCA_MAD_LEN + ICRC_LEN };
+
+/* What a process says of itself, and hears. */
+struct process {
+	pid_t pid;
+	_Atomic int ready, rang, right, wrong, unclaimed, rejected;
+	_Atomic uint32_t slot, comm_id;
+	struct hca_adapter adapter;
+	struct hca_adapter_counters seen; /* a copy of its counters */
+};
+
+static struct process *process;
+static uint16_t udp_port;
+static const uint8_t lo[16] = {[10] = 0xff, 0xff, 127, 0, 0, 1};
+
+/* ---- a process ---- */
+/* The last byte of the TID says whom the forger had in mind. */
+static void receive(void *arg, const uint8_t mad[HCA_MAD_LEN], const struct hca_gsi_from *from, uint64_t now)
+{
+	struct process *me = arg;
+
+	if (memcmp(from->sgid, lo, 16) || memcmp(from->dgid, lo, 16) || from->src_qpn != QP_GSI ||
+		from->pkey != PKEY_DEFAULT)
+		me->wrong++;
+	else if (mad[15] == NOBODY && mad[17] == REJ)
+		me->rejected++;
+	else if (mad[15] == NOBODY)
+		me->unclaimed++;
+	else if (mad[15] == me - process || mad[15] == ALL)
+		me->right++;
+	else
+		me->wrong++;
+}
+
+static void timer(void *arg, uint64_t now)
+{
+	((struct process *)arg)->rang++;
+}
+
+static void listen_on(struct hca_adapter *a, uint16_t ps, uint16_t port)
+{
+	struct hca_port_claim c = {.ps = ps, .port = port};
+	hca_port_id id;
+
+	if (hca_ports_claim(a->ports, &c, &id) || hca_ports_listen(a->ports, id))
+		abort();
+}
+
+static void be_process(struct process *me)
+{
+	static const struct hca_gsi_ops ops = {.receive = receive, .timer = timer};
+	struct hca_adapter *a = &me->adapter;
+	uint16_t port = (uint16_t)(PORT + (me - process));
+
+	hca_adapter_init(a);
+	if (hca_devices_refresh(a) || (me == process + PLAIN ? hca_adapter_up(a) : hca_gsi_open(a, &ops, me)))
+		abort();
+	if (me != process + PLAIN) {
+		if (hca_gsi_open(a, &ops, me) != -EBUSY)
+			abort();
+		listen_on(a, TCP, port);
+		listen_on(a, UDP, port);
+		hca_gsi_arm(a, hca_engine_now(&a->engine) + 1000000);
+	}
+	me->slot = a->slot;
+	me->comm_id = hca_gsi_comm_id(a);
+	me->ready = 1;
+	for (;;) {
+		struct timespec ms = {.tv_nsec = 1000000};
+
+		lock_take(&a->engine.drive);
+		me->seen = *a->count;
+		lock_drop(&a->engine.drive);
+		nanosleep(&ms, NULL);
+	}
+}
+
+static void start(unsigned i)
+{
+	pid_t pid = fork();
+
+	if (!pid)
+		be_process(&process[i]);
+	assert_true(pid > 0);
+	process[i].pid = pid;
+}
+
+static void stop(unsigned i)
+{
+	kill(process[i].pid, SIGKILL);
+	waitpid(process[i].pid, NULL, 0);
+}
+
+/* ---- the forger ---- */
+static void wait_until(bool (*is_so)(int), int arg)
+{
+	for (int ms = 0; !is_so(arg); ms++) {
+		struct timespec t = {.tv_nsec = 1000000};
+
+		if (ms == 20000)
+			fail_msg("waited in vain");
+		nanosleep(&t, NULL);
+	}
+}
+
+static int total(size_t counter)
+{
+	int n = 0;
+
+	for (int i = 0; i < PROCESSES; i++)
+		n += *(_Atomic int *)((char *)&process[i] + counter);
+	return n;
+}
+#define TOTAL(counter) total(offsetof(struct process, counter))
+
+static bool heard(int n)
+{
+	return TOTAL(right) + TOTAL(wrong) >= n;
+}
+
+static bool is_ready(int i)
+{
+	return process[i].ready;
+}
+
+/* A packet to QP1 with an empty MAD. */
+static void prepare(uint8_t pkt[PACKET], uint16_t attribute, uint8_t whom)
+{
+	static const uint8_t head[] = {1, 7, 2, 3};
+
+	memset(pkt, 0, PACKET);
+	bth_put(pkt, IBT_UD | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, QP_GSI, false, 0);
+	put_be32(pkt + BTH_LEN, HCA_GSI_QKEY);
+	put_be32(pkt + BTH_LEN + 4, QP_GSI);
+	memcpy(pkt + MAD_AT, head, sizeof(head));
+	pkt[MAD_AT + 15] = whom;
+	put_be16(pkt + MAD_AT + 16, attribute);
+}
+
+/* From a source port the kernel picks: the hash differs every time. */
+static void send_packet(uint8_t *pkt, size_t len)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_DGRAM, 0), probe = IP_PMTUDISC_PROBE;
+	struct icrc_flow flow = {.dport = udp_port};
+	socklen_t salen = sizeof(sa);
+
+	setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));
+	assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	getsockname(fd, (struct sockaddr *)&sa, &salen);
+	memcpy(flow.src, lo, 16);
+	memcpy(flow.dst, lo, 16);
+	flow.sport = ntohs(sa.sin_port);
+	icrc_put(pkt + len - ICRC_LEN, icrc_packet(&flow, pkt, len - ICRC_LEN, 0));
+	sa.sin_port = htons(udp_port);
+	assert_int_equal(sendto(fd, pkt, len, 0, (struct sockaddr *)&sa, sizeof(sa)), len);
+	close(fd);
+}
+
+static void forge_answer(uint16_t attribute, uint32_t id, uint8_t whom)
+{
+	uint8_t pkt[PACKET];
+
+	prepare(pkt, attribute, whom);
+	put_be32(pkt + MAD_AT + BODY + (attribute == SIDR_REP ? 0 : 4), id);
+	send_packet(pkt, sizeof(pkt));
+}
+
+static void forge_request(uint16_t attribute, uint16_t ps, uint16_t port, uint32_t id, uint8_t whom)
+{
+	uint8_t pkt[PACKET];
+
+	prepare(pkt, attribute, whom);
+	put_be32(pkt + MAD_AT + BODY, id);
+	put_be64(pkt + MAD_AT + BODY + 8, (uint64_t)ps << 16 | port);
+	send_packet(pkt, sizeof(pkt));
+}
+
+static void reset(void)
+{
+	for (int i = 0; i < PROCESSES; i++)
+		process[i].right = process[i].wrong = process[i].unclaimed = process[i].rejected = 0;
+}
+
+static void mads_reach_whom_they_concern(void **state)
+{
+	static const uint16_t attributes[] = {REQ, REP, RTU, SIDR_REQ, SIDR_REP, REJ};
+	uint64_t handed_over = 0;
+
+	reset();
+	for (int i = 0; i < MANAGERS * ROUNDS; i++) {
+		uint16_t attribute = attributes[i / MANAGERS % 6];
+		unsigned whom = (unsigned)i % MANAGERS;
+
+		if (attribute == REQ || attribute == SIDR_REQ)
+			forge_request(attribute, attribute == REQ ? TCP : UDP, (uint16_t)(PORT + whom), 1,
+				(uint8_t)whom);
+		else
+			forge_answer(attribute, process[whom].comm_id, (uint8_t)whom);
+		wait_until(heard, i + 1);
+	}
+	assert_int_equal(TOTAL(wrong), 0);
+	for (int i = 0; i < MANAGERS; i++) {
+		assert_int_equal(process[i].right, ROUNDS);
+		handed_over += process[i].seen.mads_handed_over;
+	}
+	/* The kernel finds the right one by chance once in four times. */
+	assert_true(handed_over > 0);
+}
+
+static bool is_answered(int n)
+{
+	return TOTAL(unclaimed) + process[0].rejected >= n;
+}
+
+/* Nobody listens: who receives it answers, and be it the adapter itself where nobody manages connections. */
+static void what_concerns_nobody_is_answered(void **state)
+{
+	reset();
+	for (int i = 1; !process[0].rejected || !TOTAL(unclaimed); i++) {
+		forge_request(REQ, TCP, 1, process[0].comm_id, NOBODY);
+		wait_until(is_answered, i);
+	}
+	assert_int_equal(TOTAL(wrong) + TOTAL(right), 0);
+}
+
+static void who_gave_up_early_is_heard_by_all_listeners(void **state)
+{
+	reset();
+	for (int i = 1; i <= 10; i++) {
+		/* Whoever got it: three listeners, and the fourth knows nothing. */
+		forge_answer(REJ, 0, ALL);
+		wait_until(heard, MANAGERS * i);
+	}
+	for (int i = 0; i < MANAGERS; i++)
+		assert_int_equal(process[i].right, 10);
+}
+
+static bool all_dropped(int n)
+{
+	uint64_t dropped = 0;
+
+	for (int i = 0; i < PROCESSES; i++)
+		dropped += process[i].seen.mads_dropped;
+	return dropped >= (uint64_t)n;
+}
+
+static void other_packets_are_dropped(void **state)
+{
+	uint8_t pkt[PACKET + 4];
+
+	reset();
+	prepare(pkt, REP, 0);
+	send_packet(pkt, PACKET - 4);
+	prepare(pkt, REP, 0);
+	send_packet(pkt, PACKET + 4);
+	prepare(pkt, REP, 0);
+	put_be32(pkt + BTH_LEN, 0x11111111);
+	send_packet(pkt, PACKET);
+	prepare(pkt, REP, 0);
+	put_be16(pkt + 2, 0x1234); /* P_Key */
+	send_packet(pkt, PACKET);
+	prepare(pkt, REP, 0);
+	pkt[0] = IBT_RC | OP_SEND_ONLY;
+	send_packet(pkt, PACKET);
+	prepare(pkt, REP, 0);
+	send_packet(pkt, BTH_LEN + ICRC_LEN);
+	wait_until(all_dropped, 6);
+	assert_int_equal(TOTAL(right) + TOTAL(wrong) + TOTAL(unclaimed), 0);
+}
+
+static bool has_rung(int i)
+{
+	return process[i].rang;
+}
+
+static void the_timer_rings(void **state)
+{
+	for (int i = 0; i < MANAGERS; i++)
+		wait_until(has_rung, i);
+}
+
+static bool nobody_wanted(int n)
+{
+	return TOTAL(unclaimed) + (int)process[PLAIN].seen.mads_unclaimed >= n;
+}
+
+/* Last: it leaves one process less. */
+static void mads_of_the_dead_concern_nobody(void **state)
+{
+	int last = MANAGERS - 1, before;
+
+	reset();
+	before = (int)process[PLAIN].seen.mads_unclaimed;
+	stop((unsigned)last);
+	for (int i = 1; i <= 20; i++) {
+		forge_answer(REP, process[last].comm_id, NOBODY);
+		forge_request(REQ, TCP, (uint16_t)(PORT + last), 0, NOBODY);
+		wait_until(nobody_wanted, before + 2 * i);
+	}
+	assert_int_equal(TOTAL(right) + TOTAL(wrong), 0);
+}
+
+/* ---- the world ---- */
+static char dir[] = "/tmp/gsi-test-XXXXXX";
+
+static uint16_t free_udp_port(void)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET};
+	socklen_t len = sizeof(sa);
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) || getsockname(fd, (struct sockaddr *)&sa, &len))
+		abort();
+	close(fd);
+	return ntohs(sa.sin_port);
+}
+
+static int start_all(void **state)
+{
+	char port[16];
+
+	process = mmap(NULL, PROCESSES * sizeof(*process), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		-1, 0);
+	udp_port = free_udp_port();
+	snprintf(port, sizeof(port), "%u", udp_port);
+	if (process == MAP_FAILED || !mkdtemp(dir) || setenv("ANYRDMA_DIR", dir, 1) ||
+		setenv("ANYRDMA_PORT", port, 1))
+		return 1;
+	for (unsigned i = 0; i < PROCESSES; i++)
+		start(i);
+	for (int i = 0; i < PROCESSES; i++)
+		wait_until(is_ready, i);
+	return 0;
+}
+
+static int stop_all(void **state)
+{
+	char command[64];
+
+	for (unsigned i = 0; i < PROCESSES; i++)
+		kill(process[i].pid, SIGKILL);
+	while (wait(NULL) > 0)
+		;
+	snprintf(command, sizeof(command), "rm -r %s", dir);
+	return system(command);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(mads_reach_whom_they_concern),
+		cmocka_unit_test(what_concerns_nobody_is_answered),
+		cmocka_unit_test(who_gave_up_early_is_heard_by_all_listeners),
+		cmocka_unit_test(other_packets_are_dropped),
+		cmocka_unit_test(the_timer_rings),
+		cmocka_unit_test(mads_of_the_dead_concern_nobody),
+	};
+
+	return cmocka_run_group_tests(tests, start_all, stop_all);
+}

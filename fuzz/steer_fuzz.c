@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What other processes of this host may have written: the group file with any content, PLACE packets, frames
- * handed over by a Unix socket, names in the run directory. The first byte says which.
+ * handed over by a Unix socket, names in the run directory, the port file with any content. The first byte
+ * says which.
  */
+#include "hca/ports_table.h"
 #include "hca/registry.h"
 #include "link/steer.h"
 #include "link/steer_group.h"
@@ -105,12 +107,66 @@ static void name(const uint8_t *data, size_t size)
 	free(s);
 }
 
+static bool even_slots_live(void *arg, uint32_t slot)
+{
+	return slot % 2 == 0;
+}
+
+/* Every function over the table, whatever it holds. */
+static void use_ports(struct ports_table *t, const struct hca_port_claim *c)
+{
+	uint32_t n = ports_table_count(t), owner;
+	uint16_t port;
+	hca_port_id id;
+
+	must(n <= PORTS_MAX);
+	owner = ports_table_owner(t, c->ps, c->addr, c->port);
+	must(owner < STEER_SLOTS);
+	port = ports_table_pick(t, c->ps, c->port, (uint16_t)(c->port + 9), c->slot);
+	must(!port || (uint16_t)(port - c->port) <= 9);
+	if (ports_table_allows(t, c, 0, c->reuse, even_slots_live, NULL))
+		return;
+	id = ports_table_add(t, c, n + 1);
+	if (!id)
+		return;
+	must(ports_table_count(t) >= n && ports_table_listen(t, id));
+	if (!c->addr[0] && !c->afonly) {
+		owner = ports_table_owner(t, c->ps, c->addr, c->port);
+		must(owner || !c->slot);
+	}
+	ports_table_drop(t, id, c->slot + 1u);
+	must(ports_table_listen(t, id)); /* not his to drop */
+	ports_table_drop(t, id, c->slot);
+	must(!ports_table_listen(t, id));
+	ports_table_trim(t);
+}
+
+static void ports(const uint8_t *data, size_t size)
+{
+	static struct ports_table t;
+	struct hca_port_claim c = {.ps = 0x0106};
+
+	if (size < 8)
+		return;
+	c.port = (uint16_t)(data[0] | data[1] << 8);
+	c.v6 = data[2] & 1;
+	c.reuse = data[2] & 2;
+	c.afonly = data[2] & 4;
+	c.slot = data[3];
+	memset(c.addr, data[4], sizeof(c.addr));
+	memset(&t, 0, sizeof(t));
+	memcpy(&t, data, size < sizeof(t) ? size : sizeof(t));
+	use_ports(&t, &c);
+	ports_table_check(&t);
+	use_ports(&t, &c);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static void (*const parsers[])(const uint8_t *, size_t) = {group, hand, name};
+	static void (*const parsers[])(const uint8_t *, size_t) = {group, hand, name, ports};
 
 	if (size)
-		parsers[data[0] % 3](data + 1, size - 1);
+		parsers[data[0] % 4](data + 1, size - 1);
 	return 0;
 }

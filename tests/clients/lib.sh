@@ -302,7 +302,7 @@ kill_hard() {
 run() { (become "$@"); }
 
 # registry: every file in the run directory of the world's two namespaces.
-registry() { { find "${NAMESPACES[@]/#/$RUN_DIR/net-}" ! -type d ! -name "group-*" 2>/dev/null || true; } | sort -u; }
+registry() { { find "${NAMESPACES[@]/#/$RUN_DIR/net-}" ! -type d ! -name "group-*" ! -name "ports-*" 2>/dev/null || true; } | sort -u; }
 
 # nothing_left: the registry has no more files than when $TMP/registry_before was written. The next program
 # may clean up after a dead one, so one is run first.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "hca/ports.h"
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/rundir.h"
@@ -114,7 +115,7 @@ static int map_file(struct hca_ports *p, uint16_t udp_port)
 	if (err)
 		return err;
 	snprintf(path + strlen(path), 16, "/ports-%u", udp_port);
-	p->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	p->fd = fd_above_stdio(open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
 	if (p->fd < 0)
 		return -errno;
 	err = ftruncate(p->fd, sizeof(*p->table)) ? -errno : make_room(p, PORTS_STEP);

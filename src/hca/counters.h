@@ -43,7 +43,7 @@
 	X(mads_received)    /* for this process */                                                           \
 	X(mads_handed_over) /* arrived here, concerned another process */                                    \
 	X(mads_unclaimed)   /* concerned nobody: answered here, if at all */                                 \
-	X(mads_dropped)     /* no MAD, or not for us: wrong length, key or address */
+	X(mads_dropped)     /* no MAD, not for us, or whom it concerns had no room */
 
 struct hca_qp_counters {
 	uint32_t qpn; /* 0: free record */

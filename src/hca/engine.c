@@ -93,9 +93,9 @@ int hca_engine_send(struct hca_engine *e, const struct frame_batch *b)
 	return e->link ? e->link->ops->send(e->link, b) : -ENETDOWN;
 }
 
-bool hca_engine_hand_over(struct hca_engine *e, uint32_t slot, const struct frame_in *in, bool wait)
+int hca_engine_hand_over(struct hca_engine *e, uint32_t slot, const struct frame_in *in, bool wait)
 {
-	return e->link->ops->hand_over && e->link->ops->hand_over(e->link, slot, in, wait);
+	return e->link->ops->hand_over ? e->link->ops->hand_over(e->link, slot, in, wait) : -ESRCH;
 }
 
 /* ---- timers: a binary heap of QPs; entries may be early, never late ---- */

@@ -140,7 +140,7 @@ int hca_engine_wait_fd(struct hca_engine *e, int fd);
 /* Sends frames that belong to no QP; any thread. 0 or -errno. */
 int hca_engine_send(struct hca_engine *e, const struct frame_batch *b);
 /* Gives a frame to the process of another slot, see link_ops.hand_over; under the drive lock. */
-bool hca_engine_hand_over(struct hca_engine *e, uint32_t slot, const struct frame_in *in, bool wait);
+int hca_engine_hand_over(struct hca_engine *e, uint32_t slot, const struct frame_in *in, bool wait);
 /* Joins or leaves a multicast group; under the drive lock. 0 or -errno. */
 int hca_engine_mcast(struct hca_engine *e, const uint8_t mgid[16], uint32_t ifindex, bool join);
 /* A frame that another process or a test brought. */

@@ -86,11 +86,14 @@ static void give(struct hca_adapter *a, const struct frame_in *in, uint64_t now)
 	}
 }
 
+/* false: nobody is there. Who is, but takes none, will get it when its sender tries again. */
 static bool hand_over(struct hca_adapter *a, uint32_t slot, const struct frame_in *in, bool wait)
 {
-	if (!hca_engine_hand_over(&a->engine, slot, in, wait))
+	int err = hca_engine_hand_over(&a->engine, slot, in, wait);
+
+	if (err && err != -EAGAIN)
 		return false;
-	count(&a->count->mads_handed_over);
+	count(err ? &a->count->mads_dropped : &a->count->mads_handed_over);
 	return true;
 }
 

@@ -271,18 +271,24 @@ static void who_gave_up_early_is_heard_by_all_listeners(void **state)
 		assert_int_equal(process[i].right, 10);
 }
 
-static bool all_dropped(int n)
+static int dropped(void)
 {
-	uint64_t dropped = 0;
+	uint64_t n = 0;
 
 	for (int i = 0; i < PROCESSES; i++)
-		dropped += process[i].seen.mads_dropped;
-	return dropped >= (uint64_t)n;
+		n += process[i].seen.mads_dropped;
+	return (int)n;
+}
+
+static bool all_dropped(int n)
+{
+	return dropped() >= n;
 }
 
 static void other_packets_are_dropped(void **state)
 {
 	uint8_t pkt[PACKET + 4];
+	int before = dropped();
 
 	reset();
 	prepare(pkt, REP, 0);
@@ -300,7 +306,7 @@ static void other_packets_are_dropped(void **state)
 	send_packet(pkt, PACKET);
 	prepare(pkt, REP, 0);
 	send_packet(pkt, BTH_LEN + ICRC_LEN);
-	wait_until(all_dropped, 6);
+	wait_until(all_dropped, before + 6);
 	assert_int_equal(TOTAL(right) + TOTAL(wrong) + TOTAL(unclaimed), 0);
 }
 
@@ -320,7 +326,7 @@ static bool nobody_wanted(int n)
 	return TOTAL(unclaimed) + (int)process[PLAIN].seen.mads_unclaimed >= n;
 }
 
-/* Last: it leaves one process less. */
+/* It leaves one process less. */
 static void mads_of_the_dead_concern_nobody(void **state)
 {
 	int last = MANAGERS - 1, before;
@@ -334,6 +340,23 @@ static void mads_of_the_dead_concern_nobody(void **state)
 		wait_until(nobody_wanted, before + 2 * i);
 	}
 	assert_int_equal(TOTAL(right) + TOTAL(wrong), 0);
+}
+
+/* Its requests are not refused in its name: their senders will try again. Last: some come late. */
+static void a_stopped_process_loses_mads_but_no_connections(void **state)
+{
+	uint64_t refused = process[PLAIN].seen.mads_unclaimed;
+	int before = dropped();
+
+	reset();
+	kill(process[1].pid, SIGSTOP);
+	for (int i = 0; dropped() == before && i < 100000; i++)
+		forge_request(REQ, TCP, PORT + 1, 1, 1);
+	kill(process[1].pid, SIGCONT);
+	assert_true(dropped() > before);
+	wait_until(heard, 10); /* what a Unix socket holds at least */
+	assert_int_equal(TOTAL(unclaimed) + TOTAL(wrong), 0);
+	assert_int_equal(process[PLAIN].seen.mads_unclaimed, refused);
 }
 
 /* ---- the world ---- */
@@ -390,6 +413,7 @@ int main(void)
 		cmocka_unit_test(other_packets_are_dropped),
 		cmocka_unit_test(the_timer_rings),
 		cmocka_unit_test(mads_of_the_dead_concern_nobody),
+		cmocka_unit_test(a_stopped_process_loses_mads_but_no_connections),
 	};
 
 	return cmocka_run_group_tests(tests, start_all, stop_all);

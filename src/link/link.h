@@ -30,10 +30,10 @@ struct link_ops {
 	/* Descriptors to sleep on: fills fds[], returns how many (at most 4). */
 	int (*fds)(struct link *l, int fds[4]);
 	/*
-	 * Gives a frame to the process of another slot: false when nobody is there, or it takes none. `wait`:
-	 * for a moment, when there is no room for it. NULL: there are no other processes.
+	 * Gives a frame to the process of another slot: 0, -EAGAIN when it has no room, another -errno when
+	 * nobody is there. `wait`: for a moment, when there is no room. NULL: there are no other processes.
 	 */
-	bool (*hand_over)(struct link *l, uint32_t slot, const struct frame_in *in, bool wait);
+	int (*hand_over)(struct link *l, uint32_t slot, const struct frame_in *in, bool wait);
 	/* Joins or leaves a multicast group on an interface: 0 or -errno. */
 	int (*mcast)(struct link *l, const uint8_t mgid[16], uint32_t ifindex, bool join);
 	void (*close)(struct link *l);

@@ -383,20 +383,21 @@ bool steer_is_member(const struct steer *s, uint32_t slot)
 }
 
 /* A Unix socket holds ten datagrams where nobody raised net.unix.max_dgram_qlen: bursts have to wait. */
-static bool send_waiting(struct steer *s, const struct msghdr *m)
+static int send_waiting(struct steer *s, const struct msghdr *m)
 {
 	uint64_t last = atomic_load(&s->in_vain_at);
 
 	if (last && now_ms() < last + IN_VAIN_MS)
-		return false;
+		return -EAGAIN;
 	if (sendmsg(s->hand_fd, m, MSG_NOSIGNAL) >= 0)
-		return true;
-	if (errno == EAGAIN)
-		atomic_store(&s->in_vain_at, now_ms());
-	return false;
+		return 0;
+	if (errno != EAGAIN)
+		return -errno;
+	atomic_store(&s->in_vain_at, now_ms());
+	return -EAGAIN;
 }
 
-bool steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in, bool wait)
+int steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in, bool wait)
 {
 	struct hand h = {
 		.ifindex = in->ifindex, .len = in->len, .tclass = in->tclass, .hop_limit = in->hop_limit};
@@ -410,8 +411,8 @@ bool steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in, 
 	memcpy(h.sgid, in->sgid, 16);
 	memcpy(h.dgid, in->dgid, 16);
 	if (sendmsg(s->hand_fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
-		return true;
-	return wait && errno == EAGAIN && send_waiting(s, &m);
+		return 0;
+	return wait && errno == EAGAIN ? send_waiting(s, &m) : -errno;
 }
 
 static bool same_user(const struct msghdr *m)

@@ -53,10 +53,11 @@ void steer_placed(struct steer *s, const uint8_t *pkt, uint32_t len);
  */
 bool steer_is_member(const struct steer *s, uint32_t slot);
 /*
- * Hands a frame over to another slot; false when nobody is there, or it has no room. `wait` for room: not
- * long, and not again soon after it was in vain, since who does not drain its socket may be stopped.
+ * Hands a frame over to another slot: 0, -EAGAIN when it has no room, another -errno when nobody is there.
+ * `wait` for room: not long, and not again soon after it was in vain, since who does not drain its socket may
+ * be stopped.
  */
-bool steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in, bool wait);
+int steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in, bool wait);
 /* The program led a frame to us that names another slot: it has to be made anew. */
 void steer_misled(struct steer *s);
 /* A handed-over frame in a datagram of any content; *in points into it. false: it is none. */

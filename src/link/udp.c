@@ -433,11 +433,11 @@ static void read_control(struct msghdr *m, bool v4, struct rx_meta *meta)
 	}
 }
 
-static bool udp_hand_over(struct link *link, uint32_t slot, const struct frame_in *in, bool wait)
+static int udp_hand_over(struct link *link, uint32_t slot, const struct frame_in *in, bool wait)
 {
 	struct steer *s = &((struct udp_link *)link)->steer;
 
-	return steer_is_member(s, slot) && steer_hand_over(s, slot, in, wait);
+	return steer_is_member(s, slot) ? steer_hand_over(s, slot, in, wait) : -ESRCH;
 }
 
 static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len, struct rx_meta *meta,
@@ -466,7 +466,7 @@ static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len,
 	memcpy(in.dgid, meta->flow.dst, 16);
 	slot = qpn_slot(bth_dqpn(pkt));
 	if (slot != l->steer.slot && slot != 0 && bth_dqpn(pkt) != QP_MULTICAST &&
-		udp_hand_over(&l->link, slot, &in, false)) {
+		!udp_hand_over(&l->link, slot, &in, false)) {
 		st->handed_over++;
 		steer_misled(&l->steer);
 		return true;

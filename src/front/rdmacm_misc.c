@@ -2,7 +2,6 @@
 /*
  * librdmacm calls that need no connection manager.
  */
-#include <errno.h>
 #include <rdma/rdma_cma.h>
 
 /* clang-format off */
@@ -21,20 +20,4 @@ const char *rdma_event_str(enum rdma_cm_event_type event)
 	if ((size_t)event >= sizeof(names) / sizeof(*names))
 		return "UNKNOWN EVENT";
 	return names[event];
-}
-
-/* Callers loop over the number before they look at the list. */
-struct ibv_context **rdma_get_devices(int *num_devices)
-{
-	if (num_devices)
-		*num_devices = 0;
-	errno = EOPNOTSUPP;
-	return NULL;
-}
-
-/* What the stock library says where the kernel has no rdma_cm: programs that can do without it stay quiet. */
-struct rdma_event_channel *rdma_create_event_channel(void)
-{
-	errno = ENODEV;
-	return NULL;
 }

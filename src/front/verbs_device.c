@@ -132,6 +132,26 @@ struct ibv_device **(ibv_get_device_list)(int *num)
 	return list;
 }
 
+struct ibv_device *verbs_device_of(
+	struct hca_adapter *a, const uint8_t gid[16], uint32_t ifindex, unsigned *index)
+{
+	struct ibv_device *found = NULL;
+
+	lock_take(&a->lock);
+	list_for_each(node, &a->devices)
+	{
+		struct hca_device *d = container_of(node, struct hca_device, node);
+		int i = hca_device_gid_index(d, gid);
+
+		if (!found && i >= 0 && wanted(d) && (!ifindex || ifindex == d->ifindex)) {
+			found = &d->vd.ibv;
+			*index = (unsigned)i;
+		}
+	}
+	lock_drop(&a->lock);
+	return found;
+}
+
 /* Devices live as long as the process: programs keep pointers to them past this call. */
 void ibv_free_device_list(struct ibv_device **list)
 {

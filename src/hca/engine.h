@@ -13,6 +13,7 @@
 #ifndef HCA_ENGINE_H
 #define HCA_ENGINE_H
 
+#include "base/export.h"
 #include "base/frame.h"
 #include "base/list.h"
 #include "base/lock.h"
@@ -136,7 +137,7 @@ void hca_engine_alarm(struct hca_engine *e, uint64_t at);
 /* The helper's alarm rang: it has to be set again for what is still to come. */
 void hca_engine_alarm_rang(struct hca_engine *e);
 /* Waits, driving, until fd is readable: 0 or -EINTR. */
-int hca_engine_wait_fd(struct hca_engine *e, int fd);
+EXPORTED int hca_engine_wait_fd(struct hca_engine *e, int fd);
 /* Sends frames that belong to no QP; any thread. 0 or -errno. */
 int hca_engine_send(struct hca_engine *e, const struct frame_batch *b);
 /* Gives a frame to the process of another slot, see link_ops.hand_over; under the drive lock. */

@@ -6,6 +6,7 @@
 #ifndef HCA_EVQ_H
 #define HCA_EVQ_H
 
+#include "base/export.h"
 #include "base/list.h"
 #include "base/lock.h"
 
@@ -17,13 +18,13 @@ struct hca_evq {
 	struct list events;
 };
 
-int hca_evq_init(struct hca_evq *q);
-void hca_evq_fini(struct hca_evq *q);
+EXPORTED int hca_evq_init(struct hca_evq *q);
+EXPORTED void hca_evq_fini(struct hca_evq *q);
 /* Adds one unit; the caller holds q->lock and has linked the event. Never blocks. */
-void hca_evq_signal(struct hca_evq *q);
+EXPORTED void hca_evq_signal(struct hca_evq *q);
 /* Takes a unit back without waiting; the caller holds q->lock and unlinks an event that was not read. */
-void hca_evq_unsignal(struct hca_evq *q);
+EXPORTED void hca_evq_unsignal(struct hca_evq *q);
 /* Waits for a unit as the descriptor's flags say: 0, or -EAGAIN, -EINTR. Called without the lock. */
-int hca_evq_wait(struct hca_evq *q);
+EXPORTED int hca_evq_wait(struct hca_evq *q);
 
 #endif

@@ -11,6 +11,7 @@
 #ifndef HCA_GSI_H
 #define HCA_GSI_H
 
+#include "base/export.h"
 #include "base/frame.h"
 
 #include <stdatomic.h>
@@ -49,15 +50,15 @@ struct hca_gsi {
 };
 
 /* Brings the adapter up, if it is not, and takes its MADs from now on: 0 or -errno; -EBUSY: somebody does. */
-int hca_gsi_open(struct hca_adapter *a, const struct hca_gsi_ops *ops, void *arg);
+EXPORTED int hca_gsi_open(struct hca_adapter *a, const struct hca_gsi_ops *ops, void *arg);
 /* When it has returned nobody is called any more. The adapter may go down. */
-void hca_gsi_close(struct hca_adapter *a);
+EXPORTED void hca_gsi_close(struct hca_adapter *a);
 /* Sends a MAD to QP1 there; any thread, while the gsi is open. 0 or -errno; no promise that it arrives. */
-int hca_gsi_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t mad[HCA_MAD_LEN]);
+EXPORTED int hca_gsi_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t mad[HCA_MAD_LEN]);
 /* Where an answer goes. */
 struct frame_dest hca_gsi_reply_to(const struct hca_gsi_from *from);
 /* Asks for ops->timer at this time instead of any asked for before; UINT64_MAX: not at all. Any thread. */
-void hca_gsi_arm(struct hca_adapter *a, uint64_t at);
+EXPORTED void hca_gsi_arm(struct hca_adapter *a, uint64_t at);
 /* A random communication id (or SIDR request id) by which answers find this process; never 0. */
 uint32_t hca_gsi_comm_id(struct hca_adapter *a);
 

@@ -11,6 +11,7 @@
 #ifndef HCA_PORTS_H
 #define HCA_PORTS_H
 
+#include "base/export.h"
 #include "hca/ports_table.h"
 
 struct hca_ports;
@@ -27,12 +28,12 @@ void hca_ports_abandon(struct hca_ports *p);
  * -EADDRNOTAVAIL as Linux's rdma_cm says them, -ENOSPC. Any thread; may wait for other processes, at most
  * about two seconds.
  */
-int hca_ports_claim(struct hca_ports *p, struct hca_port_claim *c, hca_port_id *id);
+EXPORTED int hca_ports_claim(struct hca_ports *p, struct hca_port_claim *c, hca_port_id *id);
 /* The claim listens from now on; 0 or, when it was shared with others, their -EADDRINUSE or -EADDRNOTAVAIL.
  */
-int hca_ports_listen(struct hca_ports *p, hca_port_id id);
+EXPORTED int hca_ports_listen(struct hca_ports *p, hca_port_id id);
 /* Gives a claim back; 0 is none. Never waits. */
-void hca_ports_release(struct hca_ports *p, hca_port_id id);
+EXPORTED void hca_ports_release(struct hca_ports *p, hca_port_id id);
 
 /* The slot of the process that listens for requests to this address and port; 0: nobody. Never waits. */
 uint32_t hca_ports_owner(struct hca_ports *p, uint16_t ps, const uint8_t dgid[16], uint16_t port);

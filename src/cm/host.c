@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+#include "cm/host.h"
+
+#include "base/random.h"
+#include "hca/adapter.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- via: two numbers in the place of a pointer, so that nobody has to own it ---- */
+_Static_assert(sizeof(void *) == 8, "a path's via holds 40 bits");
+
+void *cm_via_pack(struct cm_via v)
+{
+	return (void *)((uintptr_t)v.tclass << 32 | v.ifindex);
+}
+
+struct cm_via cm_via_of(const struct cm_path *path)
+{
+	uintptr_t v = (uintptr_t)path->via;
+
+	return (struct cm_via){.ifindex = (uint32_t)v, .tclass = (uint8_t)(v >> 32)};
+}
+
+/* ---- what the core calls ---- */
+static void send_mad(void *arg, const struct cm_path *path, const uint8_t mad[MAD_LEN])
+{
+	struct cm_host *h = arg;
+	struct cm_via via = cm_via_of(path);
+	struct frame_dest to = {.ifindex = via.ifindex, .tclass = via.tclass, .hop_limit = 64};
+
+	memcpy(to.sgid, path->local, 16);
+	memcpy(to.dgid, path->remote, 16);
+	hca_gsi_send(h->adapter, &to, mad); /* what does not leave is lost: the core sends again */
+}
+
+static uint32_t draw(void *arg)
+{
+	return random_u32();
+}
+
+/* ---- what the adapter calls, under its drive lock ---- */
+static void receive(void *arg, const uint8_t mad[HCA_MAD_LEN], const struct hca_gsi_from *from, uint64_t now)
+{
+	struct cm_host *h = arg;
+	struct cm_path path = {
+		.via = cm_via_pack((struct cm_via){.ifindex = from->ifindex, .tclass = from->tclass})};
+
+	if (!atomic_load(&h->open))
+		return;
+	memcpy(path.local, from->dgid, 16);
+	memcpy(path.remote, from->sgid, 16);
+	cm_host_lock(h);
+	cm_receive(&h->core, &path, mad, HCA_MAD_LEN, now);
+	cm_host_unlock(h);
+}
+
+static void timer(void *arg, uint64_t now)
+{
+	struct cm_host *h = arg;
+
+	if (!atomic_load(&h->open))
+		return;
+	cm_host_lock(h);
+	h->armed = UINT64_MAX; /* that alarm is used up */
+	cm_expire(&h->core, now);
+	cm_host_unlock(h);
+}
+
+static const struct hca_gsi_ops gsi_ops = {.receive = receive, .timer = timer};
+
+/* ---- life ---- */
+int cm_host_open(struct cm_host *h, struct hca_adapter *a, const struct cm_host_user *user, uint64_t ca_guid)
+{
+	int err;
+
+	memset(h, 0, sizeof(*h));
+	h->adapter = a;
+	h->armed = UINT64_MAX;
+	h->ops = (struct cm_ops){
+		.send = send_mad, .event = user->event, .incoming = user->incoming, .random = draw};
+	lock_init(&h->lock);
+	err = hca_gsi_open(a, &gsi_ops, h);
+	if (err)
+		return err;
+	/* Only now has the process its slot. */
+	cm_core_init(&h->core, &h->ops, h, a->slot, ca_guid, h->bucket, CM_HOST_BUCKETS);
+	atomic_store(&h->open, true);
+	return 0;
+}
+
+void cm_host_close(struct cm_host *h)
+{
+	atomic_store(&h->open, false);
+	hca_gsi_close(h->adapter);
+}
+
+void cm_host_lock(struct cm_host *h)
+{
+	lock_take(&h->lock);
+}
+
+void cm_host_unlock(struct cm_host *h)
+{
+	uint64_t at = cm_deadline(&h->core);
+
+	if (at != h->armed && atomic_load(&h->open)) {
+		h->armed = at;
+		hca_gsi_arm(h->adapter, at);
+	}
+	lock_drop(&h->lock);
+}
+
+uint64_t cm_host_now(const struct cm_host *h)
+{
+	return hca_engine_now(&h->adapter->engine);
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * From addresses to devices. The kernel's routing says which of our addresses leads to a destination: a UDP
+ * socket is connected and asked for its name, which sends nothing. The device is the one whose GID table has
+ * that address. Neighbours are not resolved here: who is not there does not answer the REQ.
+ */
+#include "front/rdmacm_front.h"
+
+#include "hca/adapter.h"
+#include "hca/device.h"
+#include "hca/ports.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PACKET_LIFE_TIME = 16, ACK_TIMEOUT = PACKET_LIFE_TIME + 1 }; /* as Linux since 5.15 or so: 0.5 s */
+
+/* ---- addresses ---- */
+void rcm_gid_of(const struct sockaddr *sa, uint8_t gid[16])
+{
+	memset(gid, 0, 16);
+	if (sa->sa_family == AF_INET6) {
+		memcpy(gid, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
+	} else {
+		gid[10] = gid[11] = 0xff;
+		memcpy(gid + 12, &((const struct sockaddr_in *)sa)->sin_addr, 4);
+	}
+}
+
+static bool is_link_local(const uint8_t gid[16])
+{
+	return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
+}
+
+void rcm_sockaddr_of(const uint8_t gid[16], uint16_t port, uint32_t ifindex, struct sockaddr_storage *out)
+{
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)out;
+	struct sockaddr_in *in = (struct sockaddr_in *)out;
+
+	memset(out, 0, sizeof(*out));
+	if (gid_is_v4(gid)) {
+		in->sin_family = AF_INET;
+		in->sin_port = htons(port);
+		memcpy(&in->sin_addr, gid + 12, 4);
+	} else {
+		in6->sin6_family = AF_INET6;
+		in6->sin6_port = htons(port);
+		in6->sin6_scope_id = is_link_local(gid) ? ifindex : 0;
+		memcpy(&in6->sin6_addr, gid, 16);
+	}
+}
+
+socklen_t rcm_sockaddr_len(const struct sockaddr *sa)
+{
+	return sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
+static bool is_any(const struct sockaddr *sa)
+{
+	uint8_t gid[16];
+
+	rcm_gid_of(sa, gid);
+	return gid_is_zero(gid) || (sa->sa_family == AF_INET && !memcmp(gid + 12, "\0\0\0\0", 4));
+}
+
+static bool is_ip(const struct sockaddr *sa)
+{
+	return sa->sa_family == AF_INET || sa->sa_family == AF_INET6;
+}
+
+static uint32_t scope_of(const struct sockaddr *sa)
+{
+	uint8_t gid[16];
+
+	rcm_gid_of(sa, gid);
+	return sa->sa_family == AF_INET6 && is_link_local(gid)
+		       ? ((const struct sockaddr_in6 *)sa)->sin6_scope_id
+		       : 0;
+}
+
+/* The port is at the same place in both. */
+static __be16 port_of(const struct sockaddr *sa)
+{
+	return ((const struct sockaddr_in *)sa)->sin_port;
+}
+
+__be16 rdma_get_src_port(struct rdma_cm_id *id)
+{
+	return is_ip(&id->route.addr.src_addr) ? port_of(&id->route.addr.src_addr) : 0;
+}
+
+__be16 rdma_get_dst_port(struct rdma_cm_id *id)
+{
+	return is_ip(&id->route.addr.dst_addr) ? port_of(&id->route.addr.dst_addr) : 0;
+}
+
+/* ---- the device ---- */
+int rcm_bind_device(struct rcm_id *id, const uint8_t gid[16], uint32_t ifindex)
+{
+	unsigned index = 0;
+	struct rcm_device *d = rcm_device_of(id->cm, gid, ifindex, &index);
+	struct ibv_port_attr port;
+
+	/* What this host sends itself comes in by the loopback interface, whatever its address. */
+	if (!d && ifindex)
+		d = rcm_device_of(id->cm, gid, 0, &index);
+	if (!d)
+		return -errno;
+	if (ibv_query_port(d->verbs, 1, &port))
+		return -ENODEV;
+	id->dev = d;
+	id->pub.verbs = d->verbs;
+	id->pub.port_num = 1;
+	if (!id->pub.pd)
+		id->pub.pd = d->pd;
+	memcpy(id->path.local, gid, 16);
+	id->path.ifindex = d->ifindex;
+	id->path.sgid_index = index;
+	if (!id->path.mtu || id->path.mtu > port.active_mtu)
+		id->path.mtu = port.active_mtu;
+	return 0;
+}
+
+/* ---- binding ---- */
+static int claim_port(struct rcm_id *id, struct sockaddr *sa)
+{
+	struct hca_ports *ports = id->cm->host.adapter->ports;
+	struct hca_port_claim c = {
+		.ps = (uint16_t)id->pub.ps,
+		.port = be16toh(port_of(sa)),
+		.v6 = sa->sa_family == AF_INET6,
+		.afonly = id->afonly,
+		.reuse = id->reuse,
+	};
+	int err;
+
+	if (!ports)
+		return -ENODEV;
+	rcm_gid_of(sa, c.addr);
+	if (is_any(sa))
+		memset(c.addr, 0, 16);
+	err = hca_ports_claim(ports, &c, &id->port);
+	if (!err)
+		((struct sockaddr_in *)sa)->sin_port = htobe16(c.port);
+	return err;
+}
+
+static int bind_to(struct rcm_id *id, const struct sockaddr *addr)
+{
+	struct sockaddr *sa = &id->pub.route.addr.src_addr;
+	uint8_t gid[16];
+	int err = 0;
+
+	if (id->state != RCM_IDLE)
+		return -EINVAL;
+	if (!is_ip(addr))
+		return -EAFNOSUPPORT;
+	rcm_gid_of(addr, gid);
+	if (is_link_local(gid) && !scope_of(addr))
+		return -EINVAL;
+	memcpy(&id->pub.route.addr.src_storage, addr, rcm_sockaddr_len(addr));
+	if (!is_any(addr))
+		err = rcm_bind_device(id, gid, scope_of(addr));
+	if (!err)
+		err = claim_port(id, sa);
+	if (err)
+		memset(&id->pub.route.addr.src_storage, 0, sizeof(id->pub.route.addr.src_storage));
+	else
+		id->state = RCM_BOUND;
+	return err;
+}
+
+int rcm_bind_any(struct rcm_id *id, sa_family_t family)
+{
+	struct sockaddr_storage any = {.ss_family = family};
+
+	return id->state == RCM_IDLE ? bind_to(id, (struct sockaddr *)&any) : 0;
+}
+
+int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
+{
+	return rcm_result(addr ? bind_to(rcm_id(id), addr) : -EINVAL);
+}
+
+/* ---- resolving ---- */
+/* Our address on the way to dst: 0 or -errno. */
+static int source_for(const struct sockaddr *dst, struct sockaddr_storage *src)
+{
+	int fd = socket(dst->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), err = 0;
+	socklen_t len = sizeof(*src);
+	struct sockaddr_storage to = {0};
+
+	if (fd < 0)
+		return -errno;
+	memcpy(&to, dst, rcm_sockaddr_len(dst));
+	if (!((struct sockaddr_in *)&to)->sin_port)
+		((struct sockaddr_in *)&to)->sin_port = htons(1);
+	if (connect(fd, (struct sockaddr *)&to, rcm_sockaddr_len(dst)) ||
+		getsockname(fd, (struct sockaddr *)src, &len))
+		err = -errno;
+	close(fd);
+	return err;
+}
+
+/* Binds the id to the address that leads to its destination, where it has only a port yet. */
+static int resolve(struct rcm_id *id)
+{
+	struct rdma_addr *addr = &id->pub.route.addr;
+	struct sockaddr_storage src;
+	uint8_t gid[16];
+	int err;
+
+	if (is_any(&addr->src_addr)) {
+		__be16 port = port_of(&addr->src_addr);
+
+		err = source_for(&addr->dst_addr, &src);
+		if (err)
+			return err;
+		memcpy(&addr->src_storage, &src, sizeof(src));
+		addr->src_sin.sin_port = port;
+	}
+	if (is_any(&addr->dst_addr)) { /* this host */
+		__be16 port = port_of(&addr->dst_addr);
+
+		memcpy(&addr->dst_storage, &addr->src_storage, sizeof(addr->dst_storage));
+		addr->dst_sin.sin_port = port;
+	}
+	if (addr->src_addr.sa_family != addr->dst_addr.sa_family)
+		return -EINVAL;
+	rcm_gid_of(&addr->src_addr, gid);
+	err = rcm_bind_device(id, gid, scope_of(&addr->src_addr));
+	if (err)
+		return err;
+	rcm_gid_of(&addr->dst_addr, id->path.remote);
+	id->path.tclass = id->tos;
+	id->path.ack_timeout = id->has_ack_timeout ? id->ack_timeout : ACK_TIMEOUT;
+	return 0;
+}
+
+int rdma_resolve_addr(
+	struct rdma_cm_id *pub, struct sockaddr *src_addr, struct sockaddr *dst_addr, int timeout_ms)
+{
+	struct rcm_id *id = rcm_id(pub);
+	int err;
+
+	if (!dst_addr || !is_ip(dst_addr))
+		return rcm_result(dst_addr ? -EAFNOSUPPORT : -EINVAL);
+	if (id->state == RCM_IDLE)
+		err = src_addr ? bind_to(id, src_addr) : rcm_bind_any(id, dst_addr->sa_family);
+	else
+		err = id->state == RCM_BOUND ? 0 : -EINVAL;
+	if (err)
+		return rcm_result(err);
+	memcpy(&pub->route.addr.dst_storage, dst_addr, rcm_sockaddr_len(dst_addr));
+	err = resolve(id);
+	if (!err)
+		id->state = RCM_ADDR;
+	err = rcm_tell(id, err ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, err);
+	return err ? rcm_result(err) : rcm_complete(id);
+}
+
+/* ---- the route ---- */
+int rcm_fill_route(struct rcm_id *id)
+{
+	struct rdma_route *route = &id->pub.route;
+	const struct rcm_path *p = &id->path;
+
+	if (!route->path_rec)
+		route->path_rec = calloc(1, sizeof(*route->path_rec));
+	if (!route->path_rec)
+		return -ENOMEM;
+	*route->path_rec = (struct ibv_sa_path_rec){
+		.flow_label = htobe32(p->flow_label),
+		.hop_limit = p->hop_limit,
+		.traffic_class = p->tclass,
+		.reversible = 1,
+		.numb_path = 1,
+		.pkey = 0xffff,
+		.mtu_selector = 2, /* exactly */
+		.mtu = p->mtu,
+		.rate_selector = 2,
+		.rate = IBV_RATE_100_GBPS,
+		.packet_life_time_selector = 2,
+		.packet_life_time = PACKET_LIFE_TIME,
+	};
+	memcpy(route->path_rec->sgid.raw, p->local, 16);
+	memcpy(route->path_rec->dgid.raw, p->remote, 16);
+	route->num_paths = 1;
+	memcpy(route->addr.addr.ibaddr.sgid.raw, p->local, 16);
+	memcpy(route->addr.addr.ibaddr.dgid.raw, p->remote, 16);
+	route->addr.addr.ibaddr.pkey = 0xffff;
+	return 0;
+}
+
+int rdma_resolve_route(struct rdma_cm_id *pub, int timeout_ms)
+{
+	struct rcm_id *id = rcm_id(pub);
+	int err = id->state == RCM_ADDR ? rcm_fill_route(id) : -EINVAL;
+
+	if (err)
+		return rcm_result(err);
+	id->state = RCM_ROUTE;
+	err = rcm_tell(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
+	return err ? rcm_result(err) : rcm_complete(id);
+}

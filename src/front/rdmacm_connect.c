@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: MIT */
+/* Connecting, listening, accepting, disconnecting: what the program asks for, as messages of the core. */
+#include "front/rdmacm_front.h"
+
+#include "base/random.h"
+#include "hca/adapter.h"
+#include "hca/ports.h"
+#include "hca/qp.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_BACKLOG = 1024, MAX_DEPTH = HCA_MAX_RD_ATOMIC, ACK_DELAY = 15, PSN_BITS = 0xffffff };
+
+/* ---- parameters ---- */
+static uint8_t depth(uint8_t asked, uint8_t otherwise)
+{
+	return asked == RDMA_MAX_INIT_DEPTH ? otherwise : asked;
+}
+
+/* As much as asked for; as much as there is when the program leaves it to us, but not more than `most`. */
+static int choose_depths(
+	struct rcm_id *id, const struct rdma_conn_param *p, uint8_t most_resources, uint8_t most_depth)
+{
+	if (p && ((p->responder_resources != RDMA_MAX_RESP_RES && p->responder_resources > MAX_DEPTH) ||
+			 (p->initiator_depth != RDMA_MAX_INIT_DEPTH && p->initiator_depth > MAX_DEPTH)))
+		return -EINVAL;
+	id->path.responder_resources = depth(p ? p->responder_resources : RDMA_MAX_RESP_RES, most_resources);
+	id->path.initiator_depth = depth(p ? p->initiator_depth : RDMA_MAX_INIT_DEPTH, most_depth);
+	return 0;
+}
+
+static uint8_t at_most(uint8_t n)
+{
+	return n < MAX_DEPTH ? n : MAX_DEPTH;
+}
+
+static uint32_t qpn_of(const struct rcm_id *id, const struct rdma_conn_param *p)
+{
+	return id->pub.qp ? id->pub.qp->qp_num : p ? p->qp_num : 0;
+}
+
+static bool has_srq(const struct rcm_id *id, const struct rdma_conn_param *p)
+{
+	return id->pub.qp ? id->pub.qp->srq != NULL : p && p->srq;
+}
+
+/* What rdma_create_ep was given, and the program's own behind it. */
+static int put_priv(const struct rcm_id *id, struct cm_msg *m, unsigned at, const void *data, size_t len)
+{
+	if (!data)
+		len = 0;
+	if (at + id->connect_len + len > cm_priv_len(m->attr))
+		return -EINVAL;
+	if (id->connect_len)
+		memcpy(m->priv + at, id->connect, id->connect_len);
+	if (len)
+		memcpy(m->priv + at + id->connect_len, data, len);
+	return 0;
+}
+
+static int put_request_priv(const struct rcm_id *id, struct cm_msg *m, const struct rdma_conn_param *p)
+{
+	const struct rdma_addr *addr = &id->pub.route.addr;
+	struct cm_ip ip = {
+		.version = addr->src_addr.sa_family == AF_INET6 ? 6 : 4,
+		.port = be16toh(rdma_get_src_port((struct rdma_cm_id *)&id->pub)),
+	};
+
+	memcpy(ip.src, id->path.local, 16);
+	memcpy(ip.dst, id->path.remote, 16);
+	cm_ip_pack(&ip, m->priv);
+	return put_priv(id, m, CM_IP_LEN, p ? p->private_data : NULL, p ? p->private_data_len : 0);
+}
+
+static uint64_t service_of(const struct rcm_id *id, __be16 port)
+{
+	return cm_service_id((enum cm_port_space)id->pub.ps, be16toh(port));
+}
+
+/* ---- active ---- */
+static void fill_req(struct rcm_id *id, struct cm_msg *m, const struct rdma_conn_param *p)
+{
+	enum ibv_qp_type type = id->pub.qp ? id->pub.qp->qp_type : id->pub.qp_type;
+	struct rcm_path *path = &id->path;
+
+	path->rq_psn = random_u32() & PSN_BITS;
+	path->retry_count = p ? p->retry_count & 7 : 7;
+	m->req = (struct cm_req){
+		.vendor_id = id->local_ece.vendor_id,
+		.service_id = service_of(id, rdma_get_dst_port(&id->pub)),
+		.qpn = qpn_of(id, p),
+		.responder_resources = path->responder_resources,
+		.initiator_depth = path->initiator_depth,
+		.remote_timeout = CM_RESPONSE_TIMEOUT,
+		.local_timeout = CM_RESPONSE_TIMEOUT,
+		.transport = type == IBV_QPT_UC ? CM_TRANSPORT_UC : CM_TRANSPORT_RC,
+		.flow_control = p ? p->flow_control & 1 : 0,
+		.psn = path->rq_psn,
+		.retry_count = path->retry_count,
+		.rnr_retry = p ? p->rnr_retry_count & 7 : 7,
+		.max_cm_retries = CM_MAX_RETRIES,
+		.pkey = 0xffff,
+		.mtu = path->mtu,
+		.srq = has_srq(id, p),
+		.primary =
+			{
+				.local_lid = 0xffff,
+				.remote_lid = 0xffff,
+				.rate = IBV_RATE_100_GBPS,
+				.tclass = path->tclass,
+				.hop_limit = path->hop_limit,
+				.subnet_local = 1,
+				.ack_timeout = path->ack_timeout,
+			},
+	};
+	m->attr_mod = id->local_ece.options;
+	memcpy(m->req.primary.local_gid, path->local, 16);
+	memcpy(m->req.primary.remote_gid, path->remote, 16);
+}
+
+/* Hands a REQ or SIDR_REQ to the core. */
+static int begin(struct rcm_id *id, struct cm_msg *m)
+{
+	struct cm_host *h = &id->cm->host;
+	struct cm_path path = {
+		.via = cm_via_pack((struct cm_via){.ifindex = id->path.ifindex, .tclass = id->path.tclass})};
+	struct cm_conn *c = calloc(1, sizeof(*c));
+	int err;
+
+	if (!c)
+		return -ENOMEM;
+	memcpy(path.local, id->path.local, 16);
+	memcpy(path.remote, id->path.remote, 16);
+	c->user = id;
+	cm_host_lock(h);
+	if (m->attr == CM_REQ)
+		err = cm_connect(&h->core, c, &path, m, cm_host_now(h));
+	else
+		err = cm_sidr_request(&h->core, c, &path, m, cm_host_now(h));
+	if (err)
+		free(c);
+	else
+		id->conn = c;
+	cm_host_unlock(h);
+	return err;
+}
+
+static int connect_rc(struct rcm_id *id, const struct rdma_conn_param *p)
+{
+	struct cm_msg m = {.attr = CM_REQ};
+	int err = id->pub.qp || p ? choose_depths(id, p, MAX_DEPTH, MAX_DEPTH) : -EINVAL;
+
+	if (!err)
+		err = put_request_priv(id, &m, p);
+	if (err)
+		return err;
+	fill_req(id, &m, p);
+	return begin(id, &m);
+}
+
+static int connect_ud(struct rcm_id *id, const struct rdma_conn_param *p)
+{
+	struct cm_msg m = {.attr = CM_SIDR_REQ};
+	int err = put_request_priv(id, &m, p);
+
+	if (err)
+		return err;
+	m.sidr_req = (struct cm_sidr_req){
+		.pkey = 0xffff, .service_id = service_of(id, rdma_get_dst_port(&id->pub))};
+	return begin(id, &m);
+}
+
+int rdma_connect(struct rdma_cm_id *pub, struct rdma_conn_param *p)
+{
+	struct rcm_id *id = rcm_id(pub);
+	int err;
+
+	if (id->state != RCM_ROUTE)
+		return rcm_result(-EINVAL);
+	err = rcm_is_ud(id) ? connect_ud(id, p) : connect_rc(id, p);
+	if (err)
+		return rcm_result(err);
+	id->state = RCM_CONNECT;
+	return rcm_complete(id);
+}
+
+int rdma_establish(struct rdma_cm_id *pub)
+{
+	struct rcm_id *id = rcm_id(pub);
+	struct cm_host *h = &id->cm->host;
+	int err = -EINVAL;
+
+	if (pub->qp)
+		return rcm_result(err);
+	cm_host_lock(h);
+	if (id->conn)
+		err = cm_establish(&h->core, id->conn, NULL, 0);
+	cm_host_unlock(h);
+	return rcm_result(err);
+}
+
+/* ---- listening ---- */
+/* host lock held */
+static int join_listener(struct rcm_id *id, uint64_t service)
+{
+	struct rcm *cm = id->cm;
+	struct rcm_listener *l;
+	int err;
+
+	list_for_each(n, &cm->listeners)
+	{
+		l = container_of(n, struct rcm_listener, node);
+		if (l->conn->service_id == service)
+			goto join;
+	}
+	l = calloc(1, sizeof(*l));
+	if (l)
+		l->conn = calloc(1, sizeof(*l->conn));
+	if (!l || !l->conn) {
+		free(l);
+		return -ENOMEM;
+	}
+	list_init(&l->ids);
+	l->conn->user = l;
+	err = cm_listen(&cm->host.core, l->conn, service);
+	if (err) {
+		free(l->conn);
+		free(l);
+		return err;
+	}
+	list_add_tail(&cm->listeners, &l->node);
+join:
+	id->listener = l;
+	list_add_tail(&l->ids, &id->listen_node);
+	return 0;
+}
+
+static void leave_listener(struct rcm_id *id)
+{
+	cm_host_lock(&id->cm->host);
+	rcm_id_cut(id);
+	cm_host_unlock(&id->cm->host);
+}
+
+int rdma_listen(struct rdma_cm_id *pub, int backlog)
+{
+	struct rcm_id *id = rcm_id(pub);
+	int err = rcm_bind_any(id, AF_INET);
+
+	if (!err && id->state != RCM_BOUND)
+		err = -EINVAL;
+	if (err)
+		return rcm_result(err);
+	id->backlog = backlog > 0 && backlog < MAX_BACKLOG ? backlog : MAX_BACKLOG;
+	cm_host_lock(&id->cm->host);
+	err = join_listener(id, service_of(id, rdma_get_src_port(pub)));
+	cm_host_unlock(&id->cm->host);
+	if (err)
+		return rcm_result(err);
+	/* We are ready before others send us requests. */
+	err = hca_ports_listen(id->cm->host.adapter->ports, id->port);
+	if (err) {
+		leave_listener(id);
+		return rcm_result(err);
+	}
+	id->state = RCM_LISTEN;
+	return 0;
+}
+
+/* ---- passive ---- */
+static void fill_rep(struct rcm_id *id, struct cm_msg *m, const struct rdma_conn_param *p)
+{
+	uint32_t vendor = id->local_ece.vendor_id;
+
+	m->rep = (struct cm_rep){
+		.qpn = qpn_of(id, p),
+		.psn = id->path.rq_psn,
+		.vendor_h = (uint8_t)(vendor >> 16),
+		.vendor_m = (uint8_t)(vendor >> 8),
+		.vendor_l = (uint8_t)vendor,
+		.responder_resources = id->path.responder_resources,
+		.initiator_depth = id->path.initiator_depth,
+		.target_ack_delay = ACK_DELAY,
+		.flow_control = p ? p->flow_control & 1 : 0,
+		.rnr_retry = p ? p->rnr_retry_count & 7 : 7,
+		.srq = has_srq(id, p),
+	};
+	m->attr_mod = id->local_ece.options;
+}
+
+static int accept_rc(struct rcm_id *id, const struct rdma_conn_param *p)
+{
+	struct cm_host *h = &id->cm->host;
+	struct cm_msg m = {.attr = CM_REP};
+	uint8_t resources = at_most(id->path.responder_resources),
+		initiator = at_most(id->path.initiator_depth);
+	int err = id->pub.qp || p ? choose_depths(id, p, resources, initiator) : -EINVAL;
+
+	if (!err)
+		err = put_priv(id, &m, 0, p ? p->private_data : NULL, p ? p->private_data_len : 0);
+	if (err)
+		return err;
+	id->path.rq_psn = random_u32() & PSN_BITS;
+	if (id->pub.qp) {
+		err = rcm_qp_to_rtr(id);
+		if (!err)
+			err = rcm_qp_to_rts(id);
+	}
+	if (err)
+		return err;
+	fill_rep(id, &m, p);
+	cm_host_lock(h);
+	err = id->conn ? cm_accept(&h->core, id->conn, &m, cm_host_now(h)) : -EINVAL;
+	cm_host_unlock(h);
+	if (err)
+		rcm_qp_to_err(id);
+	return err;
+}
+
+static int reply_ud(struct rcm_id *id, struct cm_msg *m)
+{
+	struct cm_host *h = &id->cm->host;
+	int err;
+
+	cm_host_lock(h);
+	err = id->conn ? cm_sidr_reply(&h->core, id->conn, m, cm_host_now(h)) : -EINVAL;
+	cm_host_unlock(h);
+	return err;
+}
+
+static int accept_ud(struct rcm_id *id, const struct rdma_conn_param *p)
+{
+	struct cm_msg m = {.attr = CM_SIDR_REP};
+	int err = put_priv(id, &m, 0, p ? p->private_data : NULL, p ? p->private_data_len : 0);
+
+	if (err)
+		return err;
+	m.sidr_rep.status = CM_SIDR_OK;
+	m.sidr_rep.qpn = qpn_of(id, p);
+	m.sidr_rep.qkey = id->path.qkey;
+	return reply_ud(id, &m);
+}
+
+int rdma_accept(struct rdma_cm_id *pub, struct rdma_conn_param *p)
+{
+	struct rcm_id *id = rcm_id(pub);
+	int err;
+
+	if (!id->passive || id->answered)
+		return rcm_result(-EINVAL);
+	if (rcm_is_ud(id)) {
+		err = accept_ud(id, p);
+		id->answered = !err;
+		return rcm_result(err);
+	}
+	err = accept_rc(id, p);
+	if (err)
+		return rcm_result(err);
+	id->answered = true;
+	return rcm_complete(id);
+}
+
+static int reject(struct rcm_id *id, uint16_t reason, const void *data, uint8_t len)
+{
+	struct cm_host *h = &id->cm->host;
+	struct cm_msg m = {.attr = CM_SIDR_REP};
+	int err;
+
+	if (!id->conn)
+		return -EINVAL;
+	if (rcm_is_ud(id)) {
+		m.sidr_rep.status = CM_SIDR_REJECT;
+		err = put_priv(id, &m, 0, data, len);
+		return err ? err : reply_ud(id, &m);
+	}
+	cm_host_lock(h);
+	err = cm_reject(&h->core, id->conn, reason, NULL, 0, data, data ? len : 0, cm_host_now(h));
+	cm_host_unlock(h);
+	return err;
+}
+
+int rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
+{
+	return rcm_result(reject(rcm_id(id), CM_REJ_CONSUMER, private_data, private_data_len));
+}
+
+int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
+{
+	return rcm_result(reject(rcm_id(id), CM_REJ_VENDOR_OPTION, private_data, private_data_len));
+}
+
+/* ---- the end ---- */
+/* Whoever is not connected any more has nothing to say: no error, as in Linux. */
+int rdma_disconnect(struct rdma_cm_id *pub)
+{
+	struct rcm_id *id = rcm_id(pub);
+	struct cm_host *h = &id->cm->host;
+	int err;
+
+	if (!id->conn || rcm_is_ud(id))
+		return rcm_result(-EINVAL);
+	err = rcm_qp_to_err(id);
+	if (err)
+		return rcm_result(err);
+	cm_host_lock(h);
+	cm_disconnect(&h->core, id->conn, NULL, 0, cm_host_now(h));
+	cm_host_unlock(h);
+	return rcm_complete(id);
+}
+
+int rdma_notify(struct rdma_cm_id *pub, enum ibv_event_type event)
+{
+	struct rcm_id *id = rcm_id(pub);
+	struct cm_host *h = &id->cm->host;
+
+	if (!id->conn)
+		return rcm_result(-EINVAL);
+	cm_host_lock(h);
+	if (event == IBV_EVENT_COMM_EST)
+		cm_data_came(&h->core, id->conn); /* or the RTU was faster */
+	cm_host_unlock(h);
+	return 0;
+}

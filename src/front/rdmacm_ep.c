@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/* Endpoints: an id, its address and its QP in one call; and the addresses for them by name. */
+#include "front/rdmacm_front.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <rdma/rdma_verbs.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- rdma_getaddrinfo ---- */
+static int copy_address(struct sockaddr **to, socklen_t *to_len, const struct sockaddr *from, socklen_t len)
+{
+	*to = malloc(len);
+	if (!*to)
+		return EAI_MEMORY;
+	memcpy(*to, from, len);
+	*to_len = len;
+	return 0;
+}
+
+static char *copy_name(const char *name)
+{
+	return name ? strdup(name) : NULL;
+}
+
+static int look_up(const char *node, const char *service, const struct rdma_addrinfo *hints, bool passive,
+	struct rdma_addrinfo *out)
+{
+	struct addrinfo ask = {.ai_socktype = hints->ai_port_space == RDMA_PS_UDP ? SOCK_DGRAM : SOCK_STREAM},
+			*found;
+	int err;
+
+	if (hints->ai_flags & RAI_NUMERICHOST)
+		ask.ai_flags |= AI_NUMERICHOST;
+	if (passive)
+		ask.ai_flags |= AI_PASSIVE;
+	if (hints->ai_flags & RAI_FAMILY)
+		ask.ai_family = hints->ai_family;
+	err = getaddrinfo(node, service, &ask, &found);
+	if (err)
+		return err;
+	out->ai_family = found->ai_family;
+	if (passive) {
+		err = copy_address(&out->ai_src_addr, &out->ai_src_len, found->ai_addr, found->ai_addrlen);
+		out->ai_src_canonname = copy_name(found->ai_canonname);
+	} else {
+		err = copy_address(&out->ai_dst_addr, &out->ai_dst_len, found->ai_addr, found->ai_addrlen);
+		out->ai_dst_canonname = copy_name(found->ai_canonname);
+	}
+	freeaddrinfo(found);
+	return err;
+}
+
+/* A port space goes with a kind of QP; the program may have said either. */
+static void complete_kind(struct rdma_addrinfo *ai)
+{
+	if (!ai->ai_qp_type)
+		ai->ai_qp_type = ai->ai_port_space == RDMA_PS_UDP || ai->ai_port_space == RDMA_PS_IPOIB
+					 ? IBV_QPT_UD
+					 : IBV_QPT_RC;
+	if (!ai->ai_port_space)
+		ai->ai_port_space = ai->ai_qp_type == IBV_QPT_UD ? RDMA_PS_UDP : RDMA_PS_TCP;
+}
+
+int rdma_getaddrinfo(
+	const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **res)
+{
+	static const struct rdma_addrinfo nothing;
+	struct rdma_addrinfo *ai;
+	int err = 0;
+
+	if ((!node && !service && !hints) || !res)
+		return rcm_result(-EINVAL);
+	if (!hints)
+		hints = &nothing;
+	ai = calloc(1, sizeof(*ai));
+	if (!ai)
+		return EAI_MEMORY;
+	ai->ai_flags = hints->ai_flags;
+	ai->ai_family = hints->ai_family;
+	ai->ai_qp_type = hints->ai_qp_type;
+	ai->ai_port_space = hints->ai_port_space;
+	complete_kind(ai);
+	if (node || service)
+		err = look_up(node, service, hints, hints->ai_flags & RAI_PASSIVE, ai);
+	if (!err && !ai->ai_src_addr && hints->ai_src_addr && hints->ai_src_len)
+		err = copy_address(&ai->ai_src_addr, &ai->ai_src_len, hints->ai_src_addr, hints->ai_src_len);
+	if (!err && !ai->ai_dst_addr && hints->ai_dst_addr && hints->ai_dst_len)
+		err = copy_address(&ai->ai_dst_addr, &ai->ai_dst_len, hints->ai_dst_addr, hints->ai_dst_len);
+	if (err) {
+		rdma_freeaddrinfo(ai);
+		return err;
+	}
+	*res = ai;
+	return 0;
+}
+
+void rdma_freeaddrinfo(struct rdma_addrinfo *res)
+{
+	while (res) {
+		struct rdma_addrinfo *next = res->ai_next;
+
+		free(res->ai_src_addr);
+		free(res->ai_dst_addr);
+		free(res->ai_src_canonname);
+		free(res->ai_dst_canonname);
+		free(res->ai_route);
+		free(res->ai_connect);
+		free(res);
+		res = next;
+	}
+}
+
+/* ---- endpoints ---- */
+static int passive_ep(
+	struct rcm_id *id, struct rdma_addrinfo *res, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	if (rdma_bind_addr(&id->pub, res->ai_src_addr))
+		return -1;
+	if (!attr)
+		return 0;
+	id->ep_attr = malloc(sizeof(*attr));
+	if (!id->ep_attr)
+		return rcm_result(-ENOMEM);
+	*id->ep_attr = *attr;
+	id->ep_attr->qp_type = (enum ibv_qp_type)res->ai_qp_type;
+	id->ep_pd = pd;
+	return 0;
+}
+
+static int active_ep(
+	struct rcm_id *id, struct rdma_addrinfo *res, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	if (rdma_resolve_addr(&id->pub, res->ai_src_addr, res->ai_dst_addr, 2000) ||
+		rdma_resolve_route(&id->pub, 2000))
+		return -1;
+	if (attr) {
+		attr->qp_type = (enum ibv_qp_type)res->ai_qp_type;
+		if (rdma_create_qp(&id->pub, pd, attr))
+			return -1;
+	}
+	if (res->ai_connect_len) {
+		id->connect = malloc(res->ai_connect_len);
+		if (!id->connect)
+			return rcm_result(-ENOMEM);
+		memcpy(id->connect, res->ai_connect, res->ai_connect_len);
+		id->connect_len = (uint8_t)res->ai_connect_len;
+	}
+	return 0;
+}
+
+int rdma_create_ep(
+	struct rdma_cm_id **out, struct rdma_addrinfo *res, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct rdma_cm_id *id;
+	int err;
+
+	if (!res || rdma_create_id(NULL, &id, NULL, (enum rdma_port_space)res->ai_port_space))
+		return res ? -1 : rcm_result(-EINVAL);
+	id->qp_type = (enum ibv_qp_type)res->ai_qp_type;
+	if (res->ai_flags & RAI_PASSIVE)
+		err = passive_ep(rcm_id(id), res, pd, attr);
+	else
+		err = active_ep(rcm_id(id), res, pd, attr);
+	if (err) {
+		err = -errno;
+		rdma_destroy_ep(id);
+		return rcm_result(err);
+	}
+	*out = id;
+	return 0;
+}
+
+void rdma_destroy_ep(struct rdma_cm_id *id)
+{
+	if (id->qp)
+		rdma_destroy_qp(id);
+	if (id->srq)
+		rdma_destroy_srq(id);
+	rdma_destroy_id(id);
+}
+
+/* A request for a synchronous id, with the QP that its endpoint was promised. */
+int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id)
+{
+	struct rcm_id *by = rcm_id(listen);
+	struct rdma_cm_event *event;
+	int err;
+
+	if (!by->sync)
+		return rcm_result(-EINVAL);
+	if (listen->event) {
+		rdma_ack_cm_event(listen->event);
+		listen->event = NULL;
+	}
+	if (rdma_get_cm_event(listen->channel, &event))
+		return -1;
+	if (event->status || event->event != RDMA_CM_EVENT_CONNECT_REQUEST) {
+		err = event->status ? -abs(event->status) : -EINVAL;
+		listen->event = event;
+		return rcm_result(err);
+	}
+	*id = event->id;
+	err = rdma_migrate_id(*id, NULL) ? -errno : 0;
+	if (!err && by->ep_attr) {
+		struct ibv_qp_init_attr attr = *by->ep_attr;
+
+		if (rdma_create_qp(*id, by->ep_pd, &attr))
+			err = -errno;
+	}
+	if (err) {
+		rdma_ack_cm_event(event);
+		rdma_destroy_id(*id);
+		return rcm_result(err);
+	}
+	(*id)->event = event; /* its private data is for the program */
+	return 0;
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Event channels. The connection manager queues; the program's thread that takes an event does to the QP what
+ * goes with it, as the stock library does.
+ */
+#include "front/rdmacm_front.h"
+
+#include "hca/adapter.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+
+/* ---- channels ---- */
+struct rdma_event_channel *rcm_channel_new(void)
+{
+	struct rcm_channel *ch = calloc(1, sizeof(*ch));
+	int err = ch ? hca_evq_init(&ch->q) : -ENOMEM;
+
+	if (err) {
+		free(ch);
+		errno = -err;
+		return NULL;
+	}
+	ch->pub.fd = ch->q.fd;
+	return &ch->pub;
+}
+
+struct rdma_event_channel *rdma_create_event_channel(void)
+{
+	return rcm_get() ? rcm_channel_new() : NULL;
+}
+
+void rdma_destroy_event_channel(struct rdma_event_channel *channel)
+{
+	struct rcm_channel *ch = (struct rcm_channel *)channel;
+
+	hca_evq_fini(&ch->q);
+	free(ch);
+}
+
+/* ---- queueing ---- */
+struct rcm_event *rcm_event_new(struct rcm_id *id, enum rdma_cm_event_type type, int status)
+{
+	struct rcm_event *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return NULL;
+	e->pub.id = &id->pub;
+	e->pub.event = type;
+	e->pub.status = status;
+	return e;
+}
+
+void rcm_event_queue(struct rcm_event *e, struct rcm_id *counted)
+{
+	struct rcm_channel *ch = (struct rcm_channel *)e->pub.id->channel;
+
+	e->counted = counted;
+	list_add_tail(&ch->q.events, &e->node);
+	hca_evq_signal(&ch->q);
+}
+
+int rcm_tell(struct rcm_id *id, enum rdma_cm_event_type type, int status)
+{
+	struct rcm_event *e = rcm_event_new(id, type, status);
+
+	if (!e)
+		return -ENOMEM;
+	cm_host_lock(&id->cm->host);
+	rcm_event_queue(e, id);
+	cm_host_unlock(&id->cm->host);
+	return 0;
+}
+
+void rcm_events_drop(struct rcm_id *id)
+{
+	struct rcm_channel *ch = (struct rcm_channel *)id->pub.channel;
+	struct list mine;
+
+	list_init(&mine);
+	list_for_each_safe(n, &ch->q.events)
+	{
+		if (container_of(n, struct rcm_event, node)->counted == id) {
+			list_del(n);
+			list_add_tail(&mine, n);
+			hca_evq_unsignal(&ch->q);
+		}
+	}
+	for (struct list *n; (n = list_pop(&mine));) {
+		struct rcm_event *e = container_of(n, struct rcm_event, node);
+
+		if (e->pub.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+			rcm_id_free(rcm_id(e->pub.id));
+		free(e);
+	}
+}
+
+/* ---- taking ---- */
+/* The program's thread has nothing else to do: it may as well drive. */
+static int wait_for_event(struct rcm_channel *ch, struct rcm *cm)
+{
+	int err = 0;
+
+	if (!(fcntl(ch->pub.fd, F_GETFL) & O_NONBLOCK))
+		err = hca_engine_wait_fd(&cm->host.adapter->engine, ch->pub.fd);
+	return err ? err : hca_evq_wait(&ch->q);
+}
+
+static int take(struct rcm_channel *ch, struct rcm *cm, struct rcm_event **out)
+{
+	struct list *n;
+
+	do {
+		int err = wait_for_event(ch, cm);
+
+		if (err)
+			return err;
+		cm_host_lock(&cm->host);
+		n = list_pop(&ch->q.events);
+		if (n) {
+			*out = container_of(n, struct rcm_event, node);
+			(*out)->counted->reported++;
+			if ((*out)->pub.event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+				(*out)->counted->backlog++;
+				rcm_id((*out)->pub.id)->listened_by = NULL;
+			}
+		}
+		cm_host_unlock(&cm->host);
+	} while (!n); /* it was dropped under us */
+	return 0;
+}
+
+static void forget(struct rcm_event *e)
+{
+	struct rcm *cm = e->counted->cm;
+
+	cm_host_lock(&cm->host);
+	e->counted->acked++;
+	pthread_cond_broadcast(&cm->acked);
+	cm_host_unlock(&cm->host);
+	free(e);
+}
+
+/* A request whose device is gone by now is nobody's. */
+static bool take_request(struct rcm_event *e)
+{
+	struct rcm_id *id = rcm_id(e->pub.id);
+
+	if (!rcm_bind_device(id, id->path.local, id->path.ifindex) && !rcm_fill_route(id))
+		return true;
+	cm_host_lock(&id->cm->host);
+	rcm_id_free(id);
+	cm_host_unlock(&id->cm->host);
+	forget(e);
+	return false;
+}
+
+/* The peer has accepted: the QP is connected before it learns that we know. */
+static void take_response(struct rcm_event *e)
+{
+	struct rcm_id *id = rcm_id(e->pub.id);
+	struct rcm *cm = id->cm;
+	int err;
+
+	if (!id->pub.qp)
+		return;
+	err = rcm_qp_to_rtr(id);
+	if (!err)
+		err = rcm_qp_to_rts(id);
+	cm_host_lock(&cm->host);
+	if (!err)
+		err = cm_establish(&cm->host.core, id->conn, NULL, 0);
+	if (err)
+		cm_reject(
+			&cm->host.core, id->conn, CM_REJ_CONSUMER, NULL, 0, NULL, 0, cm_host_now(&cm->host));
+	cm_host_unlock(&cm->host);
+	if (err)
+		rcm_qp_to_err(id);
+	e->pub.event = err ? RDMA_CM_EVENT_CONNECT_ERROR : RDMA_CM_EVENT_ESTABLISHED;
+	e->pub.status = err;
+}
+
+/* false: nothing the program should see */
+static bool digest(struct rcm_event *e)
+{
+	int err;
+
+	switch (e->pub.event) {
+	case RDMA_CM_EVENT_CONNECT_REQUEST:
+		return take_request(e);
+	case RDMA_CM_EVENT_CONNECT_RESPONSE:
+		take_response(e);
+		break;
+	case RDMA_CM_EVENT_REJECTED:
+		rcm_qp_to_err(rcm_id(e->pub.id));
+		break;
+	case RDMA_CM_EVENT_MULTICAST_JOIN:
+		err = rcm_group_joined(e->group);
+		if (err) {
+			e->pub.event = RDMA_CM_EVENT_MULTICAST_ERROR;
+			e->pub.status = err;
+		}
+		break;
+	default:
+		break;
+	}
+	return true;
+}
+
+int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
+{
+	struct rcm *cm = channel && event ? rcm_get() : NULL;
+	struct rcm_event *e;
+
+	if (!cm)
+		return rcm_result(-EINVAL);
+	do {
+		int err = take((struct rcm_channel *)channel, cm, &e);
+
+		if (err)
+			return rcm_result(err);
+	} while (!digest(e));
+	*event = &e->pub;
+	return 0;
+}
+
+int rdma_ack_cm_event(struct rdma_cm_event *event)
+{
+	if (!event)
+		return rcm_result(-EINVAL);
+	forget((struct rcm_event *)event);
+	return 0;
+}
+
+int rcm_complete(struct rcm_id *id)
+{
+	struct rdma_cm_id *pub = &id->pub;
+
+	if (!id->sync)
+		return 0;
+	if (pub->event) {
+		rdma_ack_cm_event(pub->event);
+		pub->event = NULL;
+	}
+	if (rdma_get_cm_event(pub->channel, &pub->event))
+		return -1;
+	if (!pub->event->status)
+		return 0;
+	if (pub->event->event == RDMA_CM_EVENT_REJECTED)
+		errno = ECONNREFUSED;
+	else
+		errno = abs(pub->event->status);
+	return -1;
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Multicast groups of ids. On RoCE nobody has to be asked: the group's address is its GID, and the interface
+ * joins when the QP is attached, which happens when the program takes the event.
+ */
+#include "front/rdmacm_front.h"
+
+#include "hca/device.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct rcm_group {
+	struct list node; /* in id->groups */
+	struct rcm_id *id;
+	uint8_t mgid[16];
+	bool send_only, attached;
+};
+
+enum { MCAST_QPN = 0xffffff };
+
+int rcm_group_joined(struct rcm_group *g)
+{
+	union ibv_gid mgid;
+	int err;
+
+	if (!g || g->send_only || !g->id->pub.qp)
+		return 0;
+	memcpy(mgid.raw, g->mgid, 16);
+	err = ibv_attach_mcast(g->id->pub.qp, &mgid, 0);
+	g->attached = !err;
+	return -err;
+}
+
+static void leave(struct rcm_group *g)
+{
+	union ibv_gid mgid;
+
+	memcpy(mgid.raw, g->mgid, 16);
+	if (g->attached && g->id->pub.qp)
+		ibv_detach_mcast(g->id->pub.qp, &mgid, 0);
+	g->attached = false;
+}
+
+/* Events of the join that the program has not taken know the group no more. */
+static void forget(struct rcm_group *g)
+{
+	struct rcm *cm = g->id->cm;
+
+	cm_host_lock(&cm->host);
+	list_for_each(n, &((struct rcm_channel *)g->id->pub.channel)->q.events)
+	{
+		struct rcm_event *e = container_of(n, struct rcm_event, node);
+
+		if (e->group == g)
+			e->group = NULL;
+	}
+	cm_host_unlock(&cm->host);
+	list_del(&g->node);
+	free(g);
+}
+
+void rcm_groups_leave(struct rcm_id *id)
+{
+	list_for_each_safe(n, &id->groups)
+	{
+		struct rcm_group *g = container_of(n, struct rcm_group, node);
+
+		leave(g);
+		forget(g);
+	}
+}
+
+static struct rcm_group *find(struct rcm_id *id, const uint8_t mgid[16])
+{
+	list_for_each(n, &id->groups)
+	{
+		struct rcm_group *g = container_of(n, struct rcm_group, node);
+
+		if (!memcmp(g->mgid, mgid, 16))
+			return g;
+	}
+	return NULL;
+}
+
+static int join(struct rcm_id *id, const struct sockaddr *addr, bool send_only, void *context)
+{
+	struct rcm_group *g = calloc(1, sizeof(*g));
+	struct rcm_event *e = rcm_event_new(id, RDMA_CM_EVENT_MULTICAST_JOIN, 0);
+
+	if (!g || !e) {
+		free(g);
+		free(e);
+		return -ENOMEM;
+	}
+	g->id = id;
+	g->send_only = send_only;
+	rcm_gid_of(addr, g->mgid);
+	list_add_tail(&id->groups, &g->node);
+	e->group = g;
+	e->pub.param.ud.private_data = context;
+	e->pub.param.ud.qp_num = MCAST_QPN;
+	e->pub.param.ud.qkey = id->path.qkey;
+	rcm_fill_ah(id, g->mgid, &e->pub.param.ud.ah_attr);
+	cm_host_lock(&id->cm->host);
+	rcm_event_queue(e, id);
+	cm_host_unlock(&id->cm->host);
+	return 0;
+}
+
+static int check(struct rcm_id *id, const struct sockaddr *addr)
+{
+	uint8_t mgid[16];
+
+	if (!addr || (addr->sa_family != AF_INET && addr->sa_family != AF_INET6))
+		return -EINVAL;
+	rcm_gid_of(addr, mgid);
+	/* A QP gets what is for its group from addresses of its own family. */
+	if (!id->dev || !gid_is_mcast(mgid) || gid_is_v4(mgid) != gid_is_v4(id->path.local))
+		return -EINVAL;
+	return find(id, mgid) ? -EADDRINUSE : 0;
+}
+
+static int join_and_wait(struct rcm_id *id, const struct sockaddr *addr, bool send_only, void *context)
+{
+	int err = check(id, addr);
+
+	if (!err)
+		err = join(id, addr, send_only, context);
+	return err ? rcm_result(err) : rcm_complete(id);
+}
+
+int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context)
+{
+	return join_and_wait(rcm_id(id), addr, false, context);
+}
+
+int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex *attr, void *context)
+{
+	if (attr->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED ||
+		!(attr->comp_mask & RDMA_CM_JOIN_MC_ATTR_ADDRESS) ||
+		!(attr->comp_mask & RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS) ||
+		attr->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED)
+		return rcm_result(-ENOTSUP);
+	return join_and_wait(
+		rcm_id(id), attr->addr, attr->join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, context);
+}
+
+int rdma_leave_multicast(struct rdma_cm_id *pub, struct sockaddr *addr)
+{
+	struct rcm_id *id = rcm_id(pub);
+	struct rcm_group *g;
+	uint8_t mgid[16];
+
+	if (!addr)
+		return rcm_result(-EINVAL);
+	rcm_gid_of(addr, mgid);
+	g = find(id, mgid);
+	if (!g)
+		return rcm_result(-EADDRNOTAVAIL);
+	leave(g);
+	forget(g);
+	return 0;
+}

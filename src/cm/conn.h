@@ -119,6 +119,7 @@ struct cm_conn {
 
 	/* the core's own */
 	uint8_t retries, max_retries; /* left; in all */
+	uint8_t knocked;              /* how often nobody was listening */
 	uint8_t mra_timeout;          /* what a MRA would promise */
 	uint64_t wait, timewait;      /* between two attempts; in TIMEWAIT */
 	uint8_t repeat[MAD_LEN];      /* what the timer, or a duplicate of what it answers, sends again */
@@ -151,6 +152,11 @@ struct cm_core {
 	void *arg;
 	uint32_t slot; /* of the process: upper bits of every id */
 	uint64_t ca_guid;
+	/*
+	 * How often a REQ or SIDR_REQ that nobody listens for is sent again before the user is told, first
+	 * after 10 ms and then twice as long each time. cm_core_init says 0.
+	 */
+	uint8_t knocks;
 	struct cm_table table;
 	struct cm_timers timers;
 	uint64_t verdicts[CM_VERDICT_COUNT];

@@ -73,6 +73,26 @@ static void nobody_listens(void **state)
 	assert_int_equal(cm_listen(&p.b.core, &p.b.listener, cm_service_id(CM_PS_TCP, PORT)), 0);
 }
 
+static void who_may_knocks_until_somebody_listens(void **state)
+{
+	p.a.core.knocks = 2;
+	cm_abandon(&p.b.core, &p.b.listener, p.now);
+	connect_a();
+	assert_int_equal(pass(&p.a, CM_REQ), CM_V_REFUSED);
+	assert_int_equal(pass(&p.b, CM_REJ), CM_V_TAKEN);
+	state_is(&A, REQ_SENT);
+	assert_int_equal(cm_deadline(&p.a.core), p.now + 10 * 1000 * 1000);
+	timer(&p.a);
+	assert_int_equal(pass(&p.a, CM_REQ), CM_V_REFUSED);
+	assert_int_equal(pass(&p.b, CM_REJ), CM_V_TAKEN);
+	assert_int_equal(cm_deadline(&p.a.core), p.now + 20 * 1000 * 1000);
+	assert_int_equal(cm_listen(&p.b.core, &p.b.listener, cm_service_id(CM_PS_TCP, PORT)), 0);
+	timer(&p.a);
+	assert_int_equal(pass(&p.a, CM_REQ), CM_V_TAKEN);
+	events_are(&p.a, REJ, 0);
+	events_are(&p.b, REQ, 1);
+}
+
 static void a_service_has_one_listener(void **state)
 {
 	struct cm_conn second = {0};
@@ -394,6 +414,7 @@ int main(void)
 		TEST(a_lost_request_is_sent_again_until_it_is_too_often),
 		TEST(a_peer_that_gave_up_frees_the_request_here),
 		TEST(nobody_listens),
+		TEST(who_may_knocks_until_somebody_listens),
 		TEST(a_service_has_one_listener),
 		TEST(a_full_backlog_is_silent_and_the_request_comes_again),
 		TEST(incoming_may_refuse_with_a_reason),

@@ -64,6 +64,17 @@ static struct cm_conn *find_rejected(
 	return c;
 }
 
+/* Nobody listens, yet: the request goes out again soon. false: that has been often enough. */
+static bool knock_again(struct cm_core *core, struct cm_conn *c, uint64_t now)
+{
+	const uint64_t first = 10 * 1000 * 1000;
+
+	if (!cm_in(c, CM_IN(REQ_SENT) | CM_IN(SIDR_REQ_SENT)) || c->knocked >= core->knocks || !c->retries)
+		return false;
+	cm_timer_set(&core->timers, &c->timer, now + (first << c->knocked++));
+	return true;
+}
+
 /* ---- REQ ---- */
 static void send_mra(struct cm_core *core, struct cm_conn *c, enum cm_about about)
 {
@@ -268,6 +279,8 @@ static enum cm_verdict got_rej(
 		return CM_V_OUT_OF_PLACE;
 	if (!cm_in(c, early | late))
 		return CM_V_DUPLICATE;
+	if (m->rej.reason == CM_REJ_INVALID_SERVICE_ID && knock_again(core, c, now))
+		return CM_V_TAKEN;
 	if (cm_in(c, late) || m->rej.reason == CM_REJ_STALE_CONN)
 		cm_enter_timewait(core, c, now);
 	else
@@ -393,6 +406,8 @@ static enum cm_verdict got_sidr_rep(
 		return CM_V_STRANGER;
 	if (m->sidr_rep.service_id != c->service_id)
 		return CM_V_OUT_OF_PLACE;
+	if (m->sidr_rep.status == CM_SIDR_UNSUPPORTED && knock_again(core, c, now))
+		return CM_V_TAKEN;
 	cm_set_state(core, c, CM_S_IDLE);
 	cm_tell(core, c, CM_EV_SIDR_REP, m);
 	return CM_V_TAKEN;

@@ -2,7 +2,6 @@
 /* Connecting, listening, accepting, disconnecting: what the program asks for, as messages of the core. */
 #include "front/rdmacm_front.h"
 
-#include "base/random.h"
 #include "hca/adapter.h"
 #include "hca/ports.h"
 #include "hca/qp.h"
@@ -12,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BACKLOG = 1024, MAX_DEPTH = HCA_MAX_RD_ATOMIC, ACK_DELAY = 15, PSN_BITS = 0xffffff };
+enum { MAX_BACKLOG = 1024, MAX_DEPTH = HCA_MAX_RD_ATOMIC, ACK_DELAY = 15 };
 
 /* ---- parameters ---- */
 static uint8_t depth(uint8_t asked, uint8_t otherwise)
@@ -86,7 +85,6 @@ static void fill_req(struct rcm_id *id, struct cm_msg *m, const struct rdma_conn
 	enum ibv_qp_type type = id->pub.qp ? id->pub.qp->qp_type : id->pub.qp_type;
 	struct rcm_path *path = &id->path;
 
-	path->rq_psn = random_u32() & PSN_BITS;
 	path->retry_count = p ? p->retry_count & 7 : 7;
 	m->req = (struct cm_req){
 		.vendor_id = id->local_ece.vendor_id,
@@ -303,7 +301,6 @@ static int accept_rc(struct rcm_id *id, const struct rdma_conn_param *p)
 		err = put_priv(id, &m, 0, p ? p->private_data : NULL, p ? p->private_data_len : 0);
 	if (err)
 		return err;
-	id->path.rq_psn = random_u32() & PSN_BITS;
 	if (id->pub.qp) {
 		err = rcm_qp_to_rtr(id);
 		if (!err)

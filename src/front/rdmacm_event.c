@@ -31,10 +31,23 @@ struct rdma_event_channel *rdma_create_event_channel(void)
 	return rcm_get() ? rcm_channel_new() : NULL;
 }
 
+/*
+ * Programs do this while a thread of theirs waits for events, just before they exit: with the stock library
+ * that thread sleeps on in the kernel. Here it keeps the channel.
+ */
 void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
 	struct rcm_channel *ch = (struct rcm_channel *)channel;
+	struct rcm *cm = rcm_get();
+	bool waiting;
 
+	if (!cm)
+		return;
+	cm_host_lock(&cm->host);
+	waiting = ch->waiting;
+	cm_host_unlock(&cm->host);
+	if (waiting)
+		return;
 	hca_evq_fini(&ch->q);
 	free(ch);
 }
@@ -107,28 +120,37 @@ static int wait_for_event(struct rcm_channel *ch, struct rcm *cm)
 	return err ? err : hca_evq_wait(&ch->q);
 }
 
+/* host lock held */
+static struct rcm_event *next_event(struct rcm_channel *ch)
+{
+	struct list *n = list_pop(&ch->q.events);
+	struct rcm_event *e = n ? container_of(n, struct rcm_event, node) : NULL;
+
+	if (!e)
+		return NULL;
+	e->counted->reported++;
+	if (e->pub.event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+		e->counted->backlog++;
+		rcm_id(e->pub.id)->listened_by = NULL;
+	}
+	return e;
+}
+
 static int take(struct rcm_channel *ch, struct rcm *cm, struct rcm_event **out)
 {
-	struct list *n;
+	int err;
 
+	cm_host_lock(&cm->host);
+	ch->waiting++;
 	do {
-		int err = wait_for_event(ch, cm);
-
-		if (err)
-			return err;
-		cm_host_lock(&cm->host);
-		n = list_pop(&ch->q.events);
-		if (n) {
-			*out = container_of(n, struct rcm_event, node);
-			(*out)->counted->reported++;
-			if ((*out)->pub.event == RDMA_CM_EVENT_CONNECT_REQUEST) {
-				(*out)->counted->backlog++;
-				rcm_id((*out)->pub.id)->listened_by = NULL;
-			}
-		}
 		cm_host_unlock(&cm->host);
-	} while (!n); /* it was dropped under us */
-	return 0;
+		err = wait_for_event(ch, cm);
+		cm_host_lock(&cm->host);
+		*out = err ? NULL : next_event(ch);
+	} while (!err && !*out); /* it was dropped under us */
+	ch->waiting--;
+	cm_host_unlock(&cm->host);
+	return err;
 }
 
 static void forget(struct rcm_event *e)

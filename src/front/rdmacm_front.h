@@ -140,6 +140,7 @@ struct rcm_event {
 struct rcm_channel {
 	struct rdma_event_channel pub;
 	struct hca_evq q; /* under the host's lock, not its own */
+	unsigned waiting; /* threads; host lock */
 };
 
 /* An event to be filled in; host lock held. NULL: no memory, and the event is lost. */

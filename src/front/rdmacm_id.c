@@ -2,8 +2,10 @@
 /* Ids: made, ended, moved between channels, and their options. */
 #include "front/rdmacm_front.h"
 
+#include "base/random.h"
 #include "hca/adapter.h"
 #include "hca/ports.h"
+#include "wire/ibt.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -30,6 +32,7 @@ struct rcm_id *rcm_id_new(struct rcm *cm, enum rdma_port_space ps, enum ibv_qp_t
 	id->pub.qp_type = type;
 	id->path.hop_limit = 64;
 	id->path.qkey = RDMA_UDP_QKEY;
+	id->path.rq_psn = random_u32() & PSN_MASK;
 	list_init(&id->groups);
 	list_init(&id->listen_node);
 	list_add_tail(&cm->ids, &id->node);

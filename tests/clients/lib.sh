@@ -102,6 +102,21 @@ until_true() {
 
 gone() { ! kill -0 "$1" 2>/dev/null; }
 
+# listens_rdma PID PORT: the process on side A listens on the RDMA port, or is over. An entry of the port file is
+# four words, the claim first and the process id last (src/hca/ports_table.c).
+listens_rdma() {
+	local port pid
+	gone "$1" && return 0
+	port=$(printf %04x "$2") pid=$(printf %016x "$1")
+	od -An -v -tx8 -w32 -j32 "$RUN_DIR/net-${NAMESPACES[0]}/ports-4791" 2>/dev/null |
+		awk -v port="$port" -v pid="$pid" \
+			'$4 == pid && substr($1, 13) == port && substr($1, 5, 1) ~ /[37bf]/ { found = 1 }
+			END { exit !found }'
+}
+
+# in_group ADDRESS NETDEV: the interface on side A is a member of the IPv4 or IPv6 group.
+in_group() { on A ip maddr show dev "$2" | grep -qw "$1"; }
+
 # listens PID PORT: something listens on the TCP port in the namespace of the process, or that is over.
 listens() {
 	local listening

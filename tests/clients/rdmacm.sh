@@ -1,0 +1,178 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# rdmacm.sh WORLD: programs that connect by address: those of rdmacm-utils, and perftest with -R.
+# shellcheck source=tests/clients/lib.sh
+. "$(dirname "$0")/lib.sh"
+enter "$1" "$@"
+learn_gids
+registry >"$TMP/registry_before"
+
+# serve NAME PROGRAM ARGS...: a server on A that listens on RDMA port $PORT.
+serve() {
+	local name=$1
+	shift
+	PORT=$NEXT_PORT NEXT_PORT=$((NEXT_PORT + 1))
+	start "$name" A "$@" -p "$PORT"
+	until_true "$PATIENCE" listens_rdma "${PID[$name]}" "$PORT" || true
+}
+
+# said NAME PATTERN: an empty pattern is always said.
+said() { [ -z "$2" ] || says "$1" "$2"; }
+
+# verdict LABEL CLIENT_SAYS SERVER_SAYS: both ended well and said so.
+verdict() {
+	local status=0
+	finish client || status=1
+	finish server || status=1
+	if [ "$status" -eq 0 ] && said client "$2" && said server "$3" && content client && content server; then
+		say "ok    $1"
+	else
+		fail "$1 ($WORLD)" "$TMP/server" "$TMP/client"
+	fi
+}
+
+# address FAMILY SIDE
+address() { local -n addr=IP$1_$2 && echo "$addr"; }
+
+# ping FAMILY ARGS...
+ping() {
+	local family=$1 a
+	shift
+	a=$(address "$family" A)
+	serve server rping -s -a "$a" -V -C 10 "$@"
+	start client B rping -c -a "$a" -p "$PORT" -V -C 10 "$@"
+	verdict "IPv$family rping -V -C 10 $*" '' ''
+}
+
+# any_address FAMILY WILDCARD: a server that is bound to a port only.
+any_address() {
+	serve server rping -s -a "$2" -v -C 10
+	start client B rping -c -a "$(address "$1" A)" -I "$(address "$1" B)" -p "$PORT" -v -C 10
+	verdict "IPv$1 rping to a server at $2" 'rdma-ping-9:' 'rdma-ping-9:'
+}
+
+# eight_clients: of one server, all at work at the same time. Each begins when the one before is at work: rping
+# forgets a request when the next one comes before its other thread has seen it.
+eight_clients() {
+	local i
+	serve server rping -s -P -a "$IP4_A" -V
+	for i in {1..8}; do
+		start "client_$i" B rping -c -a "$IP4_A" -p "$PORT" -v -V -C 1000000
+		until_true "$PATIENCE" says "client_$i" 'rdma-ping-' || true
+	done
+	for i in {1..8}; do
+		! gone "${PID[client_$i]}" || fail "rping: client $i of a persistent server" "$TMP/server" "$TMP/client_$i"
+		kill_hard "client_$i"
+	done
+	kill_hard server
+	say "ok    rping -P and eight clients at once"
+}
+
+# connected ARGS...: server and client take the same arguments.
+connected() {
+	serve server ucmatose -b "$IP4_A" "$@"
+	start client B ucmatose -s "$IP4_A" -p "$PORT" "$@"
+	verdict "ucmatose $*" 'return status 0' 'return status 0'
+}
+
+# datagrams ARGS...: udaddy has a port of its own (its -p is the port space).
+datagrams() {
+	start server A udaddy -b "$IP4_A" "$@"
+	until_true "$PATIENCE" listens_rdma "${PID[server]}" 7174 || true
+	start client B udaddy -s "$IP4_A" "$@"
+	verdict "udaddy $*" 'return status 0' 'return status 0'
+}
+
+synchronous() {
+	serve server rdma_server -s "$IP4_A"
+	start client B rdma_client -s "$IP4_A" -p "$PORT"
+	verdict "rdma_server, rdma_client" 'end 0' 'end 0'
+}
+
+# group FAMILY ADDRESS
+group() {
+	start server A mckey -m "$2" -b "$(address "$1" A)"
+	until_true "$PATIENCE" in_group "$2" "$NETDEV_A" || fail "mckey does not join $2" "$TMP/server"
+	start client B mckey -m "$2" -b "$(address "$1" B)" -s
+	verdict "mckey $2" 'return status 0' 'data transfers complete'
+}
+
+connects() {
+	serve server cmtime -b "$IP4_A"
+	start client B cmtime -s "$IP4_A" -p "$PORT" -c "$1"
+	finish client && ! says client 'event:|error' || fail "cmtime -c $1" "$TMP/server" "$TMP/client"
+	kill_hard server
+	say "ok    cmtime -c $1"
+}
+
+# measure PROGRAM ARGS...
+measure() {
+	local program=$1
+	shift
+	serve server "$program" -R -F -n 50 "$@"
+	start client B "$program" -R -F -n 50 -p "$PORT" "$@" "$IP4_A"
+	verdict "$program -R $*" "$RESULT" ''
+}
+
+# nobody_listens: the host answers, nobody has the port.
+nobody_listens() {
+	serve server rping -s -a "$IP4_A" # somebody must be there to answer for the host
+	start client B ucmatose -s "$IP4_A" -p $((PORT + 1000))
+	finish client || true
+	says client 'RDMA_CM_EVENT_REJECTED, error: 8' || fail "connect to a port nobody has" "$TMP/client"
+	kill_hard server
+	say "ok    a port nobody listens to: REJECTED, 8"
+}
+
+# taken_port: the port space is the host's, not the process's; a crash gives it back.
+taken_port() {
+	serve server rping -s -a "$IP4_A"
+	start client A rping -s -a "$IP4_A" -p "$PORT"
+	! finish client && says client 'rdma_bind_addr: Address already in use' ||
+		fail "two servers on one port" "$TMP/server" "$TMP/client"
+	kill_hard server
+	NEXT_PORT=$PORT
+	serve server rping -s -a "$IP4_A" -C 10 -v
+	start client B rping -c -a "$IP4_A" -p "$PORT" -C 10 -v
+	verdict "EADDRINUSE across processes, and the port of a killed one" 'rdma-ping-9:' 'rdma-ping-9:'
+}
+
+# client_killed: in mid transfer; the server, which has requests of its own to time out, serves the next.
+client_killed() {
+	serve server rping -s -P -a "$IP4_A"
+	start victim B rping -c -a "$IP4_A" -p "$PORT" -v
+	until_true "$PATIENCE" says victim rdma-ping- || fail "no ping" "$TMP/server" "$TMP/victim"
+	kill_hard victim
+	start client B rping -c -a "$IP4_A" -p "$PORT" -v -C 10
+	finish client && says client 'rdma-ping-9:' || fail "the client after a killed one" "$TMP/server" "$TMP/client"
+	kill_hard server
+	say "ok    a client is killed, the next one served"
+}
+
+nobody_listens
+taken_port
+client_killed
+for family in 4 6; do
+	ping "$family" -v
+	ping "$family" -S 60000
+	ping "$family" -q
+done
+any_address 4 0.0.0.0
+any_address 6 ::0
+any_address 4 ::0
+eight_clients
+connected
+connected -c 10 -C 20 -S 5000 -t 32
+connected -m -c 5
+datagrams
+datagrams -c 5 -C 20 -S 1000
+synchronous
+connects 200
+group 4 239.7.7.4
+[ "$WORLD" = loopback ] || group 6 ff15::77 # lo has no route for IPv6 groups
+for program in ib_{send,write,read,atomic}_{bw,lat}; do
+	measure "$program"
+done
+measure ib_send_bw -c UD -s 1024
+nothing_left
+done_testing

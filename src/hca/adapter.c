@@ -78,6 +78,24 @@ uint32_t hca_adapter_random(struct hca_adapter *a)
 	return a->seed ? (uint32_t)random_seeded(&a->seed) : random_u32();
 }
 
+static bool rests(const struct hca_qpn_rest *r, uint32_t qpn)
+{
+	uint32_t n = qpn % QPN_PER_SLOT;
+
+	return r->is[n / 64] >> n % 64 & 1;
+}
+
+/* The one that has rested longest is free again. */
+static void let_rest(struct hca_qpn_rest *r, uint32_t qpn)
+{
+	uint32_t n = qpn % QPN_PER_SLOT, place = r->count++ % HCA_QPN_REST, old = r->queue[place];
+
+	if (r->count > HCA_QPN_REST)
+		r->is[old / 64] &= ~(1ull << old % 64);
+	r->queue[place] = (uint16_t)n;
+	r->is[n / 64] |= 1ull << n % 64;
+}
+
 int hca_adapter_add_qp(struct hca_adapter *a, struct hca_qp *qp)
 {
 	int err = -ENOMEM;
@@ -89,7 +107,7 @@ int hca_adapter_add_qp(struct hca_adapter *a, struct hca_qp *qp)
 				a->slot << QPN_SLOT_SHIFT | (hca_adapter_random(a) & (QPN_PER_SLOT - 1));
 
 			qp->ex.qp_base.qp_num = qp->ex.qp_base.handle = qpn;
-			err = idmap_add(&a->qps, qpn, qp);
+			err = rests(&a->resting, qpn) ? -EEXIST : idmap_add(&a->qps, qpn, qp);
 		} while (err == -EEXIST);
 	}
 	lock_drop(&a->lock);
@@ -100,6 +118,7 @@ void hca_adapter_del_qp(struct hca_adapter *a, struct hca_qp *qp)
 {
 	lock_take(&a->lock);
 	idmap_del(&a->qps, hca_qpn(qp));
+	let_rest(&a->resting, hca_qpn(qp));
 	lock_drop(&a->lock);
 }
 

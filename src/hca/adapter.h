@@ -23,12 +23,26 @@ struct hca_ports;
 struct hca_registry;
 struct hca_transport;
 
-enum { HCA_MAX_QP = 16384 }; /* half of a slot's numbers: a free one is found at once */
+enum {
+	HCA_MAX_QP = 16384, /* half of a slot's numbers: a free one is found at once */
+	HCA_QPN_REST = 8192,
+};
+
+/*
+ * Numbers of QPs that were destroyed, which rest: a peer's connection manager remembers the old connection
+ * for a while (TIMEWAIT), and would take a new QP of that number for a stale one. The adapter's lock.
+ */
+struct hca_qpn_rest {
+	uint64_t is[QPN_PER_SLOT / 64];
+	uint16_t queue[HCA_QPN_REST];
+	uint32_t count; /* that came, ever */
+};
 
 struct hca_adapter {
 	struct lock lock; /* guards tables, lists and bring-up; slow path only */
 	struct list devices, contexts;
-	struct idmap qps;  /* QPN -> hca_qp; looked up under the drive lock */
+	struct idmap qps; /* QPN -> hca_qp; looked up under the drive lock */
+	struct hca_qpn_rest resting;
 	struct idmap keys; /* lkey, rkey -> hca_key */
 	struct list free_keys;
 	struct hca_flow *flows[256]; /* guarded by flow_lock */

@@ -20,6 +20,13 @@
 
 enum { CYCLES = 5000 };
 
+/* A sanitizer keeps what is freed. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { MEMORY_IS_OURS = 0 };
+#else
+enum { MEMORY_IS_OURS = 1 };
+#endif
+
 /* What the private data field of each message holds for the program. */
 enum { REQ_PRIV = 56, REP_PRIV = 196, REJ_PRIV = 148 };
 
@@ -303,7 +310,8 @@ static void thousands_of_connects_leave_nothing(void **state)
 	for (int i = 0; i < CYCLES; i++)
 		cycle();
 	assert_int_equal(open_files(), files);
-	assert_true(resident_kib() - before < 8 * 1024);
+	if (MEMORY_IS_OURS)
+		assert_true(resident_kib() - before < 8 * 1024);
 }
 
 int main(void)

@@ -41,6 +41,7 @@
  * as long as its request may be repeated; the specification forgets it, and the user would be asked twice.
  */
 #include "cm/core.h"
+#include "wire/qpn.h"
 
 #include "base/list.h"
 #include "base/log.h"
@@ -102,7 +103,7 @@ void cm_conn_init(struct cm_conn *c)
 int cm_conn_name(struct cm_core *core, struct cm_conn *c)
 {
 	for (int tries = 0; tries < 64; tries++) {
-		uint32_t id = cm_id_make(core->slot, core->ops->random(core->arg));
+		uint32_t id = comm_id_make(core->slot, core->ops->random(core->arg));
 
 		if (!id || cm_table_find(&core->table, CM_BY_LOCAL, id, NULL))
 			continue;

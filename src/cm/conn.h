@@ -214,15 +214,4 @@ void cm_expire(struct cm_core *core, uint64_t now);
 /* When cm_expire wants to be called next. */
 uint64_t cm_deadline(const struct cm_core *core);
 
-/*
- * Which process of the host a MAD concerns: its slot, or one of these. Slots that no process has, and MADs
- * for services nobody listens to, are taken by whoever received them: its core answers for the dead.
- */
-enum {
-	CM_OWNER_SERVICE = -1, /* who listens to *service_id */
-	CM_OWNER_ANY = -2,     /* every process of the host may have the connection */
-	CM_OWNER_NONE = -3,    /* malformed */
-};
-int cm_owner(const uint8_t *mad, size_t len, uint64_t *service_id);
-
 #endif

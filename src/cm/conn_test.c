@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How connections begin and end, and what the user may do. */
 #include "cm/pair_test.h"
+#include "wire/qpn.h"
 
 /* ---- connecting ---- */
 static void a_connection_from_request_to_timewait(void **state)
@@ -394,7 +395,7 @@ static void a_message_names_the_process_it_is_for(void **state)
 
 	up_to_req();
 	accept_b();
-	assert_int_equal(cm_id_slot(A.local_id), 3);
+	assert_int_equal(comm_id_slot(A.local_id), 3);
 	assert_int_equal(cm_owner(take(&p.b, CM_REP), MAD_LEN, &service), 3);
 	timer(&p.a);
 	assert_int_equal(cm_owner(take(&p.a, CM_REQ), MAD_LEN, &service), CM_OWNER_SERVICE);
@@ -402,7 +403,7 @@ static void a_message_names_the_process_it_is_for(void **state)
 	cm_msg_pack(&m, mad);
 	assert_int_equal(cm_owner(mad, MAD_LEN, &service), CM_OWNER_ANY);
 	assert_int_equal(cm_owner(mad, MAD_LEN - 1, &service), CM_OWNER_NONE);
-	m = (struct cm_msg){.attr = CM_SIDR_REP, .local_id = cm_id_make(511, UINT32_MAX)};
+	m = (struct cm_msg){.attr = CM_SIDR_REP, .local_id = comm_id_make(511, UINT32_MAX)};
 	cm_msg_pack(&m, mad);
 	assert_int_equal(cm_owner(mad, MAD_LEN, &service), 511);
 }

@@ -40,7 +40,7 @@ static uint32_t draw(void *arg)
 }
 
 /* ---- what the adapter calls, under its drive lock ---- */
-static void receive(void *arg, const uint8_t mad[HCA_MAD_LEN], const struct hca_gsi_from *from, uint64_t now)
+static void receive(void *arg, const uint8_t mad[MAD_LEN], const struct hca_gsi_from *from, uint64_t now)
 {
 	struct cm_host *h = arg;
 	struct cm_path path = {
@@ -51,7 +51,7 @@ static void receive(void *arg, const uint8_t mad[HCA_MAD_LEN], const struct hca_
 	memcpy(path.local, from->dgid, 16);
 	memcpy(path.remote, from->sgid, 16);
 	cm_host_lock(h);
-	cm_receive(&h->core, &path, mad, HCA_MAD_LEN, now);
+	cm_receive(&h->core, &path, mad, MAD_LEN, now);
 	cm_host_unlock(h);
 }
 

@@ -467,20 +467,3 @@ enum cm_verdict cm_receive(
 	core->verdicts[v]++;
 	return v;
 }
-
-int cm_owner(const uint8_t *mad, size_t len, uint64_t *service_id)
-{
-	struct cm_msg m;
-
-	if (!cm_msg_parse(mad, len, &m))
-		return CM_OWNER_NONE;
-	if (m.attr == CM_REQ || m.attr == CM_SIDR_REQ) {
-		*service_id = m.attr == CM_REQ ? m.req.service_id : m.sidr_req.service_id;
-		return CM_OWNER_SERVICE;
-	}
-	if (m.attr == CM_SIDR_REP)
-		return (int)cm_id_slot(m.local_id);
-	if (m.attr == CM_REJ && !m.remote_id)
-		return CM_OWNER_ANY;
-	return (int)cm_id_slot(m.remote_id);
-}

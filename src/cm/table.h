@@ -3,9 +3,6 @@
  * Finding a connection: by the id we gave it, by the id its peer gave it, by the peer's QP number, and a
  * listener by its service id. Chains through the connections themselves; the buckets are the caller's. Keys
  * come from the network, so the hash has a secret seed: nobody can fill one chain.
- *
- * A communication id of ours is <process slot : 9> <random : 23>. All processes of a host share QP1; a
- * message that lands in the wrong one is handed over by the slot, as packets of QPs are (wire/qpn.h).
  */
 #ifndef CM_TABLE_H
 #define CM_TABLE_H
@@ -43,16 +40,6 @@ struct cm_conn *cm_table_find(
 /* Out of every index it is in. */
 void cm_table_remove(struct cm_table *t, struct cm_conn *c);
 
-enum { CM_ID_SLOT_SHIFT = 23 };
 #define CM_ID_SIDR (1ull << 32) /* SIDR request ids of a peer are apart from its communication ids */
-
-static inline uint32_t cm_id_slot(uint32_t id)
-{
-	return id >> CM_ID_SLOT_SHIFT;
-}
-static inline uint32_t cm_id_make(uint32_t slot, uint32_t random)
-{
-	return slot << CM_ID_SLOT_SHIFT | (random & ((1u << CM_ID_SLOT_SHIFT) - 1));
-}
 
 #endif

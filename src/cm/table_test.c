@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "cm/conn.h"
+#include "wire/qpn.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,10 +64,10 @@ static void connections_are_found_by_each_of_their_names_until_they_leave(void *
 
 static void ids_carry_the_slot_of_their_process(void **state)
 {
-	assert_int_equal(cm_id_slot(cm_id_make(511, UINT32_MAX)), 511);
-	assert_int_equal(cm_id_make(511, UINT32_MAX), UINT32_MAX);
-	assert_int_equal(cm_id_slot(cm_id_make(3, 0x12345678)), 3);
-	assert_int_equal(cm_id_make(0, UINT32_MAX), 0x7fffff);
+	assert_int_equal(comm_id_slot(comm_id_make(511, UINT32_MAX)), 511);
+	assert_int_equal(comm_id_make(511, UINT32_MAX), UINT32_MAX);
+	assert_int_equal(comm_id_slot(comm_id_make(3, 0x12345678)), 3);
+	assert_int_equal(comm_id_make(0, UINT32_MAX), 0x7fffff);
 }
 
 int main(void)

@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { GSI_FRAME_LEN = BTH_LEN + DETH_LEN + HCA_MAD_LEN };
+enum { GSI_FRAME_LEN = BTH_LEN + DETH_LEN + MAD_LEN };
 
 static void count(uint64_t *counter)
 {
@@ -18,7 +18,7 @@ static void count(uint64_t *counter)
 }
 
 /* ---- out ---- */
-int hca_gsi_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t mad[HCA_MAD_LEN])
+int hca_gsi_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t mad[MAD_LEN])
 {
 	struct frame_batch b;
 	struct frame_out *f = &b.frame[0];
@@ -26,11 +26,11 @@ int hca_gsi_send(struct hca_adapter *a, const struct frame_dest *to, const uint8
 
 	b.dest = *to;
 	b.nframes = b.niov = 1;
-	*f = (struct frame_out){.hdr_len = BTH_LEN + DETH_LEN, .payload_len = HCA_MAD_LEN, .iov_count = 1};
-	b.iov[0] = (struct iovec){(void *)mad, HCA_MAD_LEN};
+	*f = (struct frame_out){.hdr_len = BTH_LEN + DETH_LEN, .payload_len = MAD_LEN, .iov_count = 1};
+	b.iov[0] = (struct iovec){(void *)mad, MAD_LEN};
 	bth_put(f->hdr, IBT_UD | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, QP_GSI, false,
 		atomic_fetch_add(&a->gsi.psn, 1) & PSN_MASK);
-	put_be32(f->hdr + BTH_LEN, HCA_GSI_QKEY);
+	put_be32(f->hdr + BTH_LEN, GSI_QKEY);
 	put_be32(f->hdr + BTH_LEN + 4, QP_GSI);
 	err = hca_engine_send(&a->engine, &b);
 	if (!err)
@@ -47,11 +47,6 @@ struct frame_dest hca_gsi_reply_to(const struct hca_gsi_from *from)
 	return to;
 }
 
-uint32_t hca_gsi_comm_id(struct hca_adapter *a)
-{
-	return a->slot << COMM_ID_SLOT_SHIFT | (hca_adapter_random(a) & ((1u << COMM_ID_SLOT_SHIFT) - 1));
-}
-
 /* ---- in ---- */
 /* A whole MAD for an address of ours, with the well-known key (IBA 13.5.3.3). */
 static bool is_mad(struct hca_adapter *a, const struct frame_in *in)
@@ -60,7 +55,7 @@ static bool is_mad(struct hca_adapter *a, const struct frame_in *in)
 
 	return in->len == GSI_FRAME_LEN && bth_opcode(p) == (IBT_UD | OP_SEND_ONLY) && !bth_pad(p) &&
 	       !bth_tver(p) && (bth_pkey(p) & 0x7fff) == (PKEY_DEFAULT & 0x7fff) &&
-	       get_be32(p + BTH_LEN) == HCA_GSI_QKEY && hca_devices_have(a, in->dgid);
+	       get_be32(p + BTH_LEN) == GSI_QKEY && hca_devices_have(a, in->dgid);
 }
 
 static void give(struct hca_adapter *a, const struct frame_in *in, uint64_t now)
@@ -73,7 +68,7 @@ static void give(struct hca_adapter *a, const struct frame_in *in, uint64_t now)
 		.tclass = in->tclass,
 		.hop_limit = in->hop_limit,
 	};
-	uint8_t answer[HCA_MAD_LEN];
+	uint8_t answer[MAD_LEN];
 
 	memcpy(from.sgid, in->sgid, 16);
 	memcpy(from.dgid, in->dgid, 16);

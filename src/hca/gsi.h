@@ -13,15 +13,13 @@
 
 #include "base/export.h"
 #include "base/frame.h"
+#include "wire/mad.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct hca_adapter;
-
-enum { HCA_MAD_LEN = 256 };
-#define HCA_GSI_QKEY 0x80010000u
 
 /* Where a MAD came from, and which of our addresses it was for. */
 struct hca_gsi_from {
@@ -38,8 +36,7 @@ struct hca_gsi_from {
  * QPs, closing).
  */
 struct hca_gsi_ops {
-	void (*receive)(
-		void *arg, const uint8_t mad[HCA_MAD_LEN], const struct hca_gsi_from *from, uint64_t now);
+	void (*receive)(void *arg, const uint8_t mad[MAD_LEN], const struct hca_gsi_from *from, uint64_t now);
 	void (*timer)(void *arg, uint64_t now);
 };
 
@@ -54,13 +51,11 @@ EXPORTED int hca_gsi_open(struct hca_adapter *a, const struct hca_gsi_ops *ops, 
 /* When it has returned nobody is called any more. The adapter may go down. */
 EXPORTED void hca_gsi_close(struct hca_adapter *a);
 /* Sends a MAD to QP1 there; any thread, while the gsi is open. 0 or -errno; no promise that it arrives. */
-EXPORTED int hca_gsi_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t mad[HCA_MAD_LEN]);
+EXPORTED int hca_gsi_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t mad[MAD_LEN]);
 /* Where an answer goes. */
 struct frame_dest hca_gsi_reply_to(const struct hca_gsi_from *from);
 /* Asks for ops->timer at this time instead of any asked for before; UINT64_MAX: not at all. Any thread. */
 EXPORTED void hca_gsi_arm(struct hca_adapter *a, uint64_t at);
-/* A random communication id (or SIDR request id) by which answers find this process; never 0. */
-uint32_t hca_gsi_comm_id(struct hca_adapter *a);
 
 /* ---- for the engine, under the drive lock ---- */
 /* A frame for QP1. */
@@ -75,8 +70,8 @@ enum hca_gsi_whom {
 };
 /* Whom a MAD to this address of ours concerns. */
 enum hca_gsi_whom hca_gsi_route(
-	struct hca_adapter *a, const uint8_t mad[HCA_MAD_LEN], const uint8_t dgid[16], uint32_t *slot);
+	struct hca_adapter *a, const uint8_t mad[MAD_LEN], const uint8_t dgid[16], uint32_t *slot);
 /* Turns a request nobody listens for into its refusal; false: it wants none. */
-bool hca_gsi_refuse(const uint8_t mad[HCA_MAD_LEN], uint8_t answer[HCA_MAD_LEN]);
+bool hca_gsi_refuse(const uint8_t mad[MAD_LEN], uint8_t answer[MAD_LEN]);
 
 #endif

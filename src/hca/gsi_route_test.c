@@ -46,11 +46,11 @@ static const struct golden {
 	{"no message", 0x1b, {0}, GSI_NOBODY, 0},
 };
 
-static void fill(const struct golden *g, uint8_t mad[HCA_MAD_LEN])
+static void fill(const struct golden *g, uint8_t mad[MAD_LEN])
 {
 	static const uint8_t head[] = {1, 7, 2, 3, [11] = 2, 0x1a, 0x9c, 8, 0x79};
 
-	memset(mad, 0, HCA_MAD_LEN);
+	memset(mad, 0, MAD_LEN);
 	memcpy(mad, head, sizeof(head));
 	mad[17] = g->attribute;
 	memcpy(mad + 24, g->body, sizeof(g->body));
@@ -61,7 +61,7 @@ static void mads_name_whom_they_concern(void **state)
 	struct hca_adapter *a = *state;
 
 	for (const struct golden *g = goldens; g < goldens + sizeof(goldens) / sizeof(*g); g++) {
-		uint8_t mad[HCA_MAD_LEN];
+		uint8_t mad[MAD_LEN];
 		uint32_t slot = 0;
 		enum hca_gsi_whom whom;
 
@@ -83,17 +83,17 @@ static void requests_are_refused_as_the_kernel_does(void **state)
 					   .body = {0x7f, 8, 0x9c, 0x1a, [12] = 1, 0x11, 0x1c, 6}},
 				   sidr_rep = {.attribute = 0x18,
 					   .body = {0x7f, 8, 0x9c, 0x1a, 1, [16] = 1, 0x11, 0x1c, 6}};
-	uint8_t mad[HCA_MAD_LEN], expected[HCA_MAD_LEN], answer[HCA_MAD_LEN];
+	uint8_t mad[MAD_LEN], expected[MAD_LEN], answer[MAD_LEN];
 
 	fill(&req, mad);
 	fill(&rej, expected);
 	assert_true(hca_gsi_refuse(mad, answer));
-	assert_memory_equal(answer, expected, HCA_MAD_LEN);
+	assert_memory_equal(answer, expected, MAD_LEN);
 	assert_false(hca_gsi_refuse(answer, expected)); /* or two hosts would never stop */
 	fill(&sidr_req, mad);
 	fill(&sidr_rep, expected);
 	assert_true(hca_gsi_refuse(mad, answer));
-	assert_memory_equal(answer, expected, HCA_MAD_LEN);
+	assert_memory_equal(answer, expected, MAD_LEN);
 	assert_false(hca_gsi_refuse(answer, expected));
 }
 

@@ -6,6 +6,7 @@
  */
 #include "hca/gsi.h"
 
+#include "base/random.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
 #include "hca/ports.h"
@@ -33,7 +34,7 @@
 enum { TCP = 0x0106, UDP = 0x0111, PORT = 7471, MANAGERS = 3, PLAIN = MANAGERS, PROCESSES, ROUNDS = 60 };
 enum { REQ = 0x10, REJ = 0x12, REP, RTU, SIDR_REQ = 0x17, SIDR_REP };
 enum { BODY = 24, ALL = 0xee, NOBODY = 0xff };
-enum { MAD_AT = BTH_LEN + DETH_LEN, PACKET = MAD_AT + HCA_MAD_LEN + ICRC_LEN };
+enum { MAD_AT = BTH_LEN + DETH_LEN, PACKET = MAD_AT + MAD_LEN + ICRC_LEN };
 
 /* What a process says of itself, and hears. */
 struct process {
@@ -50,7 +51,7 @@ static const uint8_t lo[16] = {[10] = 0xff, 0xff, 127, 0, 0, 1};
 
 /* ---- a process ---- */
 /* The last byte of the TID says whom the forger had in mind. */
-static void receive(void *arg, const uint8_t mad[HCA_MAD_LEN], const struct hca_gsi_from *from, uint64_t now)
+static void receive(void *arg, const uint8_t mad[MAD_LEN], const struct hca_gsi_from *from, uint64_t now)
 {
 	struct process *me = arg;
 
@@ -98,7 +99,7 @@ static void be_process(struct process *me)
 		hca_gsi_arm(a, hca_engine_now(&a->engine) + 1000000);
 	}
 	me->slot = a->slot;
-	me->comm_id = hca_gsi_comm_id(a);
+	me->comm_id = comm_id_make(a->slot, random_u32());
 	me->ready = 1;
 	for (;;) {
 		struct timespec ms = {.tv_nsec = 1000000};
@@ -165,7 +166,7 @@ static void prepare(uint8_t pkt[PACKET], uint16_t attribute, uint8_t whom)
 
 	memset(pkt, 0, PACKET);
 	bth_put(pkt, IBT_UD | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, QP_GSI, false, 0);
-	put_be32(pkt + BTH_LEN, HCA_GSI_QKEY);
+	put_be32(pkt + BTH_LEN, GSI_QKEY);
 	put_be32(pkt + BTH_LEN + 4, QP_GSI);
 	memcpy(pkt + MAD_AT, head, sizeof(head));
 	pkt[MAD_AT + 15] = whom;

@@ -6,6 +6,8 @@
  */
 #include "wire/cm_msg.h"
 
+#include "wire/qpn.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -353,4 +355,21 @@ bool cm_ip_parse(const uint8_t p[CM_IP_LEN], struct cm_ip *ip)
 	addr_get(p + 4, ip->src, ip->version == 4);
 	addr_get(p + 20, ip->dst, ip->version == 4);
 	return true;
+}
+
+int cm_owner(const uint8_t *mad, size_t len, uint64_t *service_id)
+{
+	struct cm_msg m;
+
+	if (!cm_msg_parse(mad, len, &m))
+		return CM_OWNER_NONE;
+	if (m.attr == CM_REQ || m.attr == CM_SIDR_REQ) {
+		*service_id = m.attr == CM_REQ ? m.req.service_id : m.sidr_req.service_id;
+		return CM_OWNER_SERVICE;
+	}
+	if (m.attr == CM_SIDR_REP)
+		return (int)comm_id_slot(m.local_id);
+	if (m.attr == CM_REJ && !m.remote_id)
+		return CM_OWNER_ANY;
+	return (int)comm_id_slot(m.remote_id);
 }

@@ -205,6 +205,17 @@ const char *cm_attr_name(enum cm_attr attr);
 const char *cm_rej_name(unsigned reason);
 const char *cm_sidr_name(unsigned status);
 
+/*
+ * Which process of the host a MAD concerns: its slot, or one of these. Slots that no process has, and MADs
+ * for services nobody listens to, are taken by whoever received them: its core answers for the dead.
+ */
+enum {
+	CM_OWNER_SERVICE = -1, /* who listens to *service_id */
+	CM_OWNER_ANY = -2,     /* every process of the host may have the connection */
+	CM_OWNER_NONE = -3,    /* malformed */
+};
+int cm_owner(const uint8_t *mad, size_t len, uint64_t *service_id);
+
 /* ---- the RDMA IP CM service (IBA annex A11) ---- */
 
 enum { CM_IP_LEN = 36, CM_SERVICE_PORT_BITS = 16 };

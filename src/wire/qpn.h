@@ -24,5 +24,9 @@ static inline uint32_t comm_id_slot(uint32_t id)
 {
 	return id >> COMM_ID_SLOT_SHIFT;
 }
+static inline uint32_t comm_id_make(uint32_t slot, uint32_t random)
+{
+	return slot << COMM_ID_SLOT_SHIFT | (random & ((1u << COMM_ID_SLOT_SHIFT) - 1));
+}
 
 #endif

@@ -6,6 +6,7 @@
 #include "fixture.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,36 @@ static void role_computer(struct vt *t, int fd)
 		for (int i = 0; i < 100000000; i++)
 			n += i;
 	while (n && poll(&p, 1, 0) == 0);
+}
+
+static void *wait_for_ever(void *channel)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	ibv_get_cq_event(channel, &cq, &context);
+	return NULL;
+}
+
+/* Sleeps, having cancelled a thread that waited for a completion: who waits drives, and that one is gone. */
+static void role_canceller(struct vt *t, int fd)
+{
+	struct vt_ep *ep = vt_ep(t, .len = LEN, .channel = true);
+	struct vt_addr peer;
+	pthread_t waiter;
+	void *end;
+	char byte;
+
+	vt_fill(ep->buf, LEN, 11);
+	assert_int_equal(pthread_create(&waiter, NULL, wait_for_ever, ep->channel), 0);
+	vt_meet(ep, fd, NULL, &peer);
+	vt_hear(fd, &byte, 1); /* it waits by now: it has answered for us */
+	assert_int_equal(pthread_cancel(waiter), 0);
+	assert_int_equal(pthread_join(waiter, &end), 0);
+	assert_ptr_equal(end, PTHREAD_CANCELED);
+	vt_tell(fd, &byte, 1);
+	while (read(fd, &byte, 1) > 0)
+		;
 }
 
 /* Many connections of one sleeping process. */
@@ -157,6 +188,23 @@ static void target_that_slept_long_answers(void **state)
 		nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
 		exercise(a, &to);
 	}
+	vt_peer_finish(&p);
+}
+
+static void target_that_cancelled_a_waiting_thread_answers(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a = vt_ep(t, .len = LEN);
+	struct vt_addr to;
+	struct vt_peer p;
+	char byte = 0;
+
+	vt_peer_start(&p, "canceller");
+	vt_meet(a, p.fd, NULL, &to);
+	exercise(a, &to);
+	vt_tell(p.fd, &byte, 1);
+	vt_hear(p.fd, &byte, 1);
+	exercise(a, &to);
 	vt_peer_finish(&p);
 }
 
@@ -302,6 +350,7 @@ static void idle_connections_cost_nothing(void **state)
 static const struct vt_role roles[] = {
 	{"sleeper", role_sleeper},
 	{"computer", role_computer},
+	{"canceller", role_canceller},
 	{"many", role_many},
 	{"echo", role_echo},
 	{NULL, NULL},
@@ -311,6 +360,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(target_that_sleeps_is_read_and_written),
 	VT_TEST(target_that_computes_is_read_and_written),
 	VT_TEST(target_that_slept_long_answers),
+	VT_TEST(target_that_cancelled_a_waiting_thread_answers),
 	VT_TEST(sleeping_target_serves_many_connections),
 	VT_TEST(two_processes_converse),
 	VT_TEST(killed_peer_leaves_errors_and_no_trace),

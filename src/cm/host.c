@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "cm/host.h"
 
+#include "base/cancel.h"
 #include "base/random.h"
 #include "hca/adapter.h"
 
@@ -104,18 +105,31 @@ void cm_host_close(struct cm_host *h)
 
 void cm_host_lock(struct cm_host *h)
 {
+	int cancel = cancel_off();
+
 	lock_take(&h->lock);
+	h->cancel = cancel;
 }
 
 void cm_host_unlock(struct cm_host *h)
 {
 	uint64_t at = cm_deadline(&h->core);
+	int cancel = h->cancel;
 
 	if (at != h->armed && atomic_load(&h->open)) {
 		h->armed = at;
 		hca_gsi_arm(h->adapter, at);
 	}
 	lock_drop(&h->lock);
+	cancel_restore(cancel);
+}
+
+void cm_host_wait(struct cm_host *h, pthread_cond_t *cond)
+{
+	int cancel = h->cancel;
+
+	pthread_cond_wait(cond, &h->lock.m);
+	h->cancel = cancel;
 }
 
 uint64_t cm_host_now(const struct cm_host *h)

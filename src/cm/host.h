@@ -21,6 +21,7 @@ enum { CM_HOST_BUCKETS = 1024 };
 struct cm_host {
 	struct hca_adapter *adapter;
 	struct lock lock;
+	int cancel;       /* of the thread that holds it: it sends, and must not be cancelled there */
 	atomic_bool open; /* MADs that come before or after are nobody's */
 	struct cm_core core;
 	struct cm_link *bucket[CM_INDEXES * CM_HOST_BUCKETS];
@@ -43,6 +44,8 @@ void cm_host_close(struct cm_host *h);
 void cm_host_lock(struct cm_host *h);
 /* Tells the adapter when the core wants to be called next. */
 void cm_host_unlock(struct cm_host *h);
+/* Waits for the condition with the lock let go. */
+void cm_host_wait(struct cm_host *h, pthread_cond_t *cond);
 uint64_t cm_host_now(const struct cm_host *h);
 
 /* A path's `via`: the interface it leads through and the traffic class. */

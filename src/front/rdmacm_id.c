@@ -117,7 +117,7 @@ int rdma_create_id(
 static void wait_for_acks(struct rcm_id *id)
 {
 	while (id->acked < id->reported)
-		pthread_cond_wait(&id->cm->acked, &id->cm->host.lock.m);
+		cm_host_wait(&id->cm->host, &id->cm->acked);
 }
 
 static void drop_own_event(struct rcm_id *id)

@@ -100,10 +100,11 @@ static void disconnect(struct duo *d)
 	}
 }
 
-/* The same numbers as last time: those of the adapters' random source when it stood there. */
+/* The same numbers as last time, as if thousands of others had come and gone between. */
 static void connect_with_numbers(struct duo *d, const uint64_t seed[2], uint32_t psn)
 {
 	for (unsigned i = 0; i < 2; i++) {
+		memset(&d->w.node[i].adapter.resting, 0, sizeof(d->w.node[i].adapter.resting));
 		d->w.node[i].adapter.seed = seed[i];
 		d->opts[i].psn = psn_add(psn, 1000 * i);
 	}

@@ -14,23 +14,19 @@
 #include "agenda.h"
 #include "base/random.h"
 #include "cm/conn.h"
+#include "seeds.h"
 
-#include <getopt.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { HOSTS = 3, PROCS = 2, ALL = HOSTS * PROCS, ATTEMPTS = 1000, BUCKETS = 256, NOBODY = 99 };
 #define SECOND 1000000000ull
 
-static const char *program;
-static uint64_t seed, draws, now;
+static uint64_t draws, now;
 static uint32_t slots; /* given out */
-static bool trace;
 
 /* ---- choices ---- */
 static uint64_t below(uint64_t n)
@@ -107,7 +103,7 @@ static void __attribute__((format(printf, 1, 2))) say(const char *fmt, ...)
 {
 	va_list ap;
 
-	if (!trace)
+	if (!seeds.trace)
 		return;
 	printf("%12.6f  ", (double)now / SECOND);
 	va_start(ap, fmt);
@@ -650,7 +646,7 @@ static void everybody_leaves(void)
 
 static void run_seed(void)
 {
-	draws = seed * 0x9e3779b97f4a7c15ull + 1;
+	draws = seeds.now * 0x9e3779b97f4a7c15ull + 1;
 	now = SECOND;
 	slots = 0;
 	draw_net();
@@ -674,49 +670,18 @@ static void run_seed(void)
 	ends = NULL;
 }
 
-/* A crash names its seed. */
-static void on_crash(int sig)
-{
-	char line[200];
-	int n = snprintf(line, sizeof(line),
-		"seed %" PRIu64 ": signal %d\nreplay: %s --seed %" PRIu64 " --trace\n", seed, sig, program,
-		seed);
-
-	if (write(2, line, (size_t)n) < 0)
-		_exit(2);
-	signal(sig, SIG_DFL);
-	raise(sig);
-}
-
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-		{"seeds", required_argument, NULL, 'n'}, {"trace", no_argument, NULL, 't'}, {0}};
-	uint64_t first = 1, count = 1;
-	int c;
-
-	program = argv[0];
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 's') {
-			first = strtoull(optarg, NULL, 0);
-		} else if (c == 'n') {
-			count = strtoull(optarg, NULL, 0);
-		} else if (c == 't') {
-			trace = true;
-		} else {
-			fprintf(stderr, "usage: %s [--seed N] [--seeds COUNT] [--trace]\n", argv[0]);
-			return 2;
-		}
-	}
-	signal(SIGABRT, on_crash);
-	signal(SIGSEGV, on_crash);
-	for (seed = first; seed < first + count; seed++)
+	seeds_init(argc, argv);
+	for (uint64_t i = 0; i < seeds.count; i++) {
+		seeds.now = seeds.first + i;
 		run_seed();
+	}
 	agenda_fini(&agenda);
 	printf("%" PRIu64 " seeds from %" PRIu64
 	       " on, %d connects each: all well; sides established %llu, failed "
 	       "%llu; messages %llu, lost %llu, repeated %llu; processes died %llu\n",
-		count, first, ATTEMPTS, total.established, total.failed, total.sent, total.lost,
+		seeds.count, seeds.first, ATTEMPTS, total.established, total.failed, total.sent, total.lost,
 		total.repeated, total.crashes);
 	return 0;
 }

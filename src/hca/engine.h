@@ -25,6 +25,7 @@
 
 struct hca_adapter;
 struct hca_cq;
+struct hca_flow;
 struct hca_qp;
 struct link;
 

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/* Frames in: whom each is for. */
+#include "hca/engine_parts.h"
+
+#include "hca/adapter.h"
+#include "hca/device.h"
+#include "hca/flow.h"
+#include "hca/gsi.h"
+#include "hca/qp.h"
+#include "hca/transport.h"
+#include "ib/echo.h"
+#include "link/link.h"
+#include "wire/ibt.h"
+
+#include <string.h>
+
+static void give(struct hca_engine *e, struct hca_qp *qp, const struct frame_in *in, uint64_t now)
+{
+	lock_take(&qp->lock);
+	qp->count->rx_packets++;
+	qp->count->rx_bytes += in->len;
+	qp->transport->receive(qp, in, now);
+	lock_drop(&qp->lock);
+	hca_engine_touch(e, qp);
+}
+
+struct mcast_give {
+	struct hca_engine *e;
+	const struct frame_in *in;
+	uint64_t now;
+};
+
+static void mcast_give(struct hca_qp *qp, void *arg)
+{
+	struct mcast_give *g = arg;
+
+	give(g->e, qp, g->in, g->now);
+}
+
+/* Only who could send to the QP is answered: a datagram's sender any, a connection's the peer. */
+static bool may_ask(struct hca_adapter *a, const struct frame_in *in)
+{
+	const struct hca_qp *qp = idmap_get(&a->qps, bth_dqpn(in->bytes));
+
+	return qp && (hca_qp_type(qp) == IBV_QPT_UD || !memcmp(in->sgid, qp->dest.dgid, 16));
+}
+
+static void handle_echo(struct hca_engine *e, const struct frame_in *in)
+{
+	struct frame_batch *b = e->batch;
+	uint32_t qpn;
+	uint64_t sent;
+
+	if (!hca_devices_have(e->adapter, in->dgid))
+		return;
+	b->nframes = b->niov = 0;
+	if (ibt_echo_reply(in, b)) {
+		if (!may_ask(e->adapter, in)) {
+			e->adapter->count->no_qp++;
+			return;
+		}
+		e->adapter->count->echo_requests++;
+		e->link->ops->send(e->link, b);
+	} else if (ibt_echo_parse(in, &qpn, &sent)) {
+		struct hca_flow *f = hca_adapter_flow_find(e->adapter, in->sgid, qpn);
+
+		if (f)
+			hca_flow_echoed(f, sent);
+		hca_engine_run_waiters(e, f, hca_engine_now(e));
+	}
+}
+
+void hca_engine_deliver(struct hca_engine *e, const struct frame_in *in, uint64_t now)
+{
+	struct hca_adapter *a = e->adapter;
+	uint32_t qpn = bth_dqpn(in->bytes);
+	struct hca_qp *qp;
+
+	if (bth_opcode(in->bytes) == OPCODE_ECHO_REQUEST || bth_opcode(in->bytes) == OPCODE_ECHO_REPLY) {
+		handle_echo(e, in);
+		return;
+	}
+	if (qpn == QP_MULTICAST) {
+		struct mcast_give g = {e, in, now};
+
+		hca_mcast_each(a, in->dgid, mcast_give, &g);
+		return;
+	}
+	if (qpn == QP_GSI) {
+		hca_gsi_receive(a, in, now);
+		return;
+	}
+	qp = idmap_get(&a->qps, qpn);
+	if (qp)
+		give(e, qp, in, now);
+	else
+		a->count->no_qp++;
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/* Frames out: the requests of a QP, answers of all QPs together, and those who wait for a window. */
+#include "hca/engine_parts.h"
+
+#include "base/cancel.h"
+#include "hca/adapter.h"
+#include "hca/flow.h"
+#include "hca/qp.h"
+#include "hca/transport.h"
+#include "link/link.h"
+#include "wire/ibt.h"
+
+enum { ROUND_BATCHES = 4 }; /* what one QP may send before others get their turn */
+
+/* Frames of the batch from `first` on are this QP's. */
+static void count_frames(struct hca_engine *e, struct hca_qp *qp, const struct frame_batch *b, unsigned first)
+{
+	unsigned n = b->nframes - first;
+	uint64_t bytes = 0;
+
+	for (unsigned i = first; i < b->nframes; i++)
+		bytes += frame_len(&b->frame[i]);
+	qp->count->tx_packets += n;
+	qp->count->tx_bytes += bytes;
+	__atomic_fetch_add(&e->adapter->count->tx_packets, n, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&e->adapter->count->tx_bytes, bytes, __ATOMIC_RELAXED);
+}
+
+/* Sends requests; qp->lock is held all the while, since they must leave in order whoever sends them. */
+static bool send_requests(
+	struct hca_engine *e, struct hca_qp *qp, struct frame_batch *b, unsigned rounds, uint64_t now)
+{
+	bool more = true;
+
+	qp->flow_closed = false; /* unless it asks and finds it so */
+	while (more && rounds--) {
+		b->nframes = b->niov = 0;
+		more = qp->transport->request(qp, now, b);
+		if (!b->nframes)
+			continue;
+		count_frames(e, qp, b, 0);
+		e->link->ops->send(e->link, b);
+	}
+	return more;
+}
+
+void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp)
+{
+	struct frame_batch b;
+	int cancel;
+
+	if (!e->link)
+		return; /* a child after fork: the parent's QP */
+	cancel = cancel_off();
+	/* Ends by itself: the window closes, or the queue is empty. */
+	send_requests(e, qp, &b, UINT32_MAX, hca_engine_now(e));
+	hca_engine_arm(e, qp);
+	cancel_restore(cancel);
+}
+
+void hca_engine_touch(struct hca_engine *e, struct hca_qp *qp)
+{
+	if (list_empty(&qp->touched_node))
+		list_add_tail(&e->touched, &qp->touched_node);
+}
+
+/*
+ * Answers of all QPs that go to one place leave together. They leave in order because only who holds the
+ * drive lock sends them, so qp->lock is not held during the system call: the program, woken by what just
+ * arrived, wants to post now.
+ */
+static void flush_answers(struct hca_engine *e)
+{
+	struct frame_batch *b = e->answers;
+
+	if (b->nframes)
+		e->link->ops->send(e->link, b);
+	b->nframes = b->niov = 0;
+	while (e->nanswering) {
+		struct hca_qp *qp = e->answering[--e->nanswering];
+
+		lock_take(&qp->lock);
+		qp->transport->answered(qp);
+		lock_drop(&qp->lock);
+	}
+}
+
+static bool put_answers(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
+{
+	struct frame_batch *b = e->answers;
+	unsigned before;
+	bool more;
+
+	if (b->nframes && (frame_batch_full(b, 1) || !frame_dest_same(&b->dest, &qp->dest)))
+		flush_answers(e);
+	before = b->nframes;
+	lock_take(&qp->lock);
+	more = qp->transport->respond(qp, now, b);
+	count_frames(e, qp, b, before);
+	lock_drop(&qp->lock);
+	if (b->nframes == before)
+		return false;
+	e->asked |= b->frame[before].hdr[0] != (IBT_RC | OP_ACK);
+	e->answering[e->nanswering++] = qp; /* once per frame at most: there is room */
+	return more;
+}
+
+/* Puts a QP's answers with the others'. Whether it has more. */
+static bool collect_answers(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
+{
+	bool more = !hca_engine_hold(e, qp, now);
+
+	for (unsigned i = 0; i < ROUND_BATCHES && more; i++) {
+		more = put_answers(e, qp, now);
+		if (more)
+			flush_answers(e);
+	}
+	return more;
+}
+
+/* Lets a QP ask; *flow is what it sends by. false: it found a window closed and waits. */
+static bool run_requests(struct hca_engine *e, struct hca_qp *qp, uint64_t now, struct hca_flow **flow)
+{
+	bool more, waits;
+
+	lock_take(&qp->lock);
+	more = send_requests(e, qp, e->batch, ROUND_BATCHES, now);
+	hca_engine_arm(e, qp);
+	*flow = qp->flow;
+	waits = qp->flow_closed;
+	lock_drop(&qp->lock);
+	if (more)
+		hca_engine_touch(e, qp);
+	return !waits;
+}
+
+void hca_engine_run_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t now)
+{
+	struct hca_flow *own;
+	struct list *n;
+
+	/* When one waits again the window is as good as closed. */
+	while (f && (n = hca_flow_pop(f)) &&
+		run_requests(e, container_of(n, struct hca_qp, flow_node), now, &own))
+		;
+}
+
+/* A QP went away and gave its share of windows back: everyone may wait for that. */
+void hca_engine_sweep_waiters(struct hca_engine *e, uint64_t now)
+{
+	struct hca_adapter *a = e->adapter;
+
+	for (unsigned i = 0; i < sizeof(a->flows) / sizeof(a->flows[0]); i++) {
+		struct hca_flow *f;
+
+		lock_take(&a->flow_lock);
+		f = a->flows[i];
+		lock_drop(&a->flow_lock);
+		for (; f; f = f->next)
+			hca_engine_run_waiters(e, f, now);
+	}
+	hca_engine_run_waiters(e, a->read_flow, now);
+}
+
+void hca_engine_released(struct hca_engine *e)
+{
+	if (!atomic_exchange(&e->released, true))
+		hca_engine_wake_helper(e);
+}
+
+void hca_engine_run_touched(struct hca_engine *e, uint64_t now)
+{
+	struct list round, *n;
+
+	list_take(&round, &e->touched);
+	list_for_each(m, &round)
+	{
+		struct hca_qp *qp = container_of(m, struct hca_qp, touched_node);
+
+		qp->more_answers = collect_answers(e, qp, now);
+	}
+	flush_answers(e);
+	while ((n = list_pop(&round))) {
+		struct hca_qp *qp = container_of(n, struct hca_qp, touched_node);
+		struct hca_flow *flow;
+
+		if (qp->more_answers)
+			hca_engine_touch(e, qp);
+		run_requests(e, qp, now, &flow);
+		hca_engine_run_waiters(e, flow, now);
+	}
+	hca_engine_run_waiters(e, e->adapter->read_flow, now);
+	atomic_store(&e->backlog, !list_empty(&e->touched));
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* What the parts of the engine call of each other. Under the drive lock where nothing else is said. */
+#ifndef HCA_ENGINE_PARTS_H
+#define HCA_ENGINE_PARTS_H
+
+#include "hca/engine.h"
+
+/* ---- engine_out.c ---- */
+/* The QP met a frame or a timer and may have to send: it gets its turn at the end of this drive. */
+void hca_engine_touch(struct hca_engine *e, struct hca_qp *qp);
+/* Answers, then requests, of all QPs that were touched. */
+void hca_engine_run_touched(struct hca_engine *e, uint64_t now);
+/* Lets QPs go on that wait for this window (NULL: none), or for any. */
+void hca_engine_run_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t now);
+void hca_engine_sweep_waiters(struct hca_engine *e, uint64_t now);
+
+/* ---- engine_wait.c ---- */
+/* Whether the QP's acknowledge waits a moment longer. */
+bool hca_engine_hold(struct hca_engine *e, struct hca_qp *qp, uint64_t now);
+/* Touches those whose acknowledge has waited long enough, or has left. */
+void hca_engine_release_held(struct hca_engine *e, uint64_t now);
+/* Touches those whose requests waited for more. */
+void hca_engine_touch_deferred(struct hca_engine *e);
+
+/* ---- engine_timers.c ---- */
+void hca_engine_run_timers(struct hca_engine *e, uint64_t now);
+/* The QP leaves the heap. */
+void hca_engine_disarm(struct hca_engine *e, struct hca_qp *qp);
+/* The helper's alarm has to ring by then: it only ever has to come earlier. timer_lock held. */
+void hca_engine_alarm_by(struct hca_engine *e, uint64_t at);
+
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Timers: a binary heap of QPs by the time they want to be called, and one alarm for QP1. Entries may be
+ * early, never late: a QP that moves its deadline back stays where it is and is put in again when its time
+ * has come.
+ */
+#include "hca/engine_parts.h"
+
+#include "hca/adapter.h"
+#include "hca/gsi.h"
+#include "hca/qp.h"
+#include "hca/transport.h"
+
+#include <stdlib.h>
+#include <sys/timerfd.h>
+
+static void heap_put(struct hca_engine *e, unsigned i, struct hca_qp *qp)
+{
+	e->heap[i] = qp;
+	qp->timer_pos = (int)i;
+}
+
+static void heap_up(struct hca_engine *e, unsigned i)
+{
+	struct hca_qp *qp = e->heap[i];
+
+	for (; i && e->heap[(i - 1) / 2]->timer_key > qp->timer_key; i = (i - 1) / 2)
+		heap_put(e, i, e->heap[(i - 1) / 2]);
+	heap_put(e, i, qp);
+}
+
+static void heap_down(struct hca_engine *e, unsigned i)
+{
+	struct hca_qp *qp = e->heap[i];
+
+	for (;;) {
+		unsigned c = 2 * i + 1;
+
+		if (c >= e->heap_len)
+			break;
+		if (c + 1 < e->heap_len && e->heap[c + 1]->timer_key < e->heap[c]->timer_key)
+			c++;
+		if (e->heap[c]->timer_key >= qp->timer_key)
+			break;
+		heap_put(e, i, e->heap[c]);
+		i = c;
+	}
+	heap_put(e, i, qp);
+}
+
+static void heap_remove(struct hca_engine *e, struct hca_qp *qp)
+{
+	unsigned i = (unsigned)qp->timer_pos;
+	struct hca_qp *last = e->heap[--e->heap_len];
+
+	qp->timer_pos = -1;
+	if (last == qp)
+		return;
+	heap_put(e, i, last);
+	heap_up(e, i);
+	heap_down(e, (unsigned)last->timer_pos);
+}
+
+static bool heap_add(struct hca_engine *e, struct hca_qp *qp)
+{
+	if (e->heap_len == e->heap_size) {
+		unsigned size = e->heap_size ? e->heap_size * 2 : 64;
+		struct hca_qp **h = realloc(e->heap, size * sizeof(*h));
+
+		if (!h)
+			return false;
+		e->heap = h;
+		e->heap_size = size;
+	}
+	heap_put(e, e->heap_len, qp);
+	heap_up(e, e->heap_len++);
+	return true;
+}
+
+void hca_engine_alarm_by(struct hca_engine *e, uint64_t at)
+{
+	struct itimerspec ts = {.it_value.tv_sec = (time_t)(at / 1000000000ull),
+		.it_value.tv_nsec = (long)(at % 1000000000ull)};
+
+	if (e->timer_fd < 0 || at >= e->timerfd_at)
+		return;
+	e->timerfd_at = at;
+	if (!at)
+		ts.it_value.tv_nsec = 1;
+	timerfd_settime(e->timer_fd, TFD_TIMER_ABSTIME, &ts, NULL);
+}
+
+static void heap_publish(struct hca_engine *e)
+{
+	uint64_t next = e->heap_len ? e->heap[0]->timer_key : UINT64_MAX;
+
+	if (next > e->alarm_at)
+		next = e->alarm_at;
+	atomic_store_explicit(&e->next_timer, next, memory_order_relaxed);
+	hca_engine_alarm_by(e, next);
+}
+
+void hca_engine_arm(struct hca_engine *e, struct hca_qp *qp)
+{
+	if (!qp->deadline || (qp->timer_pos >= 0 && qp->timer_key <= qp->deadline))
+		return; /* nothing to wait for, or an entry that comes early enough */
+	lock_take(&e->timer_lock);
+	if (qp->timer_pos >= 0)
+		heap_remove(e, qp);
+	qp->timer_key = qp->deadline;
+	heap_add(e, qp);
+	heap_publish(e);
+	lock_drop(&e->timer_lock);
+}
+
+void hca_engine_alarm(struct hca_engine *e, uint64_t at)
+{
+	lock_take(&e->timer_lock);
+	e->alarm_at = at;
+	heap_publish(e);
+	lock_drop(&e->timer_lock);
+}
+
+void hca_engine_alarm_rang(struct hca_engine *e)
+{
+	lock_take(&e->timer_lock);
+	e->timerfd_at = UINT64_MAX;
+	heap_publish(e);
+	lock_drop(&e->timer_lock);
+}
+
+static bool alarm_due(struct hca_engine *e, uint64_t now)
+{
+	bool due;
+
+	lock_take(&e->timer_lock);
+	due = e->alarm_at <= now;
+	if (due)
+		e->alarm_at = UINT64_MAX;
+	lock_drop(&e->timer_lock);
+	return due;
+}
+
+static struct hca_qp *timer_due(struct hca_engine *e, uint64_t now)
+{
+	struct hca_qp *qp = NULL;
+
+	lock_take(&e->timer_lock);
+	if (e->heap_len && e->heap[0]->timer_key <= now) {
+		qp = e->heap[0];
+		heap_remove(e, qp);
+	}
+	heap_publish(e);
+	lock_drop(&e->timer_lock);
+	return qp;
+}
+
+void hca_engine_run_timers(struct hca_engine *e, uint64_t now)
+{
+	struct hca_qp *qp;
+
+	if (atomic_load_explicit(&e->next_timer, memory_order_relaxed) > now)
+		return;
+	if (alarm_due(e, now))
+		hca_gsi_timer(e->adapter, now);
+	while ((qp = timer_due(e, now))) {
+		lock_take(&qp->lock);
+		if (qp->deadline && qp->deadline <= now) {
+			qp->deadline = 0;
+			qp->transport->timer(qp, now);
+			hca_engine_touch(e, qp);
+		}
+		hca_engine_arm(e, qp);
+		lock_drop(&qp->lock);
+	}
+}
+
+void hca_engine_disarm(struct hca_engine *e, struct hca_qp *qp)
+{
+	lock_take(&e->timer_lock);
+	if (qp->timer_pos >= 0)
+		heap_remove(e, qp);
+	heap_publish(e);
+	lock_drop(&e->timer_lock);
+}

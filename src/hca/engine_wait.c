@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What waits for company: requests of a burst for each other, an acknowledge for a request to ride with.
+ * Whoever holds something back owes it: the helper, or a caller before it sleeps, sees to it that it leaves
+ * in time.
+ */
+#include "hca/engine_parts.h"
+
+#include "base/cancel.h"
+#include "hca/adapter.h"
+#include "hca/qp.h"
+
+#include <time.h>
+
+enum { OWED_NS = 50 * 1000 };
+
+/* What is held back must leave by then: the helper looks by itself (ticks), or its alarm is set. */
+static void promise(struct hca_engine *e, uint64_t until)
+{
+	/* It says so before it looks whether anything is owed; we the other way round. A caller that sleeps
+	 * on the sockets hears the alarm too, and looks before it sleeps. */
+	if (atomic_load(&e->ticks) && !atomic_load(&e->blocked))
+		return;
+	lock_take(&e->timer_lock);
+	hca_engine_alarm_by(e, until);
+	lock_drop(&e->timer_lock);
+}
+
+static void owe(struct hca_engine *e, _Atomic bool *owing, uint64_t until)
+{
+	if (!atomic_load_explicit(owing, memory_order_relaxed))
+		atomic_store(owing, true);
+	promise(e, until);
+}
+
+/* Only who drives says whether there is a backlog: said by anyone else, nobody would take it back. */
+void hca_engine_owe_rest(struct hca_engine *e)
+{
+	promise(e, hca_engine_now(e) + OWED_NS);
+}
+
+/* ---- requests that wait for more to go with ---- */
+/*
+ * A program that posts many small requests one by one would pay a system call for each. The first few of a
+ * burst leave at once; then every BURST_BATCH of them leave together, or what there is when the program polls
+ * or waits, or when OWED_NS have passed.
+ */
+enum { BURST_ALONE = 4, BURST_BATCH = 32, BURST_GAP_NS = 3 * 1000 };
+
+static bool in_burst(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
+{
+	uint32_t drives = atomic_load_explicit(&e->drives, memory_order_relaxed);
+	bool goes_on = drives == qp->burst_drives && now - qp->burst_at < BURST_GAP_NS;
+
+	qp->burst = goes_on ? qp->burst + 1 : 0;
+	qp->burst_drives = drives;
+	return qp->burst >= BURST_ALONE && qp->burst % BURST_BATCH;
+}
+
+void hca_engine_post(struct hca_engine *e, struct hca_qp *qp)
+{
+	uint64_t now = hca_engine_now(e);
+
+	if (!e->running || !in_burst(e, qp, now)) {
+		hca_engine_kick(e, qp);
+		qp->burst_at = hca_engine_now(e);
+		return;
+	}
+	qp->burst_at = now;
+	lock_take(&e->defer_lock);
+	if (list_empty(&qp->deferred_node))
+		list_add_tail(&e->deferred, &qp->deferred_node);
+	lock_drop(&e->defer_lock);
+	owe(e, &e->deferring, now + OWED_NS);
+}
+
+void hca_engine_touch_deferred(struct hca_engine *e)
+{
+	struct list all, *n;
+
+	lock_take(&e->defer_lock);
+	list_take(&all, &e->deferred);
+	atomic_store(&e->deferring, false);
+	while ((n = list_pop(&all)))
+		hca_engine_touch(e, container_of(n, struct hca_qp, deferred_node));
+	lock_drop(&e->defer_lock);
+}
+
+/* ---- answers that wait for a request to ride with ---- */
+/* The transport may name a time until which its acknowledge can wait. */
+bool hca_engine_hold(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
+{
+	uint64_t until = atomic_load_explicit(&qp->answer_at, memory_order_relaxed);
+
+	if (now >= until || !e->running)
+		return false;
+	if (list_empty(&qp->held_node))
+		list_add_tail(&e->held, &qp->held_node);
+	owe(e, &e->holding, until);
+	return true;
+}
+
+/* Those whose time is over, or whose acknowledge has left. */
+void hca_engine_release_held(struct hca_engine *e, uint64_t now)
+{
+	list_for_each_safe(n, &e->held)
+	{
+		struct hca_qp *qp = container_of(n, struct hca_qp, held_node);
+
+		if (now < atomic_load_explicit(&qp->answer_at, memory_order_relaxed))
+			continue;
+		list_del(n);
+		hca_engine_touch(e, qp);
+	}
+	if (list_empty(&e->held))
+		atomic_store_explicit(&e->holding, false, memory_order_relaxed);
+}
+
+/* Drive lock held. */
+static void send_held(struct hca_engine *e)
+{
+	uint64_t now = hca_engine_now(e);
+
+	if (!e->link)
+		return;
+	list_for_each(n, &e->held)
+	{
+		container_of(n, struct hca_qp, held_node)->answer_at = 1; /* long ago */
+	}
+	hca_engine_release_held(e, now);
+	hca_engine_touch_deferred(e);
+	hca_engine_run_touched(e, now);
+}
+
+void hca_engine_let_go(struct hca_engine *e)
+{
+	int cancel;
+
+	if (!hca_engine_owes(e))
+		return;
+	cancel = cancel_off();
+	lock_take(&e->drive);
+	send_held(e);
+	lock_drop(&e->drive);
+	cancel_restore(cancel);
+}
+
+/* No lock is taken: exit() may have been called by whoever holds it, in a signal handler. */
+void hca_engine_at_exit(struct hca_engine *e)
+{
+	enum { TRIES = 40, WAIT_NS = 50 * 1000 };
+	struct timespec ts = {.tv_nsec = WAIT_NS};
+
+	for (int i = 0; i < TRIES && e->running && hca_engine_owes(e); i++) {
+		hca_engine_wake_helper(e);
+		nanosleep(&ts, NULL);
+	}
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* The inside of the UDP link, for its parts: udp.c opens and closes, udp_send.c and udp_receive.c move. */
+#ifndef LINK_UDP_PARTS_H
+#define LINK_UDP_PARTS_H
+
+#include "link/link.h"
+#include "link/steer.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+enum { UDP_RX_MSGS = 32, UDP_RX_BUF = 65536, UDP_CONTROL = 128 };
+
+struct udp_link {
+	struct link link;
+	struct steer steer;
+	uint16_t port;
+	_Atomic bool gso;
+	_Atomic bool v6_seen;     /* traffic on IPv6: worth a system call per poll */
+	_Atomic int frag4, frag6; /* sockets that may fragment; -1 until needed */
+	unsigned polls;
+	bool streaming; /* see receive_some() */
+	pthread_mutex_t frag_mutex;
+	uint8_t *rx_buf;
+	struct mmsghdr rx_msg[UDP_RX_MSGS];
+	struct iovec rx_iov[UDP_RX_MSGS];
+	union {
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} rx_from[UDP_RX_MSGS];
+	_Alignas(8) char rx_control[UDP_RX_MSGS][UDP_CONTROL];
+};
+
+extern const uint8_t link_udp_v4_prefix[12];
+
+static inline bool link_udp_is_v4(const uint8_t gid[16])
+{
+	return !memcmp(gid, link_udp_v4_prefix, sizeof(link_udp_v4_prefix));
+}
+
+/* link_ops of this link. */
+int link_udp_send(struct link *link, const struct frame_batch *b);
+int link_udp_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg);
+int link_udp_hand_over(struct link *link, uint32_t slot, const struct frame_in *in, bool wait);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Receiving: the sockets are bound to the wildcard address; IP_PKTINFO tells which address was meant. The
+ * kernel does not show the IP identification, so the check accepts any (wire/icrc.h).
+ */
+#include "link/udp_parts.h"
+
+#include "wire/ibt.h"
+#include "wire/icrc.h"
+#include "wire/qpn.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/udp.h>
+#include <string.h>
+
+enum { STREAM = 4096 }; /* a message longer than this is followed by more */
+
+struct rx_meta {
+	struct icrc_flow flow;
+	uint32_t ifindex;
+	uint16_t ip_id;   /* the next packet's, if it is as we send them */
+	unsigned segment; /* size of the packets merged into one buffer; 0: one packet */
+};
+
+static void read_control(struct msghdr *m, bool v4, struct rx_meta *meta)
+{
+	meta->segment = 0;
+	meta->ifindex = 0;
+	meta->ip_id = 0;
+	memset(meta->flow.dst, 0, 16);
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+		if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
+			int size;
+
+			memcpy(&size, CMSG_DATA(c), sizeof(size));
+			meta->segment = (unsigned)size;
+		} else if (v4 && c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
+			struct in_pktinfo pi;
+
+			memcpy(&pi, CMSG_DATA(c), sizeof(pi));
+			memcpy(meta->flow.dst, link_udp_v4_prefix, 12);
+			memcpy(meta->flow.dst + 12, &pi.ipi_addr, 4);
+			meta->ifindex = (uint32_t)pi.ipi_ifindex;
+		} else if (!v4 && c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
+			struct in6_pktinfo pi;
+
+			memcpy(&pi, CMSG_DATA(c), sizeof(pi));
+			memcpy(meta->flow.dst, &pi.ipi6_addr, 16);
+			meta->ifindex = pi.ipi6_ifindex;
+		}
+	}
+}
+
+int link_udp_hand_over(struct link *link, uint32_t slot, const struct frame_in *in, bool wait)
+{
+	struct steer *s = &((struct udp_link *)link)->steer;
+
+	return steer_is_member(s, slot) ? steer_hand_over(s, slot, in, wait) : -ESRCH;
+}
+
+static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len, struct rx_meta *meta,
+	link_deliver_fn *deliver, void *arg)
+{
+	struct frame_in in = {.bytes = pkt, .len = len - ICRC_LEN, .ifindex = meta->ifindex, .hop_limit = 64};
+	struct link_stats *st = &l->link.stats;
+	uint32_t slot;
+
+	if (len < BTH_LEN + ICRC_LEN || len % 4) {
+		st->bad_length++;
+		return false;
+	}
+	if (pkt[0] == OPCODE_PLACE) {
+		steer_placed(&l->steer, pkt, len);
+		return false;
+	}
+	/* Packets of a batch are numbered from 0. */
+	if (!icrc_check(&meta->flow, pkt, len, false, meta->ip_id++)) {
+		st->bad_icrc++;
+		return false;
+	}
+	st->rx_packets++;
+	st->rx_bytes += len;
+	memcpy(in.sgid, meta->flow.src, 16);
+	memcpy(in.dgid, meta->flow.dst, 16);
+	slot = qpn_slot(bth_dqpn(pkt));
+	if (slot != l->steer.slot && slot != 0 && bth_dqpn(pkt) != QP_MULTICAST &&
+		!link_udp_hand_over(&l->link, slot, &in, false)) {
+		st->handed_over++;
+		steer_misled(&l->steer);
+		return true;
+	}
+	deliver(arg, &in);
+	return true;
+}
+
+static int receive_message(struct udp_link *l, unsigned i, bool v4, link_deliver_fn *deliver, void *arg)
+{
+	const uint8_t *p = l->rx_buf + (size_t)i * UDP_RX_BUF;
+	uint32_t left = l->rx_msg[i].msg_len, step;
+	struct rx_meta meta;
+	int n = 0;
+
+	read_control(&l->rx_msg[i].msg_hdr, v4, &meta);
+	if (v4) {
+		memcpy(meta.flow.src, link_udp_v4_prefix, 12);
+		memcpy(meta.flow.src + 12, &l->rx_from[i].v4.sin_addr, 4);
+		meta.flow.sport = ntohs(l->rx_from[i].v4.sin_port);
+	} else {
+		memcpy(meta.flow.src, &l->rx_from[i].v6.sin6_addr, 16);
+		meta.flow.sport = ntohs(l->rx_from[i].v6.sin6_port);
+	}
+	meta.flow.dport = l->port;
+	step = meta.segment && meta.segment < left ? meta.segment : left;
+	if (left > step && left < 2 * step && p[step] == (IBT_RC | OP_ACK)) {
+		/* An acknowledge behind a request: it was made first, and programs count on that order. */
+		meta.ip_id = 1;
+		n += receive_packet(l, p + step, left - step, &meta, deliver, arg);
+		meta.ip_id = 0;
+		left = step;
+	}
+	for (; left; p += step, left -= step) {
+		if (step > left)
+			step = left;
+		n += receive_packet(l, p, step, &meta, deliver, arg);
+	}
+	return n;
+}
+
+/* A single message comes cheaper by recvmsg; in a stream many come at once. */
+static int receive_some(struct udp_link *l, int fd)
+{
+	int n;
+
+	if (l->streaming) {
+		n = recvmmsg(fd, l->rx_msg, UDP_RX_MSGS, MSG_DONTWAIT, NULL);
+	} else {
+		ssize_t len = recvmsg(fd, &l->rx_msg[0].msg_hdr, MSG_DONTWAIT);
+
+		n = len < 0 ? 0 : 1;
+		l->rx_msg[0].msg_len = (unsigned)len;
+	}
+	l->streaming = n > 1 || (n == 1 && l->rx_msg[0].msg_len > STREAM);
+	return n;
+}
+
+static int receive_socket(struct udp_link *l, int fd, bool v4, link_deliver_fn *deliver, void *arg)
+{
+	int n, got = 0;
+
+	for (unsigned i = 0; i < UDP_RX_MSGS; i++) {
+		struct msghdr *m = &l->rx_msg[i].msg_hdr;
+
+		m->msg_namelen = sizeof(l->rx_from[i]);
+		m->msg_controllen = UDP_CONTROL;
+	}
+	n = receive_some(l, fd);
+	for (int i = 0; i < n; i++)
+		got += receive_message(l, (unsigned)i, v4, deliver, arg);
+	return got;
+}
+
+int link_udp_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
+{
+	enum { EVERY = 64 };
+	struct udp_link *l = (struct udp_link *)link;
+	int n = receive_socket(l, l->steer.fd4, true, deliver, arg);
+	bool all = l->polls++ % EVERY == 0 || (!max && !n);
+
+	/* Most programs use one family: look at the other, and at what is handed over, now and then. */
+	if (l->steer.fd6 >= 0 && (l->v6_seen || all)) {
+		int n6 = receive_socket(l, l->steer.fd6, false, deliver, arg);
+
+		if (n6)
+			l->v6_seen = true;
+		n += n6;
+	}
+	if (all)
+		n += steer_receive(&l->steer, 64, deliver, arg);
+	return n;
+}

@@ -38,6 +38,7 @@ struct frame_out {
 struct frame_batch {
 	struct frame_dest dest;
 	unsigned nframes, niov;
+	bool wanted; /* there is data among them that the other side waits for */
 	struct frame_out frame[FRAME_BATCH_MAX];
 	struct iovec iov[FRAME_BATCH_IOV];
 };

@@ -16,6 +16,7 @@
 enum { HCA_GID_TABLE = 32 };
 
 struct hca_adapter;
+struct hca_transport;
 
 /* Stock provider libraries look at `ops` behind an ibv_device to see whether it is theirs: it never is. */
 struct hca_verbs_device {
@@ -34,6 +35,7 @@ struct hca_gid {
 struct hca_device {
 	struct hca_verbs_device vd;
 	struct hca_adapter *adapter;
+	const struct hca_transport *transport; /* of its QPs; NULL: the adapter's */
 	struct list node;
 	char netdev[IF_NAMESIZE];
 	uint32_t ifindex;

@@ -8,7 +8,6 @@
 #include "hca/qp.h"
 #include "hca/transport.h"
 #include "link/link.h"
-#include "wire/ibt.h"
 
 enum { ROUND_BATCHES = 4 }; /* what one QP may send before others get their turn */
 
@@ -94,13 +93,14 @@ static bool put_answers(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 	if (b->nframes && (frame_batch_full(b, 1) || !frame_dest_same(&b->dest, &qp->dest)))
 		flush_answers(e);
 	before = b->nframes;
+	b->wanted = false;
 	lock_take(&qp->lock);
 	more = qp->transport->respond(qp, now, b);
 	count_frames(e, qp, b, before);
 	lock_drop(&qp->lock);
 	if (b->nframes == before)
 		return false;
-	e->asked |= b->frame[before].hdr[0] != (IBT_RC | OP_ACK);
+	e->asked |= b->wanted;
 	e->answering[e->nanswering++] = qp; /* once per frame at most: there is room */
 	return more;
 }

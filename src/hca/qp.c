@@ -75,7 +75,7 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 		errno = err;
 		return NULL;
 	}
-	t = a->transport;
+	t = ctx->dev->transport ? ctx->dev->transport : a->transport;
 	qp = aligned_alloc(64, (sizeof(*qp) + t->state_size + 63) & ~(size_t)63);
 	if (!qp)
 		return NULL;

@@ -131,6 +131,7 @@ bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 			read_failed(qp, r, a, now);
 			break;
 		}
+		out->wanted = true;
 		if (++a->sent == a->npkts)
 			r->answer_tail++;
 	}

@@ -149,8 +149,10 @@ void cm_set_state(struct cm_core *core, struct cm_conn *c, enum cm_state next)
 		cm_table_remove(&core->table, c);
 }
 
+/* The peer knows that it is over: it may use its QP number again, though not yet its id. */
 void cm_enter_timewait(struct cm_core *core, struct cm_conn *c, uint64_t now)
 {
+	cm_table_drop(&core->table, CM_BY_QPN, c);
 	cm_set_state(core, c, CM_S_TIMEWAIT);
 	cm_timer_set(&core->timers, &c->timer, now + c->timewait);
 }

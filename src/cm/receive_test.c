@@ -101,6 +101,23 @@ static void a_peer_that_forgot_is_rejected_and_the_old_connection_ends(void **st
 	state_is(&B, DREQ_SENT);
 }
 
+/* Linux gives a QP's number away again at once. */
+static void a_qp_number_of_a_finished_connection_is_not_stale(void **state)
+{
+	struct cm_msg m = a_req(0x11);
+
+	up_to_established();
+	disconnect(&p.a);
+	pass(&p.a, CM_DREQ);
+	disconnect(&p.b);
+	state_is(&B, TIMEWAIT);
+	take(&p.b, CM_DREP);
+	m.attr = CM_REQ;
+	m.local_id = A.local_id + 1;
+	assert_int_equal(give_msg(&p.b, &m), CM_V_TAKEN);
+	events_are(&p.b, REQ, 2);
+}
+
 static void an_id_used_again_for_another_qp_is_stale_too(void **state)
 {
 	struct cm_msg m = a_req(0x12);
@@ -222,6 +239,7 @@ int main(void)
 		TEST(a_reply_to_the_passive_side_is_not_echoed),
 		TEST(after_a_mra_the_request_goes_out_again_and_may_be_put_off_again),
 		TEST(a_peer_that_forgot_is_rejected_and_the_old_connection_ends),
+		TEST(a_qp_number_of_a_finished_connection_is_not_stale),
 		TEST(an_id_used_again_for_another_qp_is_stale_too),
 		TEST(a_stale_rejection_leads_through_timewait),
 		TEST(right_ids_from_a_wrong_address_change_nothing),

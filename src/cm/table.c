@@ -71,17 +71,21 @@ struct cm_conn *cm_table_find(
 	return NULL;
 }
 
+void cm_table_drop(struct cm_table *t, enum cm_index index, struct cm_conn *c)
+{
+	struct cm_link *l = &c->link[index];
+
+	if (!l->pprev)
+		return;
+	*l->pprev = l->next;
+	if (l->next)
+		l->next->pprev = l->pprev;
+	*l = (struct cm_link){0};
+	t->count[index]--;
+}
+
 void cm_table_remove(struct cm_table *t, struct cm_conn *c)
 {
-	for (int index = 0; index < CM_INDEXES; index++) {
-		struct cm_link *l = &c->link[index];
-
-		if (!l->pprev)
-			continue;
-		*l->pprev = l->next;
-		if (l->next)
-			l->next->pprev = l->pprev;
-		*l = (struct cm_link){0};
-		t->count[index]--;
-	}
+	for (int index = 0; index < CM_INDEXES; index++)
+		cm_table_drop(t, (enum cm_index)index, c);
 }

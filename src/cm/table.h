@@ -37,7 +37,8 @@ void cm_table_add(struct cm_table *t, enum cm_index index, struct cm_conn *c);
 /* gid is NULL where the index has none. NULL: nobody. */
 struct cm_conn *cm_table_find(
 	const struct cm_table *t, enum cm_index index, uint64_t number, const uint8_t *gid);
-/* Out of every index it is in. */
+/* Out of one index, if it is in it; out of all. */
+void cm_table_drop(struct cm_table *t, enum cm_index index, struct cm_conn *c);
 void cm_table_remove(struct cm_table *t, struct cm_conn *c);
 
 #define CM_ID_SIDR (1ull << 32) /* SIDR request ids of a peer are apart from its communication ids */

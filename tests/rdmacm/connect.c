@@ -45,17 +45,25 @@ static struct sockaddr_in loopback(__be16 port)
 		.sin_family = AF_INET, .sin_port = port, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 }
 
-/* Takes the next event, which must be this one. */
-static void expect(enum rdma_cm_event_type type, struct rdma_cm_id *id)
+static void take_event(void)
 {
 	struct rdma_cm_event *e;
 
 	assert_int_equal(rdma_get_cm_event(w.channel, &e), 0);
 	w.last = *e;
-	if (type != RDMA_CM_EVENT_MULTICAST_JOIN && e->param.conn.private_data_len)
+	if (e->event != RDMA_CM_EVENT_MULTICAST_JOIN && e->param.conn.private_data_len)
 		memcpy(w.priv, e->param.conn.private_data, e->param.conn.private_data_len);
 	assert_int_equal(rdma_ack_cm_event(e), 0);
-	e = &w.last;
+}
+
+/* Takes the next event, which must be this one. TIMEWAIT ends when it ends, between any two others. */
+static void expect(enum rdma_cm_event_type type, struct rdma_cm_id *id)
+{
+	const struct rdma_cm_event *e = &w.last;
+
+	do
+		take_event();
+	while (e->event == RDMA_CM_EVENT_TIMEWAIT_EXIT && type != RDMA_CM_EVENT_TIMEWAIT_EXIT);
 	if (e->event != type)
 		print_message("%s (%d) in the place of %s\n", rdma_event_str(e->event), e->status,
 			rdma_event_str(type));

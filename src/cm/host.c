@@ -2,6 +2,7 @@
 #include "cm/host.h"
 
 #include "base/cancel.h"
+#include "base/list.h"
 #include "base/random.h"
 #include "hca/adapter.h"
 
@@ -56,6 +57,19 @@ static void receive(void *arg, const uint8_t mad[MAD_LEN], const struct hca_gsi_
 	cm_host_unlock(h);
 }
 
+static void expire(struct cm_host *h, uint64_t now)
+{
+	struct cm_timer *t;
+
+	cm_expire(&h->core, now);
+	while ((t = cm_timer_first(&h->timers)) && t->at <= now) {
+		struct cm_host_timer *due = container_of(t, struct cm_host_timer, t);
+
+		cm_timer_clear(&h->timers, t);
+		due->due(due, now);
+	}
+}
+
 static void timer(void *arg, uint64_t now)
 {
 	struct cm_host *h = arg;
@@ -64,7 +78,7 @@ static void timer(void *arg, uint64_t now)
 		return;
 	cm_host_lock(h);
 	h->armed = UINT64_MAX; /* that alarm is used up */
-	cm_expire(&h->core, now);
+	expire(h, now);
 	cm_host_unlock(h);
 }
 
@@ -111,9 +125,17 @@ void cm_host_lock(struct cm_host *h)
 	h->cancel = cancel;
 }
 
+static uint64_t deadline(const struct cm_host *h)
+{
+	const struct cm_timer *t = cm_timer_first(&h->timers);
+	uint64_t at = cm_deadline(&h->core);
+
+	return t && t->at < at ? t->at : at;
+}
+
 void cm_host_unlock(struct cm_host *h)
 {
-	uint64_t at = cm_deadline(&h->core);
+	uint64_t at = deadline(h);
 	int cancel = h->cancel;
 
 	if (at != h->armed && atomic_load(&h->open)) {
@@ -130,6 +152,16 @@ void cm_host_wait(struct cm_host *h, pthread_cond_t *cond)
 
 	pthread_cond_wait(cond, &h->lock.m);
 	h->cancel = cancel;
+}
+
+void cm_host_timer_set(struct cm_host *h, struct cm_host_timer *t, uint64_t at)
+{
+	cm_timer_set(&h->timers, &t->t, at);
+}
+
+void cm_host_timer_clear(struct cm_host *h, struct cm_host_timer *t)
+{
+	cm_timer_clear(&h->timers, &t->t);
 }
 
 uint64_t cm_host_now(const struct cm_host *h)

@@ -25,7 +25,8 @@ struct cm_host {
 	atomic_bool open; /* MADs that come before or after are nobody's */
 	struct cm_core core;
 	struct cm_link *bucket[CM_INDEXES * CM_HOST_BUCKETS];
-	uint64_t armed; /* the deadline that the adapter knows */
+	struct cm_timers timers; /* of the user: struct cm_host_timer */
+	uint64_t armed;          /* the deadline that the adapter knows */
 	struct cm_ops ops;
 };
 
@@ -35,6 +36,15 @@ struct cm_host_user {
 	struct cm_conn *(*incoming)(void *arg, struct cm_conn *listener, const struct cm_path *path,
 		const struct cm_msg *m, uint16_t *refuse);
 };
+
+/* Something of the user's that is to be looked at later: due() is called as the callbacks are. */
+struct cm_host_timer {
+	struct cm_timer t;
+	void (*due)(struct cm_host_timer *t, uint64_t now);
+};
+/* Both with the lock held. */
+void cm_host_timer_set(struct cm_host *h, struct cm_host_timer *t, uint64_t at);
+void cm_host_timer_clear(struct cm_host *h, struct cm_host_timer *t);
 
 /* Brings the adapter up and takes QP1: 0 or -errno. The callbacks' argument is the host. */
 int cm_host_open(struct cm_host *h, struct hca_adapter *a, const struct cm_host_user *user, uint64_t ca_guid);

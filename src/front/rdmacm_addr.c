@@ -2,7 +2,8 @@
 /*
  * From addresses to devices. The kernel's routing says which of our addresses leads to a destination: a UDP
  * socket is connected and asked for its name, which sends nothing. The device is the one whose GID table has
- * that address. Neighbours are not resolved here: who is not there does not answer the REQ.
+ * that address. Then somebody must be there, or the router on the way (cm/hop.h): asked as often as Linux's
+ * rdma_cm asks, until the program's patience is over.
  */
 #include "front/rdmacm_front.h"
 
@@ -207,16 +208,14 @@ static int source_for(const struct sockaddr *dst, struct sockaddr_storage *src)
 }
 
 /* Binds the id to the address that leads to its destination, where it has only a port yet. */
-static int resolve(struct rcm_id *id)
+static int choose_source(struct rcm_id *id)
 {
 	struct rdma_addr *addr = &id->pub.route.addr;
+	__be16 port = port_of(&addr->src_addr), to_port = port_of(&addr->dst_addr);
 	struct sockaddr_storage src;
-	uint8_t gid[16];
 	int err;
 
 	if (is_any(&addr->src_addr)) {
-		__be16 port = port_of(&addr->src_addr);
-
 		err = source_for(&addr->dst_addr, &src);
 		if (err)
 			return err;
@@ -224,13 +223,18 @@ static int resolve(struct rcm_id *id)
 		addr->src_sin.sin_port = port;
 	}
 	if (is_any(&addr->dst_addr)) { /* this host */
-		__be16 port = port_of(&addr->dst_addr);
-
 		memcpy(&addr->dst_storage, &addr->src_storage, sizeof(addr->dst_storage));
-		addr->dst_sin.sin_port = port;
+		addr->dst_sin.sin_port = to_port;
 	}
-	if (addr->src_addr.sa_family != addr->dst_addr.sa_family)
-		return -EINVAL;
+	return addr->src_addr.sa_family == addr->dst_addr.sa_family ? 0 : -EINVAL;
+}
+
+static int resolve(struct rcm_id *id)
+{
+	struct rdma_addr *addr = &id->pub.route.addr;
+	uint8_t gid[16];
+	int err;
+
 	rcm_gid_of(&addr->src_addr, gid);
 	err = rcm_bind_device(id, gid, scope_of(&addr->src_addr));
 	if (err)
@@ -241,10 +245,55 @@ static int resolve(struct rcm_id *id)
 	return 0;
 }
 
+/* host lock held */
+static void resolved(struct rcm_id *id, int err)
+{
+	struct rcm_event *e =
+		rcm_event_new(id, err ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, err);
+
+	id->state = err ? RCM_BOUND : RCM_ADDR;
+	if (e)
+		rcm_event_queue(e, id);
+}
+
+/* On a quiet network the answer is there before the first look. */
+enum { FIRST_LOOK_NS = 100 * 1000, LATER_LOOKS_NS = 50 * 1000 * 1000 };
+
+static void look_again(struct cm_host_timer *t, uint64_t now)
+{
+	struct rcm_id *id = container_of(t, struct rcm_id, resolving.timer);
+	struct rcm_resolving *r = &id->resolving;
+
+	if (cm_hop_known(&r->hop)) {
+		resolved(id, 0);
+	} else if (now >= r->until) {
+		resolved(id, -ETIMEDOUT);
+	} else {
+		if (r->wait == LATER_LOOKS_NS)
+			cm_hop_ask(&r->hop); /* the kernel gives up after three times */
+		r->wait = r->wait * 2 < LATER_LOOKS_NS ? r->wait * 2 : LATER_LOOKS_NS;
+		cm_host_timer_set(&id->cm->host, t, now + r->wait < r->until ? now + r->wait : r->until);
+	}
+}
+
+static void wait_for_hop(struct rcm_id *id, int timeout_ms)
+{
+	struct rcm_resolving *r = &id->resolving;
+	uint64_t now = cm_host_now(&id->cm->host);
+
+	r->timer.due = look_again;
+	r->wait = FIRST_LOOK_NS;
+	r->until = now + (timeout_ms > 0 ? (uint64_t)timeout_ms * 1000 * 1000 : 0);
+	cm_hop_ask(&r->hop);
+	cm_host_timer_set(&id->cm->host, &r->timer, now + r->wait < r->until ? now + r->wait : r->until);
+}
+
+/* Where no way leads is said at once; what is wrong with the way, by an event. */
 int rdma_resolve_addr(
 	struct rdma_cm_id *pub, struct sockaddr *src_addr, struct sockaddr *dst_addr, int timeout_ms)
 {
 	struct rcm_id *id = rcm_id(pub);
+	struct rdma_addr *addr = &pub->route.addr;
 	int err;
 
 	if (!dst_addr || !is_ip(dst_addr))
@@ -255,12 +304,21 @@ int rdma_resolve_addr(
 		err = id->state == RCM_BOUND ? 0 : -EINVAL;
 	if (err)
 		return rcm_result(err);
-	memcpy(&pub->route.addr.dst_storage, dst_addr, rcm_sockaddr_len(dst_addr));
+	memcpy(&addr->dst_storage, dst_addr, rcm_sockaddr_len(dst_addr));
+	err = choose_source(id);
+	if (err)
+		return rcm_result(err);
 	err = resolve(id);
 	if (!err)
-		id->state = RCM_ADDR;
-	err = rcm_tell(id, err ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, err);
-	return err ? rcm_result(err) : rcm_complete(id);
+		cm_hop_find(&id->resolving.hop, &addr->src_addr, &addr->dst_addr, id->path.ifindex);
+	id->state = RCM_RESOLVING;
+	cm_host_lock(&id->cm->host);
+	if (err || cm_hop_known(&id->resolving.hop))
+		resolved(id, err);
+	else
+		wait_for_hop(id, timeout_ms);
+	cm_host_unlock(&id->cm->host);
+	return rcm_complete(id);
 }
 
 /* ---- the route ---- */

@@ -23,6 +23,7 @@
 #define FRONT_RDMACM_FRONT_H
 
 #include "base/list.h"
+#include "cm/hop.h"
 #include "cm/host.h"
 #include "hca/evq.h"
 #include "hca/ports_table.h"
@@ -56,12 +57,19 @@ struct rcm_device *rcm_device_of(
 	struct rcm *cm, const uint8_t gid[16], uint32_t ifindex, unsigned *sgid_index);
 
 /* ---- ids ---- */
-enum rcm_state { RCM_IDLE, RCM_BOUND, RCM_ADDR, RCM_ROUTE, RCM_LISTEN, RCM_CONNECT };
+enum rcm_state { RCM_IDLE, RCM_BOUND, RCM_RESOLVING, RCM_ADDR, RCM_ROUTE, RCM_LISTEN, RCM_CONNECT };
 
 /* One per service id; ids tell requests apart by address. */
 struct rcm_listener {
 	struct list node, ids;
 	struct cm_conn *conn;
+};
+
+/* Waiting for the first hop on the way to the destination; host lock. */
+struct rcm_resolving {
+	struct cm_host_timer timer;
+	struct cm_hop hop;
+	uint64_t wait, until; /* between two looks; the program's patience */
 };
 
 /* How far the peer is, and what both agreed on: what a QP needs to know. */
@@ -101,6 +109,7 @@ struct rcm_id {
 
 	/* host lock */
 	struct cm_conn *conn; /* its `user` is the id */
+	struct rcm_resolving resolving;
 	struct rcm_listener *listener;
 	struct list listen_node;
 	int backlog;                /* requests that may still be queued */

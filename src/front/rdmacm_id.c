@@ -59,6 +59,7 @@ void rcm_id_cut(struct rcm_id *id)
 	struct cm_conn *c = id->conn;
 
 	stop_listening(id, now);
+	cm_host_timer_clear(&id->cm->host, &id->resolving.timer);
 	id->conn = NULL;
 	if (!c)
 		return;

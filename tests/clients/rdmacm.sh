@@ -124,6 +124,25 @@ nobody_listens() {
 	say "ok    a port nobody listens to: REJECTED, 8"
 }
 
+# dead_host: nobody has these addresses; no way leads to those.
+dead_host() {
+	local name
+	start dead_4 B ucmatose -s 10.77.0.99
+	start dead_6 B ucmatose -s fd77::99
+	start lost_4 B ucmatose -s 192.0.2.1
+	start lost_6 B ucmatose -s 2001:db8::1
+	for name in dead_4 dead_6 lost_4 lost_6; do
+		finish "$name" || true
+	done
+	for name in dead_4 dead_6; do
+		says "$name" 'RDMA_CM_EVENT_ADDR_ERROR, error: -110' || fail "connect to a dead host" "$TMP/$name"
+	done
+	for name in lost_4 lost_6; do
+		says "$name" 'Network is unreachable' || fail "connect to where no way leads" "$TMP/$name"
+	done
+	say "ok    a dead host: ADDR_ERROR, -110; no way: ENETUNREACH"
+}
+
 # taken_port: the port space is the host's, not the process's; a crash gives it back.
 taken_port() {
 	serve server rping -s -a "$IP4_A"
@@ -150,6 +169,7 @@ client_killed() {
 }
 
 nobody_listens
+[ "$WORLD" = loopback ] || dead_host
 taken_port
 client_killed
 for family in 4 6; do

@@ -114,6 +114,7 @@ struct cm_conn {
 	uint32_t local_id, remote_id; /* remote_id is 0 until it is known */
 	uint32_t local_qpn, remote_qpn;
 	uint64_t service_id, tid;
+	uint64_t remote_guid; /* the peer's adapter, as it says */
 	struct cm_path path;
 	void *user; /* the caller's */
 

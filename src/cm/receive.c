@@ -99,12 +99,17 @@ static enum cm_verdict same_req(struct cm_core *core, struct cm_conn *c, const s
 /*
  * The peer uses an id or a QP again that we still hold for it: it has lost its memory. It is
  * told so, and the old connection taken down; the user learns of that when the DREQ is answered or not.
+ *
+ * A request alone can say that, and a QP number can be guessed. So the connection only ends when the message
+ * also names the adapter that it was made with, which Linux's ib_cm wants as well.
  */
 static enum cm_verdict stale(struct cm_core *core, struct cm_conn *old, const struct cm_path *path,
 	const struct cm_msg *m, uint64_t now)
 {
+	uint64_t guid = m->attr == CM_REQ ? m->req.ca_guid : m->rep.ca_guid;
+
 	refuse(core, path, m, CM_REJ_STALE_CONN);
-	if (old->state == CM_S_ESTABLISHED)
+	if (old->state == CM_S_ESTABLISHED && old->remote_guid == guid)
 		cm_disconnect(core, old, NULL, 0, now);
 	return CM_V_STALE;
 }
@@ -163,6 +168,7 @@ static enum cm_verdict new_req(
 	if (!c)
 		return refusal ? CM_V_REFUSED : CM_V_NO_ROOM;
 	c->remote_qpn = m->req.qpn;
+	c->remote_guid = m->req.ca_guid;
 	c->wait = cm_time(m->req.local_timeout, CM_WAIT_MAX);
 	c->timewait = cm_time(m->req.primary.ack_timeout, CM_WAIT_MAX);
 	c->max_retries = m->req.max_cm_retries;
@@ -220,6 +226,7 @@ static enum cm_verdict got_rep(
 		return stale(core, old, path, m, now);
 	c->remote_id = m->local_id;
 	c->remote_qpn = m->rep.qpn;
+	c->remote_guid = m->rep.ca_guid;
 	cm_table_add(&core->table, CM_BY_REMOTE, c);
 	cm_table_add(&core->table, CM_BY_QPN, c);
 	cm_set_state(core, c, CM_S_REP_RCVD);

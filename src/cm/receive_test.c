@@ -95,6 +95,7 @@ static void a_peer_that_forgot_is_rejected_and_the_old_connection_ends(void **st
 	up_to_established();
 	m.attr = CM_REQ;
 	m.local_id = A.local_id + 1; /* the same QP, another id */
+	m.req.ca_guid = p.a.core.ca_guid;
 	assert_int_equal(give_msg(&p.b, &m), CM_V_STALE);
 	assert_int_equal(taken(&p.b, CM_REJ).rej.reason, CM_REJ_STALE_CONN);
 	take(&p.b, CM_DREQ);
@@ -125,6 +126,7 @@ static void an_id_used_again_for_another_qp_is_stale_too(void **state)
 	up_to_established();
 	m.attr = CM_REQ;
 	m.local_id = A.local_id;
+	m.req.ca_guid = p.a.core.ca_guid;
 	assert_int_equal(give_msg(&p.b, &m), CM_V_STALE);
 	assert_int_equal(taken(&p.b, CM_REJ).rej.about, CM_ABOUT_REQ);
 	state_is(&B, DREQ_SENT);
@@ -143,6 +145,25 @@ static void a_stale_rejection_leads_through_timewait(void **state)
 }
 
 /* ---- what must not be believed ---- */
+/* Refused, since Linux's ib_cm would not take it either; but the connection stays. */
+static void a_guessed_qp_number_ends_nothing(void **state)
+{
+	struct cm_msg m = a_req(0x11);
+
+	up_to_established();
+	m.attr = CM_REQ;
+	m.local_id = 77;
+	m.req.ca_guid = p.a.core.ca_guid + 1;
+	assert_int_equal(give_msg(&p.b, &m), CM_V_STALE);
+	assert_int_equal(taken(&p.b, CM_REJ).rej.reason, CM_REJ_STALE_CONN);
+	state_is(&B, ESTABLISHED);
+	silent(&p.b);
+	m = (struct cm_msg){.attr = CM_REP, .local_id = 78, .remote_id = A.local_id};
+	m.rep.qpn = 0x22;
+	assert_int_equal(give_msg(&p.a, &m), CM_V_UNKNOWN);
+	state_is(&A, ESTABLISHED);
+}
+
 static void right_ids_from_a_wrong_address_change_nothing(void **state)
 {
 	struct cm_path stranger = p.b.to_peer;
@@ -242,6 +263,7 @@ int main(void)
 		TEST(a_qp_number_of_a_finished_connection_is_not_stale),
 		TEST(an_id_used_again_for_another_qp_is_stale_too),
 		TEST(a_stale_rejection_leads_through_timewait),
+		TEST(a_guessed_qp_number_ends_nothing),
 		TEST(right_ids_from_a_wrong_address_change_nothing),
 		TEST(ids_must_be_right_on_both_sides),
 		TEST(a_rejection_of_the_request_is_too_late_after_the_reply),

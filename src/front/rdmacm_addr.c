@@ -18,8 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PACKET_LIFE_TIME = 16, ACK_TIMEOUT = PACKET_LIFE_TIME + 1 }; /* as Linux since 5.15 or so: 0.5 s */
-
 /* ---- addresses ---- */
 void rcm_gid_of(const struct sockaddr *sa, uint8_t gid[16])
 {
@@ -127,6 +125,42 @@ int rcm_bind_device(struct rcm_id *id, const uint8_t gid[16], uint32_t ifindex)
 }
 
 /* ---- binding ---- */
+/* What the kernel says to a bind of its own: whether the address is ours, whether the port is for us. */
+static int try_bind(const struct sockaddr *sa, int protocol)
+{
+	int fd = socket(sa->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, protocol), err = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (bind(fd, sa, rcm_sockaddr_len(sa)))
+		err = -errno;
+	close(fd);
+	return err;
+}
+
+/* An address of the host's without a device is ENODEV, any other EADDRNOTAVAIL. */
+static int why_no_device(const struct sockaddr *addr)
+{
+	struct sockaddr_storage sa = {0};
+
+	memcpy(&sa, addr, rcm_sockaddr_len(addr));
+	((struct sockaddr_in *)&sa)->sin_port = 0;
+	return try_bind((struct sockaddr *)&sa, 0) == -EADDRNOTAVAIL ? -EADDRNOTAVAIL : -ENODEV;
+}
+
+/*
+ * Low ports are for the privileged. Asked in the port space of UDP-Lite, where nobody can be disturbed;
+ * kernels without it get the benefit of the doubt.
+ */
+static int may_claim(const struct sockaddr *sa)
+{
+	struct sockaddr_in probe = {.sin_family = AF_INET, .sin_port = port_of(sa)};
+
+	if (!port_of(sa) || be16toh(port_of(sa)) >= IPPORT_RESERVED)
+		return 0;
+	return try_bind((struct sockaddr *)&probe, IPPROTO_UDPLITE) == -EACCES ? -EACCES : 0;
+}
+
 static int claim_port(struct rcm_id *id, struct sockaddr *sa)
 {
 	struct hca_ports *ports = id->cm->host.adapter->ports;
@@ -166,6 +200,10 @@ static int bind_to(struct rcm_id *id, const struct sockaddr *addr)
 	memcpy(&id->pub.route.addr.src_storage, addr, rcm_sockaddr_len(addr));
 	if (!is_any(addr))
 		err = rcm_bind_device(id, gid, scope_of(addr));
+	if (err == -ENODEV)
+		err = why_no_device(addr);
+	if (!err)
+		err = may_claim(addr);
 	if (!err)
 		err = claim_port(id, sa);
 	if (err)
@@ -241,7 +279,7 @@ static int resolve(struct rcm_id *id)
 		return err;
 	rcm_gid_of(&addr->dst_addr, id->path.remote);
 	id->path.tclass = id->tos;
-	id->path.ack_timeout = id->has_ack_timeout ? id->ack_timeout : ACK_TIMEOUT;
+	id->path.ack_timeout = id->has_ack_timeout ? id->ack_timeout : RCM_PACKET_LIFE_TIME + 1;
 	return 0;
 }
 
@@ -319,49 +357,4 @@ int rdma_resolve_addr(
 		wait_for_hop(id, timeout_ms);
 	cm_host_unlock(&id->cm->host);
 	return rcm_complete(id);
-}
-
-/* ---- the route ---- */
-int rcm_fill_route(struct rcm_id *id)
-{
-	struct rdma_route *route = &id->pub.route;
-	const struct rcm_path *p = &id->path;
-
-	if (!route->path_rec)
-		route->path_rec = calloc(1, sizeof(*route->path_rec));
-	if (!route->path_rec)
-		return -ENOMEM;
-	*route->path_rec = (struct ibv_sa_path_rec){
-		.flow_label = htobe32(p->flow_label),
-		.hop_limit = p->hop_limit,
-		.traffic_class = p->tclass,
-		.reversible = 1,
-		.numb_path = 1,
-		.pkey = 0xffff,
-		.mtu_selector = 2, /* exactly */
-		.mtu = p->mtu,
-		.rate_selector = 2,
-		.rate = IBV_RATE_100_GBPS,
-		.packet_life_time_selector = 2,
-		.packet_life_time = PACKET_LIFE_TIME,
-	};
-	memcpy(route->path_rec->sgid.raw, p->local, 16);
-	memcpy(route->path_rec->dgid.raw, p->remote, 16);
-	route->num_paths = 1;
-	memcpy(route->addr.addr.ibaddr.sgid.raw, p->local, 16);
-	memcpy(route->addr.addr.ibaddr.dgid.raw, p->remote, 16);
-	route->addr.addr.ibaddr.pkey = 0xffff;
-	return 0;
-}
-
-int rdma_resolve_route(struct rdma_cm_id *pub, int timeout_ms)
-{
-	struct rcm_id *id = rcm_id(pub);
-	int err = id->state == RCM_ADDR ? rcm_fill_route(id) : -EINVAL;
-
-	if (err)
-		return rcm_result(err);
-	id->state = RCM_ROUTE;
-	err = rcm_tell(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
-	return err ? rcm_result(err) : rcm_complete(id);
 }

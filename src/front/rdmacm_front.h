@@ -6,6 +6,7 @@
  *   rdmacm_event.c     event channels; what an event makes of a QP when the program takes it
  *   rdmacm_id.c        ids: making, ending, migrating, options
  *   rdmacm_addr.c      which device, which port: binding and resolving
+ *   rdmacm_route.c     the path there
  *   rdmacm_connect.c   connecting, listening, accepting, disconnecting
  *   rdmacm_qp.c        QPs of ids through their states; queues and SRQs
  *   rdmacm_mcast.c     groups
@@ -173,8 +174,13 @@ socklen_t rcm_sockaddr_len(const struct sockaddr *sa);
 int rcm_bind_device(struct rcm_id *id, const uint8_t gid[16], uint32_t ifindex);
 /* Binds to any address and port of the family when it is not bound. 0 or -errno. */
 int rcm_bind_any(struct rcm_id *id, sa_family_t family);
+
+/* ---- rdmacm_route.c ---- */
+enum { RCM_PACKET_LIFE_TIME = 16 }; /* as Linux since 5.15 or so; the ACK timeout is twice that, 0.5 s */
 /* The path record and GIDs of the route. 0 or -errno. */
 int rcm_fill_route(struct rcm_id *id);
+/* RDMA_OPTION_IB_PATH in the place of rdma_resolve_route: event ROUTE_RESOLVED. 0 or -errno. */
+int rcm_set_path(struct rcm_id *id, const void *value, size_t len);
 
 /* ---- rdmacm_qp.c ---- */
 int rcm_qp_to_rtr(struct rcm_id *id);

@@ -236,8 +236,11 @@ int rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval,
 {
 	if (!optval)
 		return rcm_result(-EINVAL);
-	return rcm_result(
-		level == RDMA_OPTION_ID ? set_id_option(rcm_id(id), optname, optval, optlen) : -ENOSYS);
+	if (level == RDMA_OPTION_ID)
+		return rcm_result(set_id_option(rcm_id(id), optname, optval, optlen));
+	if (level == RDMA_OPTION_IB && optname == RDMA_OPTION_IB_PATH)
+		return rcm_result(rcm_set_path(rcm_id(id), optval, optlen));
+	return rcm_result(-ENOSYS);
 }
 
 /* ---- enhanced connection establishment ---- */

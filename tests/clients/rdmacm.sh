@@ -114,6 +114,39 @@ measure() {
 	verdict "$program -R $*" "$RESULT" ''
 }
 
+# second_wire: another interface on each side, and another address on the first one.
+second_wire() {
+	ip link add va2 type veth peer name vb2 netns "${PID[namespace_b]}"
+	ip addr add 10.77.1.1/24 dev va
+	bring_up va2 10.78.0.1 fd78::1
+	"${ON_B[@]}" bash -c "$(declare -f bring_up); ip addr add 10.77.1.2/24 dev vb; bring_up vb2 10.78.0.2 fd78::2"
+	until_true 10 has_link_local va2 && until_true 10 has_link_local va || fail "no link-local address"
+}
+
+link_local() { ip -6 -o addr show dev "$1" scope link | awk '{ sub("/.*", "", $4); print $4 }'; }
+has_link_local() { [ -n "$(link_local "$1")" ]; }
+
+# several_devices: a server that is bound to a port only is reached by every address of the host; one that is bound to
+# an address by that one alone.
+several_devices() {
+	local to
+	second_wire
+	serve server rping -s -P -a ::0
+	for to in 10.77.0.1 10.77.1.1 10.78.0.1 fd77::1 fd78::1 "$(link_local va)%vb" "$(link_local va2)%vb2"; do
+		start client B rping -c -a "$to" -p "$PORT" -v -C 3
+		finish client && says client rdma-ping-2 || fail "rping to $to" "$TMP/server" "$TMP/client"
+	done
+	kill_hard server
+	serve server rping -s -P -a 10.78.0.1
+	start client B ucmatose -s 10.77.0.1 -p "$PORT"
+	finish client || true
+	says client 'RDMA_CM_EVENT_REJECTED, error: 8' || fail "an address nobody is bound to" "$TMP/client"
+	start client B rping -c -I 10.77.0.2 -a 10.78.0.1 -p "$PORT" -v -C 3
+	finish client && says client rdma-ping-2 || fail "rping from another address" "$TMP/server" "$TMP/client"
+	kill_hard server
+	say "ok    several devices and addresses, link-local ones too"
+}
+
 # nobody_listens: the host answers, nobody has the port.
 nobody_listens() {
 	serve server rping -s -a "$IP4_A" # somebody must be there to answer for the host
@@ -195,4 +228,5 @@ for program in ib_{send,write,read,atomic}_{bw,lat}; do
 done
 measure ib_send_bw -c UD -s 1024
 nothing_left
+[ "$WORLD" = loopback ] || several_devices
 done_testing

@@ -82,7 +82,18 @@ static void timer(void *arg, uint64_t now)
 	cm_host_unlock(h);
 }
 
-static const struct hca_gsi_ops gsi_ops = {.receive = receive, .timer = timer};
+static void changed(void *arg)
+{
+	struct cm_host *h = arg;
+
+	if (!atomic_load(&h->open))
+		return;
+	cm_host_lock(h);
+	h->changed(h);
+	cm_host_unlock(h);
+}
+
+static const struct hca_gsi_ops gsi_ops = {.receive = receive, .timer = timer, .changed = changed};
 
 /*
  * Servers stop listening between two clients for a moment (perftest -R does between two connections), and the
@@ -100,6 +111,7 @@ int cm_host_open(struct cm_host *h, struct hca_adapter *a, const struct cm_host_
 	h->armed = UINT64_MAX;
 	h->ops = (struct cm_ops){
 		.send = send_mad, .event = user->event, .incoming = user->incoming, .random = draw};
+	h->changed = user->changed;
 	lock_init(&h->lock);
 	err = hca_gsi_open(a, &gsi_ops, h);
 	if (err)

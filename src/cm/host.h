@@ -28,6 +28,7 @@ struct cm_host {
 	struct cm_timers timers; /* of the user: struct cm_host_timer */
 	uint64_t armed;          /* the deadline that the adapter knows */
 	struct cm_ops ops;
+	void (*changed)(struct cm_host *h);
 };
 
 /* What of the core's callbacks is the user's: called with the lock held, by any thread. */
@@ -35,6 +36,7 @@ struct cm_host_user {
 	void (*event)(void *arg, struct cm_conn *c, const struct cm_event *e);
 	struct cm_conn *(*incoming)(void *arg, struct cm_conn *listener, const struct cm_path *path,
 		const struct cm_msg *m, uint16_t *refuse);
+	void (*changed)(struct cm_host *h); /* devices, perhaps */
 };
 
 /* Something of the user's that is to be looked at later: due() is called as the callbacks are. */

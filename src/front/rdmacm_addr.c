@@ -111,7 +111,9 @@ int rcm_bind_device(struct rcm_id *id, const uint8_t gid[16], uint32_t ifindex)
 		return -errno;
 	if (ibv_query_port(d->verbs, 1, &port))
 		return -ENODEV;
+	cm_host_lock(&id->cm->host);
 	id->dev = d;
+	cm_host_unlock(&id->cm->host);
 	id->pub.verbs = d->verbs;
 	id->pub.port_num = 1;
 	if (!id->pub.pd)

@@ -3,6 +3,7 @@
 #include "front/rdmacm_front.h"
 #include "front/verbs_front.h"
 
+#include "hca/adapter.h"
 #include "hca/device.h"
 
 #include <errno.h>
@@ -58,6 +59,17 @@ struct rcm_device *rcm_device_of(
 		return opened(cm, ibv);
 	errno = ENODEV;
 	return NULL;
+}
+
+bool rcm_device_gone(const struct rcm_device *d)
+{
+	const struct hca_device *dev = hca_device(d->verbs->device);
+	bool gone;
+
+	lock_take(&dev->adapter->lock);
+	gone = dev->gone;
+	lock_drop(&dev->adapter->lock);
+	return gone;
 }
 
 struct ibv_context **rdma_get_devices(int *num_devices)

@@ -56,6 +56,8 @@ struct rcm_device {
 /* The device with this address, opened; ifindex 0: any interface. NULL with errno (ENODEV). */
 struct rcm_device *rcm_device_of(
 	struct rcm *cm, const uint8_t gid[16], uint32_t ifindex, unsigned *sgid_index);
+/* Its interface is no more. Any lock may be held. */
+bool rcm_device_gone(const struct rcm_device *d);
 
 /* ---- ids ---- */
 enum rcm_state { RCM_IDLE, RCM_BOUND, RCM_RESOLVING, RCM_ADDR, RCM_ROUTE, RCM_LISTEN, RCM_CONNECT };
@@ -89,11 +91,12 @@ struct rcm_id {
 	struct rdma_cm_id pub;
 	struct rcm *cm;
 	struct list node;
-	struct rcm_device *dev;
+	struct rcm_device *dev; /* changed under the host's lock */
 	enum rcm_state state;
 	bool sync;
 	bool passive;  /* made for a request */
 	bool answered; /* accepted or rejected */
+	bool told_removal;
 	hca_port_id port;
 	uint8_t tos, ack_timeout;
 	bool reuse, afonly, has_tos, has_ack_timeout;

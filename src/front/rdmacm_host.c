@@ -288,6 +288,23 @@ static void on_event(void *arg, struct cm_conn *c, const struct cm_event *ev)
 	}
 }
 
+/* ---- devices that go ---- */
+/* Each of its ids is told, once; the program then destroys them. */
+static void on_change(struct cm_host *h)
+{
+	struct rcm *cm = container_of(h, struct rcm, host);
+
+	list_for_each(n, &cm->ids)
+	{
+		struct rcm_id *id = container_of(n, struct rcm_id, node);
+
+		if (!id->dev || id->listened_by || id->told_removal || !rcm_device_gone(id->dev))
+			continue;
+		id->told_removal = true;
+		simply(id, RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
+	}
+}
+
 /* ---- life ---- */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct rcm *the_rcm;
@@ -304,7 +321,8 @@ static void in_child(void)
 
 static int open_host(struct rcm *cm)
 {
-	static const struct cm_host_user user = {.event = on_event, .incoming = incoming};
+	static const struct cm_host_user user = {
+		.event = on_event, .incoming = incoming, .changed = on_change};
 	struct hca_adapter *a = verbs_adapter();
 	int n, err = a ? 0 : -ENOMEM;
 	struct ibv_device **list = err ? NULL : ibv_get_device_list(&n);

@@ -140,6 +140,14 @@ void hca_gsi_timer(struct hca_adapter *a, uint64_t now)
 		a->gsi.ops->timer(a->gsi.arg, now);
 }
 
+void hca_gsi_changed(struct hca_adapter *a)
+{
+	lock_take(&a->engine.drive);
+	if (a->gsi.ops && a->gsi.ops->changed)
+		a->gsi.ops->changed(a->gsi.arg);
+	lock_drop(&a->engine.drive);
+}
+
 void hca_gsi_arm(struct hca_adapter *a, uint64_t at)
 {
 	hca_engine_alarm(&a->engine, at);

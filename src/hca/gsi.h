@@ -31,13 +31,14 @@ struct hca_gsi_from {
 };
 
 /*
- * Who manages connections. Both are called under the drive lock, so one at a time, by whatever thread drives;
+ * Who manages connections. All are called under the drive lock, so one at a time, by whatever thread drives;
  * they may call hca_gsi_send and hca_gsi_arm, but nothing that takes the drive lock (modifying or destroying
  * QPs, closing).
  */
 struct hca_gsi_ops {
 	void (*receive)(void *arg, const uint8_t mad[MAD_LEN], const struct hca_gsi_from *from, uint64_t now);
 	void (*timer)(void *arg, uint64_t now);
+	void (*changed)(void *arg); /* devices, perhaps; may be NULL */
 };
 
 struct hca_gsi {
@@ -61,6 +62,9 @@ EXPORTED void hca_gsi_arm(struct hca_adapter *a, uint64_t at);
 /* A frame for QP1. */
 void hca_gsi_receive(struct hca_adapter *a, const struct frame_in *in, uint64_t now);
 void hca_gsi_timer(struct hca_adapter *a, uint64_t now);
+
+/* ---- for the helper: interfaces have changed ---- */
+void hca_gsi_changed(struct hca_adapter *a);
 
 /* ---- gsi_route.c ---- */
 enum hca_gsi_whom {

@@ -13,6 +13,8 @@ enum step { RESOLVED, ASKED, ANSWERED, ESTABLISHED };
 
 static struct rdma_conn_param no_qp = {.qp_num = 4711, .responder_resources = 1, .initiator_depth = 1};
 
+static const char *program; /* not /proc/self/exe, which under valgrind is valgrind */
+
 /* ---- the one that will be killed ---- */
 static struct victim {
 	pid_t pid;
@@ -44,9 +46,10 @@ static void be_client(int fd, enum step step, __be16 port)
 	reached(fd, w.client);
 }
 
-static void be_server(int fd, enum step step, __be16 port)
+static void be_server(int fd, enum step step)
 {
-	port = rdma_get_src_port(w.listener);
+	__be16 port = rdma_get_src_port(w.listener);
+
 	assert_int_equal(write(fd, &port, sizeof(port)), sizeof(port));
 	expect(RDMA_CM_EVENT_CONNECT_REQUEST, NULL);
 	w.server = w.last.id;
@@ -59,23 +62,37 @@ static void be_server(int fd, enum step step, __be16 port)
 	reached(fd, w.server);
 }
 
-/* A process of its own, with a world of its own. */
-static void begin(void (*be)(int, enum step, __be16), enum step step)
+/* A program of its own, with a world of its own: this one, called by its role. */
+static void begin(const char *role, enum step step)
 {
-	__be16 port = rdma_get_src_port(w.listener);
+	char text[3][16];
 	int pipes[2];
 
 	assert_int_equal(pipe(pipes), 0);
+	snprintf(text[0], 16, "%d", step);
+	snprintf(text[1], 16, "%d", rdma_get_src_port(w.listener));
+	snprintf(text[2], 16, "%d", pipes[1]);
 	victim.pid = fork();
 	assert_true(victim.pid >= 0);
 	if (!victim.pid) {
-		alarm(100);
-		setup(NULL);
-		be(pipes[1], step, port);
+		execl(program, program, role, text[0], text[1], text[2], NULL);
 		_exit(1);
 	}
 	close(pipes[1]);
 	victim.says = pipes[0];
+}
+
+static int be_victim(char **argv)
+{
+	enum step step = (enum step)atoi(argv[2]);
+	__be16 port = (__be16)atoi(argv[3]);
+
+	setup(NULL);
+	if (!strcmp(argv[1], "client"))
+		be_client(atoi(argv[4]), step, port);
+	else
+		be_server(atoi(argv[4]), step);
+	return 1;
 }
 
 static __be16 hear(void)
@@ -107,10 +124,14 @@ static void can_be_bound(__be16 port)
 	destroy(&id);
 }
 
-static void accept_the_dead(void)
+static void is_asked(void)
 {
 	expect(RDMA_CM_EVENT_CONNECT_REQUEST, NULL);
 	w.server = w.last.id;
+}
+
+static void accepts(void)
+{
 	assert_int_equal(rdma_accept(w.server, &no_qp), 0);
 }
 
@@ -125,7 +146,7 @@ static void a_client_after_resolving(void **state)
 {
 	__be16 port;
 
-	begin(be_client, RESOLVED);
+	begin("client", RESOLVED);
 	port = hear();
 	kill_it();
 	can_be_bound(port);
@@ -136,10 +157,11 @@ static void a_client_that_has_asked(void **state)
 {
 	__be16 port;
 
-	begin(be_client, ASKED);
+	begin("client", ASKED);
 	port = hear();
+	is_asked(); /* what it sent may have come back to itself, and would die with it */
 	kill_it();
-	accept_the_dead();
+	accepts();
 	expect(RDMA_CM_EVENT_REJECTED, w.server);
 	can_be_bound(port);
 	the_next_client_is_served();
@@ -148,8 +170,9 @@ static void a_client_that_has_asked(void **state)
 /* The REP comes again after some seconds, and is refused in the dead one's name. */
 static void a_client_that_was_accepted(void **state)
 {
-	begin(be_client, ANSWERED);
-	accept_the_dead();
+	begin("client", ANSWERED);
+	is_asked();
+	accepts();
 	hear();
 	kill_it();
 	expect(RDMA_CM_EVENT_REJECTED, w.server);
@@ -158,8 +181,9 @@ static void a_client_that_was_accepted(void **state)
 
 static void a_connected_client(void **state)
 {
-	begin(be_client, ESTABLISHED);
-	accept_the_dead();
+	begin("client", ESTABLISHED);
+	is_asked();
+	accepts();
 	expect(RDMA_CM_EVENT_ESTABLISHED, w.server);
 	hear();
 	kill_it();
@@ -173,7 +197,7 @@ static __be16 ask_the_victim(enum step step)
 {
 	__be16 port;
 
-	begin(be_server, step);
+	begin("server", step);
 	port = hear();
 	resolve_to(port);
 	assert_int_equal(rdma_connect(w.client, &no_qp), 0);
@@ -198,9 +222,9 @@ static void a_server_that_has_accepted(void **state)
 	__be16 port = ask_the_victim(ANSWERED);
 
 	hear();
+	expect(RDMA_CM_EVENT_CONNECT_RESPONSE, w.client);
 	kill_it();
 	can_be_bound(port);
-	expect(RDMA_CM_EVENT_CONNECT_RESPONSE, w.client);
 	assert_int_equal(rdma_establish(w.client), 0);
 	assert_int_equal(rdma_disconnect(w.client), 0);
 	expect(RDMA_CM_EVENT_DISCONNECTED, w.client);
@@ -223,7 +247,7 @@ static void a_connected_server(void **state)
 	the_next_client_is_served();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_client_after_resolving),
@@ -236,5 +260,8 @@ int main(void)
 	};
 
 	alarm(100);
+	program = argv[0];
+	if (argc == 5)
+		return be_victim(argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

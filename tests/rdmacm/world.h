@@ -20,6 +20,16 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+/* A sanitizer keeps what is freed, counts what a child was not left to free, and knows no forks among
+ * threads. */
+#if defined(__SANITIZE_ADDRESS__)
+enum { SANITIZED = 1, FORKS_WELL = 1 };
+#elif defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1, FORKS_WELL = 0 };
+#else
+enum { SANITIZED = 0, FORKS_WELL = 1 };
+#endif
+
 /* What the private data field of each message holds for the program. */
 enum { REQ_PRIV = 56, REP_PRIV = 196, REJ_PRIV = 148 };
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""valgrind.py BUILD [-R PATTERN] [-- OPTION...]: the unit, simulation and verbs suites of a build under valgrind.
+"""valgrind.py BUILD [-R PATTERN] [-- OPTION...]: the unit, simulation, verbs and rdmacm suites of a build under valgrind.
 
 Asks CTest for the commands and runs each under memcheck, as many at once as there are CPUs. A suite that would
 take minutes that way does less of the same. Further options go to valgrind: `-- --tool=helgrind`, for a look.
@@ -15,7 +15,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-LABELS = "^(unit|sim|verbs)$"
+LABELS = "^(unit|sim|verbs|rdmacm)$"
 MEMCHECK = ["--leak-check=full", "--errors-for-leak-kinds=definite", "--show-leak-kinds=definite",
             "--trace-children=yes", "--trace-children-skip=/bin/true,*/true", "--child-silent-after-fork=yes"]
 COMMON = ["--quiet", "--error-exitcode=99", "--fair-sched=try", f"--suppressions={HERE / 'valgrind.supp'}"]
@@ -32,10 +32,11 @@ LESS = [
     ("^verbs.roce.onesided$", ["two_processes_converse"]),
     ("^verbs.roce.threads$", ["*create_and_destroy_at_once"]),
     ("^verbs.roce.fork_locks$", ["a_child_*"]),
+    ("^rdmacm.connect$", ["thousands*"]),  # without them
     (r"^verbs.roce6.(?!ud|uc)", None),  # the same code but for the addresses
 ]
 # A child of a program with threads has lost what the threads held: leaks in it say nothing.
-MORE = [("^verbs.roce.fork", ["--leak-check=no"])]
+MORE = [("^verbs.roce.fork|^rdmacm.events", ["--leak-check=no"])]
 LIMIT = 300
 
 

@@ -30,7 +30,8 @@ MAY_SEE = {
     "local": {"hca", "base", "wire"},
     "cm": {"hca", "base", "wire"},
     "mad": {"hca", "base", "wire"},
-    "front": {"cm", "mad", "hca", "base", "wire"},
+    "rsocket": {"base"},  # and the public headers, as a program
+    "front": {"rsocket", "cm", "mad", "hca", "base", "wire"},
     "tool": {"hca", "base", "wire"},
     "shim": {"base"},
 }

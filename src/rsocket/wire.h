@@ -28,7 +28,8 @@ enum rs_op {
 
 enum rs_ctrl { RS_CTRL_DISCONNECT, RS_CTRL_KEEPALIVE, RS_CTRL_SHUTDOWN };
 
-#define RS_DATA_MASK 0x1fffffffu
+#define RS_DATA_MASK  0x1fffffffu
+#define RS_NO_MESSAGE (5u << 29) /* reserved: nobody says this */
 
 static inline uint32_t rs_msg(enum rs_op op, uint32_t data)
 {

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* Shutdown and close: the other side is told in the stream itself, behind the data, and has acknowledged it
+ * all. */
+#include "rsocket/stream.h"
+
+#include <errno.h>
+
+static bool can_tell(struct rs_stream *s)
+{
+	return s->ctrl_free || s->state != RS_CONNECTED;
+}
+
+static bool all_sent(struct rs_stream *s)
+{
+	return (s->sqe_free == s->rs.sizes.sq && s->ctrl_free == RS_CTRL_SLOTS) || s->state != RS_CONNECTED;
+}
+
+/* Signals do not hurry it. */
+static void wait_for(struct rs_stream *s, bool (*ready)(struct rs_stream *s))
+{
+	while (rs_wait(s, false, ready) == -EINTR)
+		;
+}
+
+static void say(struct rs_stream *s, enum rs_ctrl what)
+{
+	struct rs_post p = {.msg = rs_msg(RS_OP_CTRL, what)};
+
+	wait_for(s, can_tell);
+	if (s->state != RS_CONNECTED)
+		return;
+	s->ctrl_free--;
+	if (rs_post(s, what == RS_CTRL_DISCONNECT ? RS_WR_DISCONNECT : RS_WR_CTRL, 0, &p, NULL, 0, 0))
+		rs_stream_fail(s, ECONNRESET);
+	else
+		wait_for(s, all_sent);
+}
+
+/* lock held */
+static void shut(struct rs_stream *s, bool reading, bool writing)
+{
+	bool was_writing = s->can_write;
+
+	if (reading)
+		s->can_read = false;
+	if (writing) {
+		s->can_write = false;
+		s->shut_write = true;
+	}
+	if (!s->can_read && !s->can_write)
+		say(s, RS_CTRL_DISCONNECT);
+	else if (was_writing && writing)
+		say(s, RS_CTRL_SHUTDOWN);
+}
+
+int rs_stream_shutdown(struct rsock *rs, int how)
+{
+	struct rs_stream *s = rs_stream(rs);
+	int err = 0;
+
+	if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
+		return -EINVAL;
+	lock_take(&s->lock);
+	if (s->state == RS_CONNECTED)
+		shut(s, how != SHUT_WR, how != SHUT_RD);
+	else if (s->state != RS_CLOSED && s->state != RS_FAILED)
+		err = -ENOTCONN;
+	lock_drop(&s->lock);
+	rsock_wake(rs);
+	return err;
+}
+
+void rs_stream_close(struct rsock *rs)
+{
+	struct rs_stream *s = rs_stream(rs);
+
+	lock_take(&s->lock);
+	if (s->state == RS_CONNECTED)
+		shut(s, true, true);
+	lock_drop(&s->lock);
+	rs_stream_free(s);
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/* Receiving: bytes are copied out of the ring; what was read is granted to the other side again. */
+#include "rsocket/stream.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Where the program wants it. */
+struct sink {
+	const struct iovec *iov;
+	int n;
+	size_t skip; /* of iov[0] */
+};
+
+static size_t room_in(const struct sink *to)
+{
+	size_t sum = 0;
+
+	for (int i = 0; i < to->n; i++)
+		sum += to->iov[i].iov_len;
+	return sum - to->skip;
+}
+
+static void copy_in(struct sink *to, const uint8_t *from, size_t len)
+{
+	while (len) {
+		size_t here = to->iov->iov_len - to->skip, now = here < len ? here : len;
+
+		if (now)
+			memcpy((uint8_t *)to->iov->iov_base + to->skip, from, now);
+		from += now;
+		len -= now;
+		to->skip += now;
+		if (now == here) {
+			to->iov++;
+			to->n--;
+			to->skip = 0;
+		}
+	}
+}
+
+static bool can_read(struct rs_stream *s)
+{
+	return s->flow.unread || !s->can_read;
+}
+
+/* Copies what is there, at most `most` bytes; lock held, and dropped while they are copied. */
+static uint32_t copy_ready(struct rs_stream *s, struct sink *to, size_t most)
+{
+	uint32_t total = s->flow.unread < most ? s->flow.unread : (uint32_t)most;
+
+	for (uint32_t done = 0, len; done < total; done += len) {
+		uint32_t at = rs_flow_piece(&s->flow, done, &len);
+
+		len = len < total - done ? len : total - done;
+		lock_drop(&s->lock);
+		copy_in(to, s->shared + at, len);
+		lock_take(&s->lock);
+	}
+	return total;
+}
+
+static int receive(struct rs_stream *s, struct sink *to, size_t *left, int flags)
+{
+	bool nonblock = rsock_nonblocking(&s->rs, flags);
+
+	do {
+		uint32_t got;
+		int err = s->flow.unread ? 0 : rs_wait(s, nonblock, can_read);
+
+		if (err)
+			return err;
+		if (!s->flow.unread)
+			return s->state == RS_FAILED ? -s->why : 0;
+		got = copy_ready(s, to, *left);
+		*left -= got;
+		if (flags & MSG_PEEK)
+			return 0;
+		rs_flow_consume(&s->flow, got);
+		rs_tell(s);
+	} while (*left && (flags & MSG_WAITALL));
+	return 0;
+}
+
+ssize_t rs_stream_recv(struct rsock *rs, const struct iovec *iov, int n, int flags, struct sockaddr *addr,
+	socklen_t *addr_len)
+{
+	struct rs_stream *s = rs_stream(rs);
+	struct sink to = {.iov = iov, .n = n};
+	size_t len = room_in(&to), left = len;
+	int err = rs_need_connection(s, flags);
+
+	if (err)
+		return err;
+	if (!len)
+		return 0;
+	pthread_mutex_lock(&s->recv_lock);
+	lock_take(&s->lock);
+	err = receive(s, &to, &left, flags);
+	lock_drop(&s->lock);
+	pthread_mutex_unlock(&s->recv_lock);
+	if (err && left == len)
+		return err;
+	if (addr && addr_len && left < len)
+		rs->ops->getpeername(rs, addr, addr_len);
+	return (ssize_t)(len - left);
+}

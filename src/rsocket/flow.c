@@ -24,14 +24,14 @@ void rs_flow_init(struct rs_flow *f, uint64_t rbuf, uint32_t rkey, uint32_t half
 	};
 }
 
-void rs_flow_describe(const struct rs_flow *f, uint32_t slots_key, uint8_t out[RS_CONN_LEN])
+void rs_flow_describe(const struct rs_flow *f, uint64_t slots, uint32_t key, uint8_t out[RS_CONN_LEN])
 {
 	struct rs_conn c = {
 		.version = RS_VERSION,
 		.flags = RS_FLAG_IOMAP | (HOST_IS_BIG_ENDIAN ? RS_FLAG_BIG_ENDIAN : 0),
 		.credits = (uint16_t)f->rq,
 		.iomap_size = f->own_iomaps,
-		.sgl = {.addr = (uintptr_t)f->slots, .key = slots_key, .length = RS_SLOTS},
+		.sgl = {.addr = slots, .key = key, .length = RS_SLOTS},
 		.data = {.addr = f->rbuf, .key = f->rkey, .length = f->half},
 	};
 

@@ -68,9 +68,9 @@ struct rs_post {
 /* The ring is 2 * half bytes at rbuf; rq receives are posted beyond those for control messages. */
 void rs_flow_init(struct rs_flow *f, uint64_t rbuf, uint32_t rkey, uint32_t half, uint32_t rq,
 	volatile struct rs_sge *slots);
-/* The connection data that describes us; slots_key names the memory of the slots, the mappings behind them.
+/* The connection data that describes us; the other side finds the slots, and the mappings behind them, there.
  */
-void rs_flow_describe(const struct rs_flow *f, uint32_t slots_key, uint8_t out[RS_CONN_LEN]);
+void rs_flow_describe(const struct rs_flow *f, uint64_t slots, uint32_t key, uint8_t out[RS_CONN_LEN]);
 /* The other side's. 0, or -EPROTO for what cannot be meant. */
 int rs_flow_meet(struct rs_flow *f, const uint8_t in[RS_CONN_LEN]);
 

@@ -46,7 +46,7 @@ static int answer(struct rs_stream *s, const struct rdma_conn_param *asked)
 		err = rs_flow_meet(&s->flow, asked->private_data);
 	if (err)
 		return err;
-	rs_flow_describe(&s->flow, s->shared_mr->rkey, data);
+	rs_flow_describe(&s->flow, (uintptr_t)s->flow.slots, s->shared_mr->rkey, data);
 	param.private_data = data;
 	param.private_data_len = sizeof(data);
 	return rdma_accept(s->id, &param) ? -errno : 0;

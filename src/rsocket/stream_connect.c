@@ -42,7 +42,7 @@ static int ask_peer(struct rs_stream *s)
 	if (err)
 		return err;
 	param.initiator_depth = s->by_send; /* iWARP may begin with a READ */
-	rs_flow_describe(&s->flow, s->shared_mr->rkey, data);
+	rs_flow_describe(&s->flow, (uintptr_t)s->flow.slots, s->shared_mr->rkey, data);
 	return rdma_connect(s->id, &param) ? -errno : 0;
 }
 

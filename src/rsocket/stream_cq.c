@@ -164,6 +164,8 @@ void rs_progress(struct rs_stream *s)
 			} else if (wc[i].status == IBV_WC_SUCCESS) {
 				on_message(s, message_of(s, &wc[i]), wc[i].byte_len);
 				receives++;
+			} else if (s->state == RS_CONNECTED) {
+				rs_stream_fail(s, ECONNRESET); /* the queue pair is broken */
 			}
 		}
 		if (n > 0)

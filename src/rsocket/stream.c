@@ -107,7 +107,8 @@ static short stream_poll(struct rsock *rs, short events)
 		     (rs_send_room(s) || !s->can_write ? POLLOUT : 0);
 		break;
 	case RS_CLOSED:
-		is = POLLIN | POLLOUT | POLLHUP;
+		/* who looks for POLLHUP first must not miss what is still to be read */
+		is = POLLIN | POLLOUT | (s->flow.unread ? 0 : POLLHUP);
 		break;
 	case RS_FAILED:
 		is = POLLIN | POLLOUT | POLLERR | POLLHUP;

@@ -399,3 +399,32 @@ pair() {
 	start_pair pair "$@"
 	finish_pair pair "IPv$1 ${*:2}"
 }
+
+# ---- pairs that connect by address ---------------------------------------------------------------------
+
+# serve NAME PROGRAM ARGS...: a server on A that listens on RDMA port $PORT.
+serve() {
+	local name=$1
+	shift
+	PORT=$NEXT_PORT NEXT_PORT=$((NEXT_PORT + 1))
+	start "$name" A "$@" -p "$PORT"
+	until_true "$PATIENCE" listens_rdma "${PID[$name]}" "$PORT" || true
+}
+
+# said NAME PATTERN: an empty pattern is always said.
+said() { [ -z "$2" ] || says "$1" "$2"; }
+
+# verdict LABEL CLIENT_SAYS SERVER_SAYS: both ended well and said so.
+verdict() {
+	local status=0
+	finish client || status=1
+	finish server || status=1
+	if [ "$status" -eq 0 ] && said client "$2" && said server "$3" && content client && content server; then
+		say "ok    $1"
+	else
+		fail "$1 ($WORLD)" "$TMP/server" "$TMP/client"
+	fi
+}
+
+# address FAMILY SIDE
+address() { local -n addr=IP$1_$2 && echo "$addr"; }

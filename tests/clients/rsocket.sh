@@ -1,0 +1,82 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# rsocket.sh WORLD: programs of rdmacm-utils that use stream rsockets.
+# shellcheck source=tests/clients/lib.sh
+. "$(dirname "$0")/lib.sh"
+enter "$1" "$@"
+learn_gids
+registry >"$TMP/registry_before"
+
+STREAMED='^(custom|[0-9]+[km]?_(lat|bw)) ' # a line of results
+
+# stream FAMILY PROGRAM ARGS...: rstream or riostream, both ends with the same arguments.
+stream() {
+	local family=$1 program=$2 a
+	shift 2
+	a=$(address "$family" A)
+	serve server "$program" -b "$a" "$@"
+	start client B "$program" -s "$a" -p "$PORT" "$@"
+	verdict "IPv$family $program $*" "$STREAMED" "$STREAMED"
+}
+
+# copies BYTES: rcopy, whose server goes on for ever.
+copies() {
+	local from=$TMP/from to=$TMP/to
+	head -c "$1" /dev/urandom >"$from"
+	rm -f "$to"
+	serve server rcopy
+	start client B rcopy "$from" "$IP4_A:$to" -p "$PORT"
+	finish client && cmp "$from" "$to" || fail "rcopy of $1 bytes" "$TMP/server" "$TMP/client"
+	kill_hard server
+	say "ok    rcopy of $1 bytes"
+}
+
+# killed VICTIM SURVIVOR ARGS...: rstream in mid transfer. Who is left gets an error: the one who sends because
+# nothing is acknowledged, the one who waits because the other gives no sign of life.
+killed() {
+	local victim=$1 survivor=$2 status=0
+	shift 2
+	serve server rstream -b "$IP4_A" "$@"
+	start client B rstream -s "$IP4_A" -p "$PORT" "$@"
+	more_traffic 4 || fail "no traffic to interrupt" "$TMP/server" "$TMP/client"
+	kill_hard "$victim"
+	finish "$survivor" || status=$?
+	if [ "$status" -eq 0 ] || [ "$status" -eq 137 ] || ! content "$survivor"; then
+		fail "rstream $*: the $survivor after the $victim's death (status $status)" "$TMP/$survivor"
+	else
+		say "ok    rstream $*: the $survivor ends with an error when the $victim is killed"
+	fi
+}
+
+refused() {
+	serve server rstream -b "$IP4_A" # somebody must be there to answer for the host
+	start client B rstream -s "$IP4_A" -p $((PORT + 1000)) -T b
+	! finish client && says client 'Connection refused' || fail "rstream to a port nobody has" "$TMP/client"
+	kill_hard server
+	say "ok    rstream to a port nobody has: Connection refused"
+}
+
+refused
+for mode in "" "-T b" "-T a" "-T b -T a"; do
+	# shellcheck disable=SC2086 # words
+	for size in "64 -I 200 -C 1" "64 -C 5000" "4096 -C 500" "65536 -C 100" "1000000 -C 10"; do
+		stream 4 rstream -T v $mode -S $size
+	done
+done
+stream 4 rstream -T v -S 4194304 -C 4 -B 2000
+stream 4 rstream -T v -T r -f ip -k 1 -S 3000 -C 100
+stream 6 rstream -T v -f ipv6 -S 30000 -C 100
+stream 6 rstream -T v -T b -S 64 -I 100 -C 1
+for mode in "" "-T b" "-T a"; do
+	# shellcheck disable=SC2086 # words
+	for size in "64 -I 50 -C 1" "4096 -C 100" "200000 -C 10"; do
+		stream 4 riostream -T v $mode -S $size
+	done
+done
+stream 6 riostream -T v -S 1000 -I 10 -C 5
+copies 1
+copies 3000000
+killed server client -T b -S 100000 -C 100000000
+killed client server -T b -T a -S 1000 -I 1000000 -C 1000
+nothing_left
+done_testing

@@ -162,6 +162,7 @@ struct rs_stream *rs_stream_alloc(int domain)
 	pthread_mutex_init(&s->send_lock, NULL);
 	pthread_mutex_init(&s->recv_lock, NULL);
 	pthread_mutex_init(&s->wait_lock, NULL);
+	pthread_cond_init(&s->awake, NULL);
 	lock_init(&s->lock);
 	list_init(&s->mappings);
 	list_init(&s->node);
@@ -181,6 +182,7 @@ void rs_stream_free(struct rs_stream *s)
 		rdma_destroy_event_channel(s->channel);
 	pthread_mutex_destroy(&s->send_lock);
 	pthread_mutex_destroy(&s->recv_lock);
+	pthread_cond_destroy(&s->awake);
 	pthread_mutex_destroy(&s->wait_lock);
 	lock_fini(&s->lock);
 	free(s->route);

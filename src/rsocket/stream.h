@@ -45,6 +45,8 @@ struct rs_stream {
 	pthread_mutex_t send_lock, recv_lock; /* one caller each */
 	pthread_mutex_t wait_lock;            /* one thread waits for the completion channel */
 	struct lock lock;                     /* all of the following */
+	bool asleep;          /* a thread waits for the completion channel, others that wait do for */
+	pthread_cond_t awake; /* this */
 
 	_Atomic enum rs_state state;
 	bool can_read, can_write; /* neither side has shut it down */

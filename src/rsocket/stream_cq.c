@@ -210,17 +210,30 @@ static void arm(struct rs_stream *s)
 	ibv_req_notify_cq(s->cq, 0);
 }
 
-/* Sleeps until the event for which the queue is armed, or until another thread has taken it. */
+/*
+ * Sleeps until the event for which the queue is armed. One thread waits for it; the others for that thread,
+ * which tells them before it can sleep again: what it found may have been theirs. lock held, and dropped
+ * meanwhile.
+ */
 static int sleep_on_event(struct rs_stream *s)
 {
 	int err = 0;
 
 	s->waiting++;
-	rs_attend(s);
-	pthread_mutex_lock(&s->wait_lock);
-	if (s->armed)
-		err = take_event(s);
-	pthread_mutex_unlock(&s->wait_lock);
+	if (s->asleep) {
+		pthread_cond_wait(&s->awake, &s->lock.m);
+	} else {
+		s->asleep = true;
+		lock_drop(&s->lock);
+		rs_attend(s);
+		pthread_mutex_lock(&s->wait_lock);
+		if (s->armed)
+			err = take_event(s);
+		pthread_mutex_unlock(&s->wait_lock);
+		lock_take(&s->lock);
+		s->asleep = false;
+		pthread_cond_broadcast(&s->awake);
+	}
 	s->waiting--;
 	return err;
 }
@@ -244,10 +257,12 @@ int rs_wait(struct rs_stream *s, bool nonblock, bool (*ready)(struct rs_stream *
 			arm(s); /* and look once more */
 			continue;
 		}
-		lock_drop(&s->lock);
-		if (armed)
+		if (armed) {
 			err = sleep_on_event(s);
-		lock_take(&s->lock);
+		} else {
+			lock_drop(&s->lock);
+			lock_take(&s->lock);
+		}
 	}
 }
 

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Destinations of a datagram rsocket. Anybody can make us remember an address by a UDP packet, so only so
+ * many are kept; the one used longest ago goes. It is learnt anew when it is needed.
+ */
+#include "rsocket/dgram.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+
+enum { MOST_DESTS = 1024, RESOLVE_MS = 2000 };
+
+int dg_addr_read(union dg_addr *a, const struct sockaddr *addr, socklen_t len)
+{
+	if (!addr || len < sizeof(addr->sa_family))
+		return -EINVAL;
+	if (addr->sa_family != AF_INET && addr->sa_family != AF_INET6)
+		return -EAFNOSUPPORT;
+	if (len < rsock_addr_len(addr))
+		return -EINVAL;
+	memset(a, 0, sizeof(*a));
+	memcpy(a, addr, rsock_addr_len(addr));
+	dg_addr_unmap(a);
+	return 0;
+}
+
+void dg_addr_unmap(union dg_addr *a)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = a->in.sin_port};
+
+	if (a->sa.sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&a->in6.sin6_addr))
+		return;
+	memcpy(&in.sin_addr, a->in6.sin6_addr.s6_addr + 12, 4);
+	memset(a, 0, sizeof(*a));
+	a->in = in;
+}
+
+void dg_addr_map(const struct dgram *d, union dg_addr *a)
+{
+	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = a->in.sin_port};
+
+	if (d->rs.domain != AF_INET6 || a->sa.sa_family != AF_INET)
+		return;
+	in6.sin6_addr.s6_addr[10] = in6.sin6_addr.s6_addr[11] = 0xff;
+	memcpy(in6.sin6_addr.s6_addr + 12, &a->in.sin_addr, 4);
+	a->in6 = in6;
+}
+
+bool dg_addr_equal(const union dg_addr *a, const union dg_addr *b)
+{
+	if (a->sa.sa_family != b->sa.sa_family || a->in.sin_port != b->in.sin_port)
+		return false;
+	if (a->sa.sa_family == AF_INET)
+		return a->in.sin_addr.s_addr == b->in.sin_addr.s_addr;
+	return !memcmp(&a->in6.sin6_addr, &b->in6.sin6_addr, 16) &&
+	       a->in6.sin6_scope_id == b->in6.sin6_scope_id;
+}
+
+void dg_dest_free(struct dgram *d, struct dg_dest *dest)
+{
+	list_del(&dest->node);
+	d->ndests--;
+	if (dest->ah)
+		ibv_destroy_ah(dest->ah);
+	free(dest);
+}
+
+static struct dg_dest *find(struct dgram *d, const union dg_addr *addr)
+{
+	/* from the one used last */
+	for (struct list *n = d->dests.prev; n != &d->dests; n = n->prev) {
+		struct dg_dest *dest = container_of(n, struct dg_dest, node);
+
+		if (dg_addr_equal(&dest->addr, addr))
+			return dest;
+	}
+	return NULL;
+}
+
+int dg_dest_get(struct dgram *d, const union dg_addr *addr, struct dg_dest **out)
+{
+	struct dg_dest *dest = find(d, addr);
+	int err;
+
+	if (!dest) {
+		struct dg_qp *qp;
+
+		err = dg_qp_towards(d, addr, &qp);
+		if (err)
+			return err;
+		dest = calloc(1, sizeof(*dest));
+		if (!dest)
+			return -ENOMEM;
+		list_init(&dest->node);
+		dest->addr = *addr;
+		dest->qp = qp;
+		if (d->ndests == MOST_DESTS)
+			dg_dest_free(d, container_of(d->dests.next, struct dg_dest, node));
+		d->ndests++;
+	}
+	list_del(&dest->node);
+	list_add_tail(&d->dests, &dest->node);
+	*out = dest;
+	return 0;
+}
+
+/* ---- the way to its QP ---- */
+
+static int gid_index(struct rdma_cm_id *id, const union ibv_gid *gid)
+{
+	struct ibv_port_attr port;
+	union ibv_gid entry;
+
+	if (ibv_query_port(id->verbs, id->port_num, &port))
+		return -ENODEV;
+	for (int i = 0; i < port.gid_tbl_len; i++)
+		if (!ibv_query_gid(id->verbs, id->port_num, i, &entry) && !memcmp(&entry, gid, sizeof(entry)))
+			return i;
+	return -EADDRNOTAVAIL;
+}
+
+static int make_ah(struct dg_dest *dest, const struct rdma_cm_id *way)
+{
+	const struct ibv_sa_path_rec *path = way->route.path_rec;
+	struct rdma_cm_id *id = dest->qp->id;
+	struct ibv_ah_attr attr = {
+		.dlid = be16toh(path->dlid),
+		.sl = path->sl,
+		.static_rate = path->rate,
+		.port_num = id->port_num,
+		.is_global = 1,
+		.grh = {.dgid = path->dgid,
+			.flow_label = be32toh(path->flow_label),
+			.hop_limit = path->hop_limit,
+			.traffic_class = path->traffic_class},
+	};
+	int index = gid_index(id, &path->sgid);
+
+	if (index < 0)
+		return index;
+	attr.grh.sgid_index = (uint8_t)index;
+	dest->ah = ibv_create_ah(id->qp->pd, &attr);
+	return dest->ah ? 0 : -errno;
+}
+
+int dg_dest_learn(struct dg_dest *dest, uint32_t qpn)
+{
+	union dg_addr from = dest->qp->at;
+	struct rdma_cm_id *way;
+	int err;
+
+	dest->qpn = qpn;
+	if (dest->ah)
+		return 0;
+	if (rdma_create_id(NULL, &way, NULL, RDMA_PS_UDP))
+		return -errno;
+	from.in.sin_port = 0;
+	if (rdma_resolve_addr(way, &from.sa, &dest->addr.sa, RESOLVE_MS) ||
+		rdma_resolve_route(way, RESOLVE_MS))
+		err = -errno;
+	else
+		err = make_ah(dest, way);
+	rdma_destroy_id(way);
+	return err;
+}

@@ -9,9 +9,11 @@ _anyrdma() {
 	fi
 	case $cmd in
 	run)
-		[[ ${COMP_WORDS[2]} == -- ]] && first=3
-		if ((COMP_CWORD < first)) && [[ $cur == -* ]]; then
-			words='-- --help'
+		while [[ ${COMP_WORDS[first]} == --* && first -lt COMP_CWORD ]]; do
+			first=$((first + 1))
+		done
+		if ((COMP_CWORD <= first)) && [[ $cur == -* ]]; then
+			words='--sockets -- --help'
 		elif declare -F _command_offset >/dev/null; then
 			_command_offset "$first"
 			return

@@ -3,7 +3,8 @@
  *
  * Both ways are needed, and together they load one copy: LD_LIBRARY_PATH reaches what the program opens
  * later by name (dlopen("libibverbs.so"), plugins), LD_PRELOAD reaches programs that carry a search path
- * of their own (DT_RPATH). The path shim comes by LD_PRELOAD alone. */
+ * of their own (DT_RPATH). The path shim comes by LD_PRELOAD alone, and so does the library that stands in
+ * front of the program's sockets, when it is asked for. */
 #include "tool/tool.h"
 #include "tool/verbs.h"
 
@@ -18,6 +19,8 @@
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+
+#define SOCKETS_LIB "librspreload.so.1"
 
 /* As a shell and env(1) have it. */
 enum { CANNOT_RUN = 126, NOT_FOUND = 127 };
@@ -68,7 +71,7 @@ static bool contains_lib(const char *list, const char *lib)
 
 /* What is there stays, after ours; ours from an outer `anyrdma run` are not repeated. A directory with a
  * space in its name cannot be written in LD_PRELOAD, but bare names are looked up in LD_LIBRARY_PATH. */
-static int set_preload(const char *dir)
+static int set_preload(const char *dir, bool sockets)
 {
 	const char *old = getenv("LD_PRELOAD");
 	bool bare = strchr(dir, ' ') != NULL;
@@ -83,10 +86,13 @@ static int set_preload(const char *dir)
 	if (!contains_lib(old, tool_base(ANYRDMA_SANITIZER_RUNTIME)))
 		add(to, ANYRDMA_SANITIZER_RUNTIME, strlen(ANYRDMA_SANITIZER_RUNTIME));
 #endif
-	for (int i = 0; tool_libs[i]; i++) {
-		if (bare && contains_lib(old, tool_libs[i]))
+	sockets |= contains_lib(old, SOCKETS_LIB); /* of an outer run */
+	for (int i = sockets ? -1 : 0; i < 0 || tool_libs[i]; i++) {
+		const char *lib = i < 0 ? SOCKETS_LIB : tool_libs[i];
+
+		if (bare && contains_lib(old, lib))
 			continue;
-		snprintf(path, sizeof(path), "%s%s%s", bare ? "" : dir, bare ? "" : "/", tool_libs[i]);
+		snprintf(path, sizeof(path), "%s%s%s", bare ? "" : dir, bare ? "" : "/", lib);
 		add(to, path, strlen(path));
 	}
 	add_old(to, old, ": ", dir, false);
@@ -212,17 +218,37 @@ static int check_libdir(char *dir, size_t len)
 	return 0;
 }
 
+/* --sockets or --sockets=KIND. False: another option, or no such kind. */
+static bool take_sockets(const char *option)
+{
+	static const char *const kinds[] = {"stream", "dgram", "all"};
+
+	if (!strcmp(option, "--sockets"))
+		return true;
+	if (strncmp(option, "--sockets=", strlen("--sockets=")))
+		return false;
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (!strcmp(option + strlen("--sockets="), kinds[i]))
+			return !setenv("ANYRDMA_SOCKETS", kinds[i], 1);
+	return false;
+}
+
 static int run(int argc, char **argv)
 {
 	char dir[PATH_MAX], path[PATH_MAX];
+	bool sockets = false;
 	int err;
 
-	argv++;
-	if (*argv && !strcmp(*argv, "--"))
-		argv++;
-	else if (*argv && **argv == '-') {
-		tool_warn("run: there is no option '%s'; see anyrdma help run", *argv);
-		return 2;
+	for (argv++; *argv && **argv == '-'; argv++) {
+		if (!strcmp(*argv, "--")) {
+			argv++;
+			break;
+		}
+		if (!take_sockets(*argv)) {
+			tool_warn("run: there is no option '%s'; see anyrdma help run", *argv);
+			return 2;
+		}
+		sockets = true;
 	}
 	if (!*argv) {
 		tool_warn("run: which program? See anyrdma help run");
@@ -242,7 +268,7 @@ static int run(int argc, char **argv)
 	warn_out_of_reach(path);
 	fix_dir();
 	write_tree();
-	if (set_library_path(dir) || set_preload(dir)) {
+	if (set_library_path(dir) || set_preload(dir, sockets)) {
 		tool_warn("out of memory");
 		return CANNOT_RUN;
 	}
@@ -253,12 +279,18 @@ static int run(int argc, char **argv)
 
 const struct tool_cmd tool_cmd_run = {
 	.name = "run",
-	.synopsis = "[--] PROGRAM [ARGUMENTS]",
+	.synopsis = "[--sockets[=KIND]] [--] PROGRAM [ARGUMENTS]",
 	.summary = "run a program with anyrdma's devices",
 	.help = "Starts PROGRAM with anyrdma's libibverbs, librdmacm and libibumad in place of the\n"
 		"system's, for itself and for the programs it starts. The exit status is the program's;\n"
 		"127 when it was not found, 126 when it or anyrdma's libraries could not be used.\n\n"
-		"Example:\n"
-		"  anyrdma run ibv_devinfo",
+		"Options:\n"
+		"  --sockets[=KIND]  also let the program's ordinary sockets talk RDMA: stream (as without\n"
+		"                    KIND), dgram or all. Both ends need it; a stream to an end that does "
+		"not\n"
+		"                    have it is TCP as ever.\n\n"
+		"Examples:\n"
+		"  anyrdma run ibv_devinfo\n"
+		"  anyrdma run --sockets iperf3 -s",
 	.run = run,
 };

@@ -77,6 +77,10 @@ expect 126 'cannot be executed' "$anyrdma" run "$work/plainfile"
 expect 2 'which program' "$anyrdma" run
 expect 2 'which program' "$anyrdma" run --
 expect 2 'no option' "$anyrdma" run --nonsense true
+expect 2 'no option' "$anyrdma" run --sockets=some true
+expect 0 "LD_PRELOAD=.*$libdir/librspreload.so.1:" "$anyrdma" run --sockets env
+expect 0 "LD_PRELOAD=.*$libdir/librspreload.so.1:" "$anyrdma" run --sockets=all -- "$anyrdma" run env
+expect 0 '^ANYRDMA_SOCKETS=dgram$' "$anyrdma" run --sockets=dgram env
 expect 0 "^LD_LIBRARY_PATH=$libdir$" "$anyrdma" run env
 expect 0 "LD_PRELOAD=.*$libdir/libibverbs.so.1:$libdir/librdmacm.so.1:$libdir/libibumad.so.3" "$anyrdma" run env
 expect 0 "^LD_LIBRARY_PATH=$libdir:/one:/two$" env LD_LIBRARY_PATH=/one:/two "$anyrdma" run env

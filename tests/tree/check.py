@@ -34,6 +34,7 @@ MAY_SEE = {
     "front": {"rsocket", "cm", "mad", "hca", "base", "wire"},
     "tool": {"hca", "base", "wire"},
     "shim": {"base"},
+    "preload": {"base"},  # and librdmacm's public headers
 }
 ENGINE = re.compile(r"hca/engine\w*\.c$")
 ENGINE_SEES = {"hca", "ib", "iwarp", "local", "link", "base", "wire"}

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: MIT */
+/* An epoll set with sockets of ours: those are members here, all other descriptors stay in the kernel's set,
+ * which itself is waited for as one more descriptor.
+ *
+ * EPOLLET: an event that was reported is not reported again until the program has done what would use it up:
+ * any receive for EPOLLIN, a send that did not take everything for EPOLLOUT. That is never less than the
+ * kernel reports. EPOLLONESHOT: a member that was reported sleeps until EPOLL_CTL_MOD. */
+#include "preload/epoll.h"
+#include "base/export.h"
+#include "preload/sock.h"
+
+#include <rdma/rsocket.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct member {
+	int fd;
+	struct sock *sock;
+	uint32_t events; /* 0: was reported, with EPOLLONESHOT */
+	epoll_data_t data;
+};
+
+struct set {
+	struct file file;
+	int wake; /* eventfd: the members have changed while somebody waits */
+	atomic_int waiting;
+	pthread_mutex_t lock; /* the members; inside files_lock */
+	struct member *members;
+	int n, room;
+	struct set *next; /* of all */
+};
+
+static struct set *all_sets; /* never shorter; under files_lock */
+
+/* The events of epoll are those of poll, with other things above. */
+enum { POLL_BITS = EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLRDHUP };
+
+static struct set *set_at(int fd)
+{
+	struct file *f = file_at(fd);
+
+	return f && f->kind == FILE_SET ? (struct set *)f : NULL;
+}
+
+static void wake(struct set *set)
+{
+	if (atomic_load(&set->waiting))
+		eventfd_write(set->wake, 1);
+}
+
+static struct set *recycled_set(void)
+{
+	struct set *set;
+
+	pthread_mutex_lock(&files_lock);
+	for (set = all_sets; set && set->file.descriptors; set = set->next)
+		;
+	if (set)
+		set->file.descriptors = 1; /* ours, until it is put */
+	pthread_mutex_unlock(&files_lock);
+	return set;
+}
+
+static struct set *new_set(void)
+{
+	struct set *set = calloc(1, sizeof(*set));
+
+	if (!set)
+		return NULL;
+	set->file.kind = FILE_SET;
+	set->file.descriptors = 1;
+	pthread_mutex_init(&set->lock, NULL);
+	pthread_mutex_lock(&files_lock);
+	set->next = all_sets;
+	all_sets = set;
+	pthread_mutex_unlock(&files_lock);
+	return set;
+}
+
+/* The set of an epoll descriptor that has had none of our sockets so far. */
+static struct set *make_set(int epfd)
+{
+	struct set *set = recycled_set();
+
+	if (!set)
+		set = new_set();
+	if (!set)
+		return NULL;
+	set->n = 0;
+	set->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (set->wake >= 0 && file_put(epfd, &set->file)) {
+		pthread_mutex_lock(&files_lock);
+		set->file.descriptors--;
+		pthread_mutex_unlock(&files_lock);
+		return set;
+	}
+	if (set->wake >= 0)
+		real()->close(set->wake);
+	pthread_mutex_lock(&files_lock);
+	set->file.descriptors = 0;
+	pthread_mutex_unlock(&files_lock);
+	return NULL;
+}
+
+void set_end(struct set *set)
+{
+	pthread_mutex_lock(&set->lock);
+	for (int i = 0; i < set->n; i++)
+		set->members[i].sock->set = NULL;
+	set->n = 0;
+	pthread_mutex_unlock(&set->lock);
+	real()->close(set->wake);
+	set->wake = -1;
+}
+
+/* ---- members
+ * ------------------------------------------------------------------------------------------------------ */
+
+static struct member *find(struct set *set, int fd, const struct sock *s)
+{
+	for (int i = 0; i < set->n; i++)
+		if (set->members[i].fd == fd && set->members[i].sock == s)
+			return &set->members[i];
+	return NULL;
+}
+
+static int add_member(struct set *set, int fd, struct sock *s, const struct epoll_event *event)
+{
+	if (set->n == set->room) {
+		int room = set->room ? set->room * 2 : 8;
+		struct member *more = realloc(set->members, room * sizeof(*more));
+
+		if (!more)
+			return ENOMEM;
+		set->members = more;
+		set->room = room;
+	}
+	set->members[set->n++] = (struct member){fd, s, event->events, event->data};
+	s->set = set;
+	return 0;
+}
+
+static int change(struct set *set, int op, int fd, struct sock *s, const struct epoll_event *event)
+{
+	struct member *m = find(set, fd, s);
+
+	if (op == EPOLL_CTL_ADD ? m != NULL : m == NULL)
+		return op == EPOLL_CTL_ADD ? EEXIST : ENOENT;
+	atomic_store(&s->seen, 0);
+	if (op == EPOLL_CTL_ADD)
+		return add_member(set, fd, s, event);
+	if (op == EPOLL_CTL_MOD) {
+		m->events = event->events;
+		m->data = event->data;
+	} else {
+		*m = set->members[--set->n];
+	}
+	return 0;
+}
+
+EXPORTED int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
+{
+	struct sock *s = sock_at(fd);
+	struct set *set = set_at(epfd);
+	int error;
+
+	if (!s || s->state == SOCK_RELAYED || op < EPOLL_CTL_ADD || op > EPOLL_CTL_MOD)
+		return real()->epoll_ctl(epfd, op, fd, event);
+	if (!event && op != EPOLL_CTL_DEL)
+		return fail(EFAULT);
+	if (!set)
+		set = make_set(epfd);
+	if (!set)
+		return fail(ENOMEM);
+	pthread_mutex_lock(&set->lock);
+	error = change(set, op, fd, s, event);
+	wake(set);
+	pthread_mutex_unlock(&set->lock);
+	return error ? fail(error) : 0;
+}
+
+/* Calls what(set, member) for each place of a socket in any set, and takes it out. */
+static void leave_sets(struct sock *s, void (*what)(struct set *, struct member *))
+{
+	if (!s->set)
+		return;
+	pthread_mutex_lock(&files_lock);
+	for (struct set *set = all_sets; set; set = set->next) {
+		pthread_mutex_lock(&set->lock);
+		for (int i = set->n - 1; i >= 0; i--)
+			if (set->members[i].sock == s) {
+				if (what)
+					what(set, &set->members[i]);
+				set->members[i] = set->members[--set->n];
+				wake(set);
+			}
+		pthread_mutex_unlock(&set->lock);
+	}
+	s->set = NULL;
+	pthread_mutex_unlock(&files_lock);
+}
+
+void set_remove(struct sock *s)
+{
+	leave_sets(s, NULL);
+}
+
+static void give_to_kernel(struct set *set, struct member *m)
+{
+	struct epoll_event event = {.events = m->events, .data = m->data};
+
+	real()->epoll_ctl(file_next_fd(&set->file, -1), EPOLL_CTL_ADD, m->fd, &event);
+}
+
+void set_hand_over(struct sock *s)
+{
+	leave_sets(s, give_to_kernel);
+}
+
+void set_used(struct sock *s, int events)
+{
+	struct set *set = s->set;
+
+	if (__builtin_expect(!set, 1) || !(atomic_load(&s->seen) & events))
+		return;
+	atomic_fetch_and(&s->seen, ~events);
+	wake(set);
+}
+
+void set_after_fork(void)
+{
+	for (struct set *set = all_sets; set; set = set->next)
+		set->n = 0;
+}
+
+/* ---- waiting
+ * ------------------------------------------------------------------------------------------------------ */
+
+/* What of a member is still to be reported. */
+static int wanted(const struct member *m)
+{
+	int events = m->events & POLL_BITS;
+
+	if (m->events & EPOLLET)
+		events &= ~atomic_load(&m->sock->seen);
+	return events;
+}
+
+/* A member that is asleep, or has nothing more to say, has no slot. */
+static bool silent(const struct member *m)
+{
+	if (!(m->events & ~(EPOLLET | EPOLLONESHOT)))
+		return true;
+	return m->events & EPOLLET && !wanted(m);
+}
+
+/* A connect that moves on may take its member away, so each is looked up by its number. */
+static int add_members(struct wait *w, struct set *set, int owner)
+{
+	struct member m;
+	int ready = 0;
+
+	for (int i = 0;; i++) {
+		pthread_mutex_lock(&set->lock);
+		if (i >= set->n) {
+			pthread_mutex_unlock(&set->lock);
+			return ready;
+		}
+		m = set->members[i];
+		pthread_mutex_unlock(&set->lock);
+		if (!silent(&m) && sock_at(m.fd) == m.sock)
+			ready |= wait_add(w, owner < 0 ? m.fd : owner, m.fd, wanted(&m));
+	}
+}
+
+int set_wait_add(struct wait *w, int owner, struct set *set)
+{
+	return add_members(w, set, owner) ? POLLIN : 0;
+}
+
+/* Reports a member once for the slots it has. */
+static bool report(struct set *set, int fd, int revents, struct epoll_event *event)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&set->lock);
+	for (int i = 0; i < set->n && !found; i++) {
+		struct member *m = &set->members[i];
+
+		if (m->fd != fd)
+			continue;
+		revents &= (m->events & POLL_BITS) | EPOLLERR | EPOLLHUP;
+		if (m->events & EPOLLET)
+			revents &= ~atomic_fetch_or(&m->sock->seen, revents);
+		if (!revents || !(m->events & ~(EPOLLET | EPOLLONESHOT)))
+			continue;
+		*event = (struct epoll_event){.events = revents, .data = m->data};
+		if (m->events & EPOLLONESHOT)
+			m->events &= EPOLLET | EPOLLONESHOT;
+		found = true;
+	}
+	pthread_mutex_unlock(&set->lock);
+	return found;
+}
+
+/* The slots of one socket lie side by side. */
+static int collect(struct set *set, const struct wait *w, struct epoll_event *events, int max)
+{
+	int n = 0;
+
+	for (nfds_t i = 0; i < w->n && n < max; i++) {
+		int fd = w->owners[i], revents = w->slots[i].revents;
+
+		while (i + 1 < w->n && w->owners[i + 1] == fd)
+			revents |= w->slots[++i].revents;
+		if (fd >= 0 && revents && report(set, fd, revents, &events[n]))
+			n++;
+	}
+	return n;
+}
+
+/* Sockets whose connect failed are ready without a slot. */
+static int collect_failed(struct set *set, struct epoll_event *events, int max)
+{
+	int n = 0;
+
+	for (int i = 0; i < set->n && n < max; i++) {
+		struct member m = set->members[i];
+
+		if (m.sock->state == SOCK_FAILED &&
+			report(set, m.fd, EPOLLERR | EPOLLHUP | (m.events & (EPOLLIN | EPOLLOUT)),
+				&events[n]))
+			n++;
+	}
+	return n;
+}
+
+enum { KERNEL = -2, WAKE = -3 }; /* owners of slots that are nobody's socket */
+
+static int wait_once(struct set *set, struct wait *w, int epfd, struct epoll_event *events, int max,
+	int64_t deadline, bool *again)
+{
+	eventfd_t count;
+	int n, result;
+
+	wait_clear(w);
+	if (add_members(w, set, -1))
+		deadline = 0;
+	wait_add_slot(w, KERNEL, epfd, POLLIN);
+	wait_add_slot(w, WAKE, set->wake, POLLIN);
+	*again = wait_sleep(w, deadline, &result);
+	if (result < 0)
+		return result;
+	if (w->slots[w->n - 1].revents) {
+		eventfd_read(set->wake, &count);
+		*again = true;
+	}
+	n = collect(set, w, events, max);
+	n += collect_failed(set, events + n, max - n);
+	if (n < max && w->slots[w->n - 2].revents) {
+		result = real()->epoll_pwait(epfd, events + n, max - n, 0, NULL);
+		n += result > 0 ? result : 0;
+	}
+	*again |= now_ms() < deadline;
+	return n;
+}
+
+static int wait_set(struct set *set, int epfd, struct epoll_event *events, int max, int64_t deadline)
+{
+	struct wait w;
+	bool again;
+	int n;
+
+	wait_init(&w);
+	atomic_fetch_add(&set->waiting, 1);
+	do
+		n = wait_once(set, &w, epfd, events, max, deadline, &again);
+	while (n == 0 && again);
+	atomic_fetch_sub(&set->waiting, 1);
+	wait_fini(&w);
+	return n;
+}
+
+EXPORTED int epoll_pwait(int epfd, struct epoll_event *events, int max, int timeout, const sigset_t *mask)
+{
+	struct set *set = set_at(epfd);
+	struct wait_mask m;
+	int n;
+
+	if (!set || !set->n || max <= 0)
+		return real()->epoll_pwait(epfd, events, max, timeout, mask);
+	n = wait_mask_begin(&m, mask) ? fail(EINTR)
+				      : wait_set(set, epfd, events, max,
+						timeout < 0 ? INT64_MAX
+						: timeout   ? now_ms() + timeout
+							    : 0);
+	wait_mask_end(&m);
+	return n;
+}
+
+EXPORTED int epoll_wait(int epfd, struct epoll_event *events, int max, int timeout)
+{
+	return epoll_pwait(epfd, events, max, timeout, NULL);
+}

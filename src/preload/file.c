@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#include "preload/file.h"
+#include "preload/epoll.h"
+#include "preload/sock.h"
+
+_Atomic(struct file *) files[FD_LIMIT];
+pthread_mutex_t files_lock = PTHREAD_MUTEX_INITIALIZER;
+int files_highest = -1;
+
+bool file_put(int fd, struct file *f)
+{
+	if ((unsigned)fd >= FD_LIMIT)
+		return false;
+	pthread_mutex_lock(&files_lock);
+	f->descriptors++;
+	if (fd > files_highest)
+		files_highest = fd;
+	atomic_store_explicit(&files[fd], f, memory_order_release);
+	pthread_mutex_unlock(&files_lock);
+	return true;
+}
+
+void file_take(int fd)
+{
+	struct file *f;
+	bool last;
+
+	if (!file_at(fd))
+		return;
+	pthread_mutex_lock(&files_lock);
+	f = atomic_exchange(&files[fd], NULL);
+	last = f && --f->descriptors == 0;
+	pthread_mutex_unlock(&files_lock);
+	if (!last)
+		return;
+	if (f->kind == FILE_SOCK)
+		sock_end((struct sock *)f);
+	else
+		set_end((struct set *)f);
+}
+
+int file_next_fd(const struct file *f, int fd)
+{
+	while (++fd <= files_highest)
+		if (atomic_load(&files[fd]) == f)
+			return fd;
+	return -1;
+}
+
+void file_drop(struct file *f)
+{
+	for (int fd = file_next_fd(f, -1); fd >= 0; fd = file_next_fd(f, fd))
+		atomic_store(&files[fd], NULL);
+	f->descriptors = 0;
+}

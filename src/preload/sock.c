@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/* The beginning and the end of sockets. */
+#include "preload/sock.h"
+#include "base/export.h"
+#include "preload/config.h"
+#include "preload/epoll.h"
+#include "preload/names.h"
+#include "preload/option.h"
+#include "preload/relay.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <rdma/rsocket.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static struct sock *free_socks; /* under files_lock */
+
+int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
+}
+
+int ms_until(int64_t deadline)
+{
+	int64_t left;
+
+	if (deadline == INT64_MAX)
+		return -1;
+	left = deadline - now_ms();
+	return left < 0 ? 0 : left > INT_MAX ? INT_MAX : left;
+}
+
+struct sock *sock_new(enum sock_state state, int domain, int rs)
+{
+	struct sock *s;
+
+	pthread_mutex_lock(&files_lock);
+	s = free_socks;
+	if (s)
+		free_socks = s->next_free;
+	pthread_mutex_unlock(&files_lock);
+	if (!s)
+		s = malloc(sizeof(*s));
+	if (s)
+		*s = (struct sock){.file.kind = FILE_SOCK,
+			.state = state,
+			.rs = rs,
+			.domain = domain,
+			.receive_ms = -1,
+			.send_ms = -1,
+			.relay = -1};
+	return s;
+}
+
+void sock_recycle(struct sock *s)
+{
+	pthread_mutex_lock(&files_lock);
+	s->next_free = free_socks;
+	free_socks = s;
+	pthread_mutex_unlock(&files_lock);
+}
+
+void sock_end(struct sock *s)
+{
+	set_remove(s);
+	if (s->relay >= 0)
+		relay_start(s);
+	else if (s->rs >= 0)
+		rclose(s->rs);
+	sock_recycle(s);
+}
+
+void sock_go_plain(struct sock *s)
+{
+	set_hand_over(s);
+	pthread_mutex_lock(&files_lock);
+	file_drop(&s->file);
+	pthread_mutex_unlock(&files_lock);
+	if (s->rs >= 0)
+		rclose(s->rs);
+	sock_recycle(s);
+}
+
+int sock_open_rsocket(int fd, struct sock *s, int family)
+{
+	int rs = rsocket(family, SOCK_STREAM, 0);
+
+	if (rs < 0)
+		return -1;
+	config_apply(rs);
+	option_copy(fd, s, rs);
+	return rs;
+}
+
+int sock_bind_same(int fd, int rs)
+{
+	struct sock_name own = {.len = sizeof(own.storage)};
+	struct sockaddr_in any;
+
+	if (real()->getsockname(fd, &own.sa, &own.len))
+		return -1;
+	memcpy(&any, &own.storage, sizeof(any)); /* the port is at the same place for IPv6 */
+	if (!any.sin_port)
+		return 0;
+	name_unmap(&own);
+	return rbind(rs, &own.sa, own.len);
+}
+
+static int open_datagram(int fd, int domain)
+{
+	struct sock *s;
+	int rs = rsocket(domain, SOCK_DGRAM, 0);
+
+	if (rs < 0)
+		return -1;
+	s = sock_new(SOCK_DATAGRAM, domain, rs);
+	if (!s || !file_put(fd, &s->file)) {
+		rclose(rs);
+		return -1;
+	}
+	config_apply(rs);
+	rfcntl(rs, F_SETFL, (long)(real()->fcntl(fd, F_GETFL) & O_NONBLOCK));
+	return 0;
+}
+
+/* Our own libraries open sockets too; those stay theirs. */
+static bool is_ours(const void *caller)
+{
+	static void *rdmacm, *verbs;
+	Dl_info info;
+
+	if (!rdmacm) {
+		verbs = dladdr(dlsym(RTLD_DEFAULT, "ibv_get_device_list"), &info) ? info.dli_fbase : NULL;
+		rdmacm = dladdr((void *)rsocket, &info) ? info.dli_fbase : NULL;
+	}
+	return dladdr(caller, &info) && (info.dli_fbase == rdmacm || info.dli_fbase == verbs);
+}
+
+EXPORTED int socket(int domain, int type, int protocol)
+{
+	int fd = real()->socket(domain, type, protocol);
+	int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
+	struct sock *s;
+
+	if (fd < 0 || is_ours(__builtin_return_address(0)) || !config_wants(domain, kind, protocol))
+		return fd;
+	if (kind == SOCK_DGRAM) {
+		open_datagram(fd, domain);
+		return fd;
+	}
+	s = sock_new(SOCK_FRESH, domain, -1);
+	if (s && !file_put(fd, &s->file))
+		sock_recycle(s);
+	return fd;
+}
+
+EXPORTED int close(int fd)
+{
+	file_take(fd);
+	return real()->close(fd);
+}
+
+/* The kernel sends what a program has written after the program is gone. Here the adapter goes with it, so
+ * connections are closed before. */
+__attribute__((destructor)) static void close_all(void)
+{
+	for (int fd = 0; fd <= files_highest; fd++) {
+		struct sock *s = sock_at(fd);
+
+		if (s && (s->state == SOCK_CONNECTED || s->state == SOCK_DATAGRAM))
+			file_take(fd);
+	}
+}

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: MIT
 """Runs a server and, once it listens, a client; says what both printed and what CPU time it took."""
+import glob
 import os
 import signal
+import struct
 import subprocess
 import tempfile
 import threading
 import time
 
 TICK = os.sysconf("SC_CLK_TCK")
-ENDLESS = ("sockperf",)  # servers that serve for ever
 STATE_OF = {"tcp": "0A", "udp": "07"}  # listening, unconnected
 
 
@@ -47,6 +48,16 @@ def listens(pid, proto, port):
         except OSError:
             return False
         if any(row[1].endswith(f":{port:04X}") and row[3] == STATE_OF[proto] for row in rows):
+            return True
+    return False
+
+
+def listens_rdma(pid, port):
+    """The process has claimed the RDMA port: an entry of a port file is four words, claim first, process id last."""
+    for path in glob.glob(os.path.join(os.environ.get("ANYRDMA_DIR", f"/dev/shm/anyrdma-{os.getuid()}"), "net-*", "ports-*")):
+        with open(path, "rb") as f:
+            words = struct.iter_unpack("=4Q", f.read()[32:])
+        if any(word[3] == pid and word[0] & 0xffff == port for word in words):
             return True
     return False
 
@@ -90,14 +101,15 @@ def wait_until(condition, seconds):
         time.sleep(0.01)
 
 
-def run(world, server, client, port, proto="tcp", limit=60):
+def run(world, server, client, port, proto="tcp", limit=60, endless=False):
     """The server ends by itself when the client has, or is told to: at once if it never does, else a second later."""
     since = MachineTimes()
     s = Process(world.prefix[0] + server, limit + 10)
     try:
-        wait_until(lambda: listens(s.p.pid, proto, port) or not s.alive(), 10)
+        ready = (lambda: listens_rdma(s.p.pid, port)) if proto == "rdma" else (lambda: listens(s.p.pid, proto, port))
+        wait_until(lambda: ready() or not s.alive(), 10)
         status, out, cpu = Process(world.prefix[1] + client, limit).finish()
-        if status == 0 and server[0] not in ENDLESS:
+        if status == 0 and not endless:
             wait_until(lambda: not s.alive(), 1)
     finally:
         s.signal(signal.SIGTERM)

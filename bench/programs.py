@@ -13,11 +13,11 @@ import pair
 class Programs:
     def __init__(self, build):
         self.tool = os.path.abspath(os.path.join(build, "bin", "anyrdma"))
-        self.floor_path, self.qps_path, self.cores_path = (
-            os.path.abspath(os.path.join(build, "bench", name)) for name in ("floor", "qps", "cores"))
+        self.floor_path, self.qps_path, self.cores_path, self.connects_path = (
+            os.path.abspath(os.path.join(build, "bench", name)) for name in ("floor", "qps", "cores", "connects"))
 
     def paths(self):
-        return self.tool, self.floor_path, self.qps_path, self.cores_path
+        return self.tool, self.floor_path, self.qps_path, self.cores_path, self.connects_path
 
     @functools.lru_cache(maxsize=None)
     def gid_index(self, world, end):
@@ -79,6 +79,22 @@ class Programs:
         out = pair.run_alone(world, command)
         return out and json.loads(out)
 
+    def connects(self, world, kind, n=1000):
+        """Our own program, see connects.c: its figures as they are."""
+        port, run = world.next_port(), [self.tool, "run"] if kind == "rdma" else []
+        ends = [run + [self.connects_path, verb, kind, world.address, str(port)] for verb in ("serve", "ask")]
+        o = pair.run(world, ends[0], ends[1] + [str(n)], port, endless=True)
+        return json.loads(o.out) | {"noise": o.noise} if o.ok else None
+
+    def rdma_connects(self, world, n=1000):
+        """One by one as above; all at once by cmtime, which gives the microseconds of each step per connection."""
+        one, port = self.connects(world, "rdma"), world.next_port()
+        o = pair.run(world, [self.tool, "run", "cmtime", "-b", world.address, "-p", str(port)],
+                     [self.tool, "run", "cmtime", "-s", world.address, "-p", str(port), "-c", str(n)], port, "rdma", endless=True)
+        steps = {m[1]: float(m[2]) for m in re.finditer(r"^([a-z ]+?) *:.* ([0-9.]+)$", o.out, re.M)}
+        us = sum(steps.get(s, 0) for s in ("create id", "resolve addr", "resolve route", "create qp", "connect"))
+        return one | {"per_second": 1e6 / us, "noise": max(o.noise, one["noise"])} if one and o.ok and us else None
+
     # ---- the floor ----
 
     def floor(self, world, server, client, options, seconds=1.0):
@@ -122,7 +138,7 @@ class Programs:
         both = ["-i", world.address, "-p", str(port), *options]
         return pair.run(world, ["sockperf", "sr", *both],
                         ["sockperf", mode, *both, "-t", "1", "-m", str(min(max(size, 14), 65000))], port,
-                        "tcp" if "--tcp" in options else "udp")
+                        "tcp" if "--tcp" in options else "udp", endless=True)
 
     def sockperf_latency(self, world, size, options):
         o = self.sockperf(world, "pp", size, options)

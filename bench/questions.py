@@ -128,10 +128,21 @@ def connections(counts):
         "queue pairs", worlds=(worlds.LOOPBACK,))
 
 
+def connect():
+    return Question(
+        "connect", "Connecting by address", "from an address to a connection which the server's program has accepted. One "
+        "after the other, the median of 1,000 (bench/connects.c, for TCP until a byte of the server's comes); and 1,000 "
+        "at once, by cmtime, beside as many TCP connections",
+        [Line("TCP", RIVAL, lambda p, w, x: p.connects(w, "tcp")), Line("anyrdma", OURS, lambda p, w, x: p.rdma_connects(w))],
+        [Field("one_us", "Time of one connect", "µs", log=False, name="one"),
+         Field("per_second", "Connections per second", "1/s", True, log=False, name="rate")],
+        rival="TCP", worlds=(worlds.LOOPBACK, "veth-1500"))
+
+
 def all_questions(quick):
     if not quick:
-        return [bandwidth(SIZES), latency(SIZES), rate(QPS), cpu(), connections(IDLE_QPS)]
-    asked = [bandwidth(QUICK_SIZES), latency(QUICK_SIZES[:1]), rate([1, 16]), cpu(), connections([1, 1000])]
+        return [bandwidth(SIZES), latency(SIZES), rate(QPS), cpu(), connections(IDLE_QPS), connect()]
+    asked = [bandwidth(QUICK_SIZES), latency(QUICK_SIZES[:1]), rate([1, 16]), cpu(), connections([1, 1000]), connect()]
     for q in asked[2:4]:
         q.worlds = worlds.NAMES[-1:]  # one link will do
     return asked

@@ -316,6 +316,35 @@ static void look_again(struct cm_host_timer *t, uint64_t now)
 	}
 }
 
+/* Who connects a thousand times to one host need not ask the kernel a thousand times. */
+enum { REMEMBERED_NS = 1000 * 1000 * 1000 };
+
+static bool remembered(struct rcm_id *id)
+{
+	const struct rcm *cm = id->cm;
+
+	return cm_host_now(&cm->host) < cm->last_hop.until && id->path.ifindex == cm->last_hop.ifindex &&
+	       !memcmp(id->path.remote, cm->last_hop.remote, 16);
+}
+
+/* host lock held */
+static bool knows_hop(struct rcm_id *id)
+{
+	const struct rdma_addr *addr = &id->pub.route.addr;
+	struct cm_hop *hop = &id->resolving.hop;
+	struct rcm *cm = id->cm;
+
+	if (remembered(id))
+		return true;
+	cm_hop_find(hop, &addr->src_addr, &addr->dst_addr, id->path.ifindex);
+	if (!cm_hop_known(hop))
+		return false;
+	memcpy(cm->last_hop.remote, id->path.remote, 16);
+	cm->last_hop.ifindex = id->path.ifindex;
+	cm->last_hop.until = cm_host_now(&cm->host) + REMEMBERED_NS;
+	return true;
+}
+
 static void wait_for_hop(struct rcm_id *id, int timeout_ms)
 {
 	struct rcm_resolving *r = &id->resolving;
@@ -349,11 +378,9 @@ int rdma_resolve_addr(
 	if (err)
 		return rcm_result(err);
 	err = resolve(id);
-	if (!err)
-		cm_hop_find(&id->resolving.hop, &addr->src_addr, &addr->dst_addr, id->path.ifindex);
 	id->state = RCM_RESOLVING;
 	cm_host_lock(&id->cm->host);
-	if (err || cm_hop_known(&id->resolving.hop))
+	if (err || knows_hop(id))
 		resolved(id, err);
 	else
 		wait_for_hop(id, timeout_ms);

@@ -37,6 +37,11 @@ struct rcm {
 	struct list ids;       /* all of the process; host lock */
 	struct list listeners; /* struct rcm_listener; host lock */
 	pthread_cond_t acked;  /* with the host's lock */
+	struct {
+		uint8_t remote[16];
+		uint32_t ifindex;
+		uint64_t until;
+	} last_hop; /* that was known; host lock */
 	struct lock device_lock;
 	struct list devices; /* opened ones; device_lock */
 	bool dead;           /* the parent's, after fork, in the child */

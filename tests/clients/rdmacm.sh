@@ -93,11 +93,18 @@ second_wire() {
 	ip addr add 10.77.1.1/24 dev va
 	bring_up va2 10.78.0.1 fd78::1
 	"${ON_B[@]}" bash -c "$(declare -f bring_up); ip addr add 10.77.1.2/24 dev vb; bring_up vb2 10.78.0.2 fd78::2"
-	until_true 10 has_link_local va2 && until_true 10 has_link_local va || fail "no link-local address"
+	local dev
+	for dev in "A va" "A va2" "B vb" "B vb2"; do
+		# shellcheck disable=SC2086 # a side and a device
+		until_true 10 has_link_local $dev || fail "no link-local address on $dev"
+	done
 }
 
-link_local() { ip -6 -o addr show dev "$1" scope link | awk '{ sub("/.*", "", $4); print $4 }'; }
-has_link_local() { [ -n "$(link_local "$1")" ]; }
+# link_local SIDE DEVICE: that is in use, not still being looked for elsewhere.
+link_local() {
+	on "$1" ip -6 -o addr show dev "$2" scope link -tentative | awk '{ sub("/.*", "", $4); print $4 }'
+}
+has_link_local() { [ -n "$(link_local "$@")" ]; }
 
 # several_devices: a server that is bound to a port only is reached by every address of the host; one that is bound to
 # an address by that one alone.
@@ -105,7 +112,7 @@ several_devices() {
 	local to
 	second_wire
 	serve server rping -s -P -a ::0
-	for to in 10.77.0.1 10.77.1.1 10.78.0.1 fd77::1 fd78::1 "$(link_local va)%vb" "$(link_local va2)%vb2"; do
+	for to in 10.77.0.1 10.77.1.1 10.78.0.1 fd77::1 fd78::1 "$(link_local A va)%vb" "$(link_local A va2)%vb2"; do
 		start client B rping -c -a "$to" -p "$PORT" -v -C 3
 		finish client && says client rdma-ping-2 || fail "rping to $to" "$TMP/server" "$TMP/client"
 	done

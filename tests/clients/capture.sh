@@ -95,10 +95,12 @@ datagrams() {
 learn_gids
 no_offloads
 judged pingpong pingpongs
-judged send measurements ib_send_bw ib_send_lat
-judged write measurements ib_write_bw ib_write_lat
-judged read measurements ib_read_bw ib_read_lat
-judged atomic measurements ib_atomic_bw ib_atomic_lat
-judged unreliable datagrams
 judged sizes sizes
+if [ "$WORLD" = veth-1500 ]; then # what these send is the same with larger packets
+	judged send measurements ib_send_bw ib_send_lat
+	judged write measurements ib_write_bw ib_write_lat
+	judged read measurements ib_read_bw ib_read_lat
+	judged atomic measurements ib_atomic_bw ib_atomic_lat
+	judged unreliable datagrams
+fi
 done_testing

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The 27 rsocket calls: which rsocket, which kind, and errors as sockets say them. */
+#include "front/rdmacm_front.h"
+#include "hca/adapter.h"
 #include "rsocket/rsock.h"
 
 #include <errno.h>
@@ -149,6 +151,13 @@ ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt)
 }
 
 /* ---- waiting ---- */
+int rsock_sleep(struct pollfd *fds, nfds_t n, int ms)
+{
+	struct rcm *cm = rcm_get();
+
+	return cm ? hca_engine_wait_fds(&cm->host.adapter->engine, fds, (unsigned)n, ms) : -errno;
+}
+
 int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 {
 	return (int)result(rsock_poll(fds, nfds, timeout));

@@ -29,6 +29,8 @@ struct hca_flow;
 struct hca_qp;
 struct link;
 
+struct pollfd;
+
 struct hca_engine {
 	struct hca_adapter *adapter;
 	struct link *link;
@@ -139,6 +141,8 @@ void hca_engine_alarm(struct hca_engine *e, uint64_t at);
 void hca_engine_alarm_rang(struct hca_engine *e);
 /* Waits, driving, until fd is readable: 0 or -EINTR. */
 EXPORTED int hca_engine_wait_fd(struct hca_engine *e, int fd);
+/* Waits, driving, until one of them is ready or ms are over (-1: never): revents are set. 0 or -errno. */
+EXPORTED int hca_engine_wait_fds(struct hca_engine *e, struct pollfd *fds, unsigned n, int ms);
 /* Sends frames that belong to no QP; any thread. 0 or -errno. */
 int hca_engine_send(struct hca_engine *e, const struct frame_batch *b);
 /* Gives a frame to the process of another slot, see link_ops.hand_over; under the drive lock. */

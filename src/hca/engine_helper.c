@@ -324,11 +324,9 @@ static bool signals_restart(void)
 	return true;
 }
 
-static bool readable(int fd)
+static bool ready(struct pollfd *p, nfds_t n)
 {
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-
-	return poll(&p, 1, 0) > 0;
+	return poll(p, n, 0) > 0;
 }
 
 /*
@@ -338,14 +336,14 @@ static bool readable(int fd)
  */
 enum { SHORT_NS = 100 * 1000, SHORT_WAITS = 4, SPIN_NS = 50 * 1000, SPIN_MISSED = -16 };
 
-static bool spin(struct hca_engine *e, int fd)
+static bool spin(struct hca_engine *e, struct pollfd *p, nfds_t n)
 {
 	uint64_t until = hca_engine_now(e) + SPIN_NS;
 
 	if (atomic_load_explicit(&e->short_waits, memory_order_relaxed) < SHORT_WAITS)
 		return false;
 	do {
-		if (hca_engine_drive(e) && readable(fd))
+		if (hca_engine_drive(e) && ready(p, n))
 			return true;
 	} while (hca_engine_now(e) < until);
 	atomic_store_explicit(&e->short_waits, SPIN_MISSED, memory_order_relaxed);
@@ -370,58 +368,108 @@ static void leave_sockets(void *arg)
 }
 
 /* The only place where a thread that waits may be cancelled. */
-static int sleep_on(struct hca_engine *e, struct pollfd *p, nfds_t n, int cancel)
+static int sleep_on(struct hca_engine *e, struct pollfd *p, nfds_t n, int ms, int cancel)
 {
 	bool at_once = atomic_load(&e->backlog) || atomic_load(&e->released);
 	int err;
 
 	pthread_cleanup_push(leave_sockets, e);
 	cancel_restore(cancel);
-	err = poll(p, n, at_once ? 0 : -1) < 0 ? -errno : 0;
+	err = poll(p, n, at_once ? 0 : ms) < 0 ? -errno : 0;
 	cancel_off();
 	pthread_cleanup_pop(0);
 	return err;
 }
 
-/* Drives and sleeps until fd is readable. */
-static int wait_asleep(struct hca_engine *e, int fd, int cancel)
+/* What a caller waits for. */
+struct wait {
+	struct pollfd *p; /* its descriptors, and room for ours behind them */
+	nfds_t n;         /* its own */
+	uint64_t until;
+	bool restart; /* as a read does, not as poll */
+};
+
+enum { OUR_FDS = 5 }; /* the timer's, and the link's */
+
+static int ms_left(struct hca_engine *e, uint64_t until)
 {
-	struct pollfd p[6] = {{.fd = fd, .events = POLLIN}, {.fd = e->timer_fd, .events = POLLIN}};
-	nfds_t n = 2 + link_fds(e, p + 2);
+	uint64_t now = hca_engine_now(e);
 
+	return until == UINT64_MAX ? -1 : now < until ? (int)((until - now + 999999) / 1000000) : 0;
+}
+
+static bool woken_for(const struct wait *w)
+{
+	for (nfds_t i = 0; i < w->n; i++) {
+		if (w->p[i].revents)
+			return true;
+	}
+	return false;
+}
+
+/* Drives and sleeps until one of the caller's descriptors is ready, or its time is over. */
+static int wait_asleep(struct hca_engine *e, const struct wait *w, int cancel)
+{
+	struct pollfd *timer = w->p + w->n;
+	nfds_t n = w->n + 1 + link_fds(e, timer + 1);
+
+	*timer = (struct pollfd){.fd = e->timer_fd, .events = POLLIN};
 	for (;;) {
-		int err;
+		int err, ms;
 
-		if ((hca_engine_drive(e) || hca_engine_owes(e)) && readable(fd))
+		if ((hca_engine_drive(e) || hca_engine_owes(e)) && ready(w->p, w->n))
 			return 0; /* the program may have something to say before we let go */
 		hca_engine_let_go(e);
-		err = sleep_on(e, p, n, cancel);
-		if (err && !signals_restart())
+		ms = ms_left(e, w->until);
+		err = sleep_on(e, w->p, n, ms, cancel);
+		if (err && !(w->restart && signals_restart()))
 			return err;
-		if (!err && p[0].revents)
+		if (!err && (woken_for(w) || !ms))
 			return 0;
-		if (!err && p[1].revents)
+		if (!err && timer->revents)
 			drain_timer(e);
 		else if (!err)
 			atomic_store(&e->woken, true);
 	}
 }
 
-int hca_engine_wait_fd(struct hca_engine *e, int fd)
+static int wait_for(struct hca_engine *e, const struct wait *w)
 {
 	uint64_t since = hca_engine_now(e);
-	int err = 0, cancel;
+	int err = 0, cancel = cancel_off();
 
-	if (!e->link)
-		return 0;
-	cancel = cancel_off();
-	if (!readable(fd) && !spin(e, fd)) {
+	if (!ready(w->p, w->n) && !spin(e, w->p, w->n)) {
 		atomic_fetch_add(&e->waits, 1);
 		atomic_fetch_add(&e->blocked, 1);
-		err = wait_asleep(e, fd, cancel);
+		err = wait_asleep(e, w, cancel);
 		leave_sockets(e);
 	}
 	learn_wait(e, since);
 	cancel_restore(cancel);
+	return err;
+}
+
+int hca_engine_wait_fd(struct hca_engine *e, int fd)
+{
+	struct pollfd p[1 + OUR_FDS] = {{.fd = fd, .events = POLLIN}};
+
+	return e->link ? wait_for(e, &(struct wait){.p = p, .n = 1, .until = UINT64_MAX, .restart = true})
+		       : 0;
+}
+
+int hca_engine_wait_fds(struct hca_engine *e, struct pollfd *fds, unsigned n, int ms)
+{
+	enum { MOST = 64 };
+	struct pollfd p[MOST + OUR_FDS];
+	struct wait w = {.p = p, .n = n, .until = UINT64_MAX};
+	int err;
+
+	if (!e->link || n > MOST)
+		return poll(fds, n, ms) < 0 ? -errno : 0;
+	if (ms >= 0)
+		w.until = hca_engine_now(e) + (uint64_t)ms * 1000000;
+	memcpy(p, fds, n * sizeof(*fds));
+	err = wait_for(e, &w);
+	memcpy(fds, p, n * sizeof(*fds));
 	return err;
 }

@@ -153,8 +153,8 @@ static int sleep_once(struct set *s, int ms)
 	arm(s);
 	ready = look(s); /* what came before we armed */
 	fill_real(s, &me);
-	if (!ready && poll(s->real, s->n + 1, ms) < 0)
-		err = -errno;
+	if (!ready)
+		err = rsock_sleep(s->real, s->n + 1, ms);
 	disarm(s);
 	get_up(&me);
 	if (ready || err)

@@ -130,6 +130,10 @@ int rsock_select(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds,
 /* Something about rs changed that a thread asleep in rpoll will not see by the descriptor it armed. */
 void rsock_wake(struct rsock *rs);
 
+/* What is not poll.c's: as poll does, but the adapter works meanwhile. Declared here, implemented by the
+ * front. */
+int rsock_sleep(struct pollfd *fds, nfds_t n, int ms);
+
 /* ---- the kinds ---- */
 int rsock_stream_new(int domain, struct rsock **out);
 int rsock_dgram_new(int domain, struct rsock **out);

@@ -85,40 +85,44 @@ static int stream_getpeername(struct rsock *rs, struct sockaddr *addr, socklen_t
 }
 
 /* ---- poll ---- */
+/* lock held */
+static int ready_now(struct rs_stream *s)
+{
+	switch (s->state) {
+	case RS_NEW:
+		return POLLOUT | POLLHUP; /* as Linux has it for TCP */
+	case RS_LISTENING:
+		return rs_listener_ready(s) ? POLLIN : 0;
+	case RS_OPENING:
+		return 0;
+	case RS_CONNECTED:
+		return (s->flow.unread || !s->can_read ? POLLIN : 0) |
+		       (rs_send_room(s) || !s->can_write ? POLLOUT : 0);
+	case RS_CLOSED: /* who looks for POLLHUP first must not miss what is still to be read */
+		return POLLIN | POLLOUT | (s->flow.unread ? 0 : POLLHUP);
+	case RS_FAILED:
+		break;
+	}
+	return POLLIN | POLLOUT | POLLERR | POLLHUP;
+}
+
+/* Looks for news only when something that is asked for is not so yet: then a sender's burst is not torn
+ * apart. */
 static short stream_poll(struct rsock *rs, short events)
 {
 	struct rs_stream *s = rs_stream(rs);
-	int is = 0;
+	int wanted = (events & (POLLIN | POLLRDNORM) ? POLLIN : 0) |
+		     (events & (POLLOUT | POLLWRNORM) ? POLLOUT : 0);
+	int is;
 
 	lock_take(&s->lock);
-	if (s->cq && s->state != RS_OPENING)
+	is = ready_now(s);
+	if (s->cq && s->state != RS_OPENING && (!wanted || wanted & ~is)) {
 		rs_progress(s);
-	switch (s->state) {
-	case RS_NEW:
-		is = POLLOUT | POLLHUP; /* as Linux has it for TCP */
-		break;
-	case RS_LISTENING:
-		is = rs_listener_ready(s) ? POLLIN : 0;
-		break;
-	case RS_OPENING:
-		break;
-	case RS_CONNECTED:
-		is = (s->flow.unread || !s->can_read ? POLLIN : 0) |
-		     (rs_send_room(s) || !s->can_write ? POLLOUT : 0);
-		break;
-	case RS_CLOSED:
-		/* who looks for POLLHUP first must not miss what is still to be read */
-		is = POLLIN | POLLOUT | (s->flow.unread ? 0 : POLLHUP);
-		break;
-	case RS_FAILED:
-		is = POLLIN | POLLOUT | POLLERR | POLLHUP;
-		break;
+		is = ready_now(s);
 	}
 	lock_drop(&s->lock);
-	if (is & POLLIN)
-		is |= POLLRDNORM;
-	if (is & POLLOUT)
-		is |= POLLWRNORM;
+	is |= (is & POLLIN ? POLLRDNORM : 0) | (is & POLLOUT ? POLLWRNORM : 0);
 	return (short)(is & (events | POLLERR | POLLHUP));
 }
 

@@ -10,6 +10,8 @@
 #include "rsocket/rsock.h"
 #include "rsocket/service.h"
 
+#include "base/cancel.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -146,10 +148,11 @@ static void disarm(struct set *s)
 static int sleep_once(struct set *s, int ms)
 {
 	struct sleeper me;
-	int ready = lie_down(&me), err = 0;
+	int ready = lie_down(&me), err = 0, cancel;
 
 	if (ready < 0)
 		return ready;
+	cancel = cancel_off(); /* others know of us: not here */
 	arm(s);
 	ready = look(s); /* what came before we armed */
 	fill_real(s, &me);
@@ -157,6 +160,7 @@ static int sleep_once(struct set *s, int ms)
 		err = rsock_sleep(s->real, s->n + 1, ms);
 	disarm(s);
 	get_up(&me);
+	cancel_restore(cancel);
 	if (ready || err)
 		return ready ? ready : err;
 	return look(s);
@@ -187,6 +191,7 @@ static int wait_for(struct set *s, int timeout)
 
 		if (!ms)
 			break;
+		pthread_testcancel();
 		ready = sleep_once(s, ms);
 	}
 	return ready;

@@ -2,6 +2,8 @@
 /* Completions of a stream: posting what will complete, what a completion means, waiting for the next. */
 #include "rsocket/stream.h"
 
+#include "base/cancel.h"
+
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
@@ -217,7 +219,7 @@ static void arm(struct rs_stream *s)
  */
 static int sleep_on_event(struct rs_stream *s)
 {
-	int err = 0;
+	int err = 0, cancel = cancel_off(); /* the caller holds the lock of its direction */
 
 	s->waiting++;
 	if (s->asleep) {
@@ -235,6 +237,7 @@ static int sleep_on_event(struct rs_stream *s)
 		pthread_cond_broadcast(&s->awake);
 	}
 	s->waiting--;
+	cancel_restore(cancel);
 	return err;
 }
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { FIRST_AT_ONCE = 4096 };
+enum { FIRST_AT_ONCE = 16384 };
 
 /* One of ours; index -1: registered, but not offered. */
 struct rs_mapping {

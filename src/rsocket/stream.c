@@ -88,7 +88,7 @@ static int stream_getpeername(struct rsock *rs, struct sockaddr *addr, socklen_t
 /* lock held */
 static int ready_now(struct rs_stream *s)
 {
-	switch (s->state) {
+	switch (atomic_load(&s->state)) {
 	case RS_NEW:
 		return POLLOUT | POLLHUP; /* as Linux has it for TCP */
 	case RS_LISTENING:

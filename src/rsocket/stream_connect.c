@@ -210,7 +210,7 @@ static int connect_again(struct rs_stream *s)
 {
 	bool reported = s->reported;
 
-	switch (s->state) {
+	switch (atomic_load(&s->state)) {
 	case RS_OPENING:
 		return -EALREADY;
 	case RS_CONNECTED:

@@ -64,8 +64,10 @@ static struct page *make_page(int fd)
 		return NULL;
 	pthread_mutex_lock(&mutex);
 	p = page_of(fd);
-	if (!p)
-		p = pages[fd >> PAGE_BITS] = calloc(1, sizeof(*p));
+	if (!p) {
+		p = calloc(1, sizeof(*p));
+		pages[fd >> PAGE_BITS] = p;
+	}
 	pthread_mutex_unlock(&mutex);
 	return p;
 }

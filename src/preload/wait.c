@@ -68,7 +68,7 @@ static int add_sock(struct wait *w, int owner, int fd, struct sock *s, int event
 		wait_add_slot(w, owner, fd, events);
 		return 0;
 	}
-	switch (s->state) {
+	switch (atomic_load(&s->state)) {
 	case SOCK_FAILED:
 		return POLLERR | POLLHUP | (events & (POLLIN | POLLOUT));
 	case SOCK_CONNECTING: /* wakes us; whether the program is to know is found out then */

@@ -31,8 +31,25 @@ static const struct row {
 
 enum { NROWS = sizeof(rows) / sizeof(rows[0]) };
 
+/* The kernel lets a TCP socket's buffers grow to megabytes. An rsocket's are what they are, and each half of
+ * one is a round trip; so they begin large, unless the administrator or the program says how large. */
+static void grow_buffers(int rs)
+{
+	enum { USUAL = 1 << 17, LARGE = 1 << 20 };
+	static const int names[] = {SO_SNDBUF, SO_RCVBUF};
+
+	for (int i = 0; i < 2; i++) {
+		int value = 0, half = LARGE / 2;
+		socklen_t len = sizeof(value);
+
+		if (!rgetsockopt(rs, SOL_SOCKET, names[i], &value, &len) && value == USUAL)
+			rsetsockopt(rs, SOL_SOCKET, names[i], &half, sizeof(half));
+	}
+}
+
 void option_copy(int fd, const struct sock *s, int rs)
 {
+	grow_buffers(rs);
 	for (unsigned i = 0; i < NROWS; i++) {
 		int value;
 		socklen_t len = sizeof(value);

@@ -102,7 +102,7 @@ int wait_add(struct wait *w, int owner, int fd, int events)
 	return f ? set_wait_add(w, owner, (struct set *)f) : 0;
 }
 
-/* rpoll() calls poll(), which is ours, with the kernel's sockets of the slots. */
+/* rpoll() calls poll() or ppoll(), which are ours, with the kernel's sockets of the slots. */
 static _Thread_local bool inside;
 
 bool wait_sleep(struct wait *w, int64_t deadline, int *n)
@@ -233,7 +233,7 @@ EXPORTED int __poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t size)
 
 EXPORTED int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
-	if (!wait_needed(fds, n))
+	if (inside || !wait_needed(fds, n))
 		return real()->ppoll(fds, n, timeout, mask);
 	return poll_masked(fds, n, deadline_of(timeout), mask);
 }

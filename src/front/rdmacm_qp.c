@@ -2,6 +2,8 @@
 /* QPs of ids, with the queues and channels that the inline functions of rdma_verbs.h use. */
 #include "front/rdmacm_front.h"
 
+#include "hca/qp.h"
+
 #include <errno.h>
 #include <rdma/rdma_verbs.h>
 #include <stdlib.h>
@@ -40,6 +42,15 @@ static void init_attr(const struct rcm_id *id, struct ibv_qp_attr *a, int *mask)
 	*mask |= IBV_QP_ACCESS_FLAGS;
 }
 
+/*
+ * A peer whose device can do more may answer with more than we offered (Linux's rxe says 128 when its program
+ * does not care). It is free to say so; we do what we can.
+ */
+static uint8_t as_we_can(uint8_t depth)
+{
+	return depth < HCA_MAX_RD_ATOMIC ? depth : HCA_MAX_RD_ATOMIC;
+}
+
 static void rtr_attr(const struct rcm_id *id, struct ibv_qp_attr *a, int *mask)
 {
 	rcm_fill_ah(id, id->path.remote, &a->ah_attr);
@@ -48,7 +59,7 @@ static void rtr_attr(const struct rcm_id *id, struct ibv_qp_attr *a, int *mask)
 	a->rq_psn = id->path.rq_psn;
 	*mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 	if (id->pub.qp_type == IBV_QPT_RC) {
-		a->max_dest_rd_atomic = id->path.responder_resources;
+		a->max_dest_rd_atomic = as_we_can(id->path.responder_resources);
 		a->min_rnr_timer = 0;
 		*mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	}
@@ -62,7 +73,7 @@ static void rts_attr(const struct rcm_id *id, struct ibv_qp_attr *a, int *mask)
 		a->timeout = id->path.ack_timeout;
 		a->retry_cnt = id->path.retry_count;
 		a->rnr_retry = id->path.rnr_retry;
-		a->max_rd_atomic = id->path.initiator_depth;
+		a->max_rd_atomic = as_we_can(id->path.initiator_depth);
 		*mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 	}
 }

@@ -53,15 +53,19 @@ static struct cm_conn *find(
 	return same_gid(c->path.remote, path->remote) ? c : NULL;
 }
 
-/* Who gives up may not know our id: a REJ for timeout is also found by the peer's own. */
+/*
+ * Who gives up may not know our id: a REJ for timeout is also found by the peer's own, as long as the peer
+ * has not shown that it knows ours. After that half as many bits to guess must not end a connection.
+ */
 static struct cm_conn *find_rejected(
 	struct cm_core *core, const struct cm_path *path, const struct cm_msg *m, enum cm_verdict *why)
 {
 	struct cm_conn *c = find(core, path, m, why);
 
-	if (!c && m->rej.reason == CM_REJ_TIMEOUT && !m->remote_id)
-		c = cm_table_find(&core->table, CM_BY_REMOTE, m->local_id, path->remote);
-	return c;
+	if (c || m->rej.reason != CM_REJ_TIMEOUT || m->remote_id)
+		return c;
+	c = cm_table_find(&core->table, CM_BY_REMOTE, m->local_id, path->remote);
+	return c && cm_in(c, CM_IN(REQ_RCVD) | CM_IN(MRA_REQ_SENT) | CM_IN(REP_SENT)) ? c : NULL;
 }
 
 /* Nobody listens, yet: the request goes out again soon. false: that has been often enough. */

@@ -217,6 +217,32 @@ static void a_rejection_ends_an_established_connection(void **state)
 	state_is(&A, TIMEWAIT);
 }
 
+/* Who never heard of our id gives up: that can be said before we know that the peer knows it, not later. */
+static void a_rejection_without_our_id_ends_no_established_connection(void **state)
+{
+	struct cm_msg m = {.attr = CM_REJ};
+
+	up_to_established();
+	m.local_id = A.local_id;
+	m.rej.about = CM_ABOUT_OTHER;
+	m.rej.reason = CM_REJ_TIMEOUT;
+	assert_int_equal(give_msg(&p.b, &m), CM_V_UNKNOWN);
+	state_is(&B, ESTABLISHED);
+	silent(&p.b);
+}
+
+static void a_rejection_without_our_id_ends_a_request(void **state)
+{
+	struct cm_msg m = {.attr = CM_REJ};
+
+	up_to_req();
+	m.local_id = A.local_id;
+	m.rej.about = CM_ABOUT_OTHER;
+	m.rej.reason = CM_REJ_TIMEOUT;
+	assert_int_equal(give_msg(&p.b, &m), CM_V_TAKEN);
+	events_are(&p.b, REJ, 1);
+}
+
 static void alternate_paths_are_refused(void **state)
 {
 	struct cm_msg m = {.attr = CM_LAP};
@@ -268,6 +294,8 @@ int main(void)
 		TEST(ids_must_be_right_on_both_sides),
 		TEST(a_rejection_of_the_request_is_too_late_after_the_reply),
 		TEST(a_rejection_ends_an_established_connection),
+		TEST(a_rejection_without_our_id_ends_no_established_connection),
+		TEST(a_rejection_without_our_id_ends_a_request),
 		TEST(alternate_paths_are_refused),
 		TEST(times_a_peer_names_are_believed_within_bounds),
 	};

@@ -120,6 +120,8 @@ static void learn_req(struct rcm_id *id, const struct cm_msg *m)
 	p->flow_control = r->flow_control;
 	p->srq = r->srq;
 	id->remote_ece = (struct ibv_ece){.vendor_id = r->vendor_id, .options = m->attr_mod};
+	/* What we answer goes the way the request asks for, as all data will. */
+	id->conn->path.via = cm_via_pack((struct cm_via){.ifindex = p->ifindex, .tclass = p->tclass});
 }
 
 static void learn_rep(struct rcm_id *id, const struct cm_msg *m)

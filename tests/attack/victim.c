@@ -6,10 +6,11 @@
  *
  * Numbers may be decimal or 0x hexadecimal; endpoints and regions are called by the number of their line.
  */
-#include "fixture.h"
+#include "victim.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { MAX = 64, WORDS = 12, LEN = 65536 };
+enum { WORDS = 12, LEN = 65536 };
 
 static struct vt *t;
 static struct vt_ep *eps[MAX];
@@ -27,12 +28,17 @@ static unsigned neps, nmrs;
 /* The line in hand: numbers by place; what is not there is 0. */
 static char *word[WORDS];
 
-static uint64_t num(unsigned i)
+uint64_t num(unsigned i)
 {
 	return word[i] ? strtoull(word[i], NULL, 0) : 0;
 }
 
-static struct vt_ep *ep(void)
+const char *text(unsigned i)
+{
+	return word[i] ? word[i] : "";
+}
+
+struct vt_ep *ep(void)
 {
 	return eps[num(1) % MAX];
 }
@@ -159,6 +165,15 @@ static void cmd_stream(void)
 static void cmd_state(void)
 {
 	printf("state=%d\n", vt_state(ep()->qp));
+}
+
+static void cmd_timeout(void)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	assert_int_equal(ibv_query_qp(ep()->qp, &attr, IBV_QP_TIMEOUT, &init), 0);
+	printf("timeout=%u\n", attr.timeout);
 }
 
 /* touched EP OFF LEN: how many bytes there are not zero. */
@@ -335,6 +350,12 @@ static void cmd_cpu(void)
 					   u.ru_utime.tv_usec + u.ru_stime.tv_usec));
 }
 
+/* Of the main arena: MALLOC_ARENA_MAX=1 makes that all there is. */
+static void cmd_memory(void)
+{
+	printf("bytes=%zu\n", mallinfo2().uordblks);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -342,7 +363,9 @@ static const struct {
 	{"wait", cmd_wait}, {"poll", cmd_poll}, {"recv", cmd_recv}, {"stream", cmd_stream},
 	{"state", cmd_state}, {"touched", cmd_touched}, {"mr", cmd_mr}, {"dereg", cmd_dereg}, {"mw", cmd_mw},
 	{"drop", cmd_drop}, {"keys", cmd_keys}, {"exhaust", cmd_exhaust}, {"limit", cmd_limit},
-	{"cpu", cmd_cpu}};
+	{"cpu", cmd_cpu}, {"cm_listen", cm_listen}, {"cm_connect", cm_connect}, {"cm_event", cm_event},
+	{"cm_accept", cm_accept}, {"cm_establish", cm_establish}, {"cm_drop", cm_drop},
+	{"memory", cmd_memory}, {"timeout", cmd_timeout}};
 
 static void obey(char *line)
 {

@@ -33,12 +33,25 @@ int rcm_group_joined(struct rcm_group *g)
 	return -err;
 }
 
+/* Whether the QP is attached by another join of the same group. */
+static bool attached_besides(const struct rcm_group *g)
+{
+	list_for_each(n, &g->id->groups)
+	{
+		const struct rcm_group *o = container_of(n, struct rcm_group, node);
+
+		if (o != g && o->attached && !memcmp(o->mgid, g->mgid, 16))
+			return true;
+	}
+	return false;
+}
+
 static void leave(struct rcm_group *g)
 {
 	union ibv_gid mgid;
 
 	memcpy(mgid.raw, g->mgid, 16);
-	if (g->attached && g->id->pub.qp)
+	if (g->attached && g->id->pub.qp && !attached_besides(g))
 		ibv_detach_mcast(g->id->pub.qp, &mgid, 0);
 	g->attached = false;
 }
@@ -72,16 +85,19 @@ void rcm_groups_leave(struct rcm_id *id)
 	}
 }
 
+/* The last join of the group: one who joins twice leaves twice, in the opposite order. */
 static struct rcm_group *find(struct rcm_id *id, const uint8_t mgid[16])
 {
+	struct rcm_group *last = NULL;
+
 	list_for_each(n, &id->groups)
 	{
 		struct rcm_group *g = container_of(n, struct rcm_group, node);
 
 		if (!memcmp(g->mgid, mgid, 16))
-			return g;
+			last = g;
 	}
-	return NULL;
+	return last;
 }
 
 static int join(struct rcm_id *id, const struct sockaddr *addr, bool send_only, void *context)
@@ -119,7 +135,7 @@ static int check(struct rcm_id *id, const struct sockaddr *addr)
 	/* A QP gets what is for its group from addresses of its own family. */
 	if (!id->dev || !gid_is_mcast(mgid) || gid_is_v4(mgid) != gid_is_v4(id->path.local))
 		return -EINVAL;
-	return find(id, mgid) ? -EADDRINUSE : 0;
+	return 0;
 }
 
 static int join_and_wait(struct rcm_id *id, const struct sockaddr *addr, bool send_only, void *context)

@@ -265,6 +265,14 @@ static void give_up(struct cm_core *core, struct cm_conn *c, uint64_t now)
 	cm_tell(core, c, CM_EV_UNREACHABLE, NULL);
 }
 
+int cm_give_up(struct cm_core *core, struct cm_conn *c, uint64_t now)
+{
+	if (!cm_in(c, CM_IN(REQ_SENT) | CM_IN(SIDR_REQ_SENT)))
+		return -EINVAL;
+	give_up(core, c, now);
+	return 0;
+}
+
 static void expire(struct cm_core *core, struct cm_conn *c, uint64_t now)
 {
 	switch (c->state) {

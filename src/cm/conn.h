@@ -198,6 +198,8 @@ int cm_disconnect(struct cm_core *core, struct cm_conn *c, const void *priv, siz
 /* The user thinks: a duplicate of the REQ or REP is answered by a MRA from now on, as Linux's rdma_cm does.
  */
 int cm_prepare_mra(struct cm_core *core, struct cm_conn *c, uint8_t service_timeout);
+/* Does not wait for an answer to a REQ or SIDR_REQ any longer: CM_EV_UNREACHABLE. */
+int cm_give_up(struct cm_core *core, struct cm_conn *c, uint64_t now);
 /* Of *m the caller fills sidr_req (sidr_rep) and priv. */
 int cm_sidr_request(
 	struct cm_core *core, struct cm_conn *c, const struct cm_path *path, struct cm_msg *m, uint64_t now);

@@ -408,6 +408,20 @@ static void a_message_names_the_process_it_is_for(void **state)
 	assert_int_equal(cm_owner(mad, MAD_LEN, &service), 511);
 }
 
+/* Somebody who knows more has told that nobody is there. */
+static void the_user_need_not_wait_for_the_last_attempt(void **state)
+{
+	connect_a();
+	take(&p.a, CM_REQ);
+	assert_int_equal(cm_give_up(&p.a.core, &A, p.now), 0);
+	assert_int_equal(taken(&p.a, CM_REJ).rej.reason, CM_REJ_TIMEOUT);
+	events_are(&p.a, UNREACHABLE, 1);
+	state_is(&A, IDLE);
+	up_to_established();
+	assert_int_equal(cm_give_up(&p.a.core, &A, p.now), -EINVAL);
+	state_is(&A, ESTABLISHED);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -435,6 +449,7 @@ int main(void)
 		TEST(abandoning_tells_the_peer_from_every_state),
 		TEST(verbs_out_of_place_are_refused),
 		TEST(a_message_names_the_process_it_is_for),
+		TEST(the_user_need_not_wait_for_the_last_attempt),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -142,6 +142,8 @@ static int begin(struct rcm_id *id, struct cm_msg *m)
 		free(c);
 	else
 		id->conn = c;
+	if (!err)
+		rcm_door_watch(id);
 	cm_host_unlock(h);
 	return err;
 }

@@ -8,6 +8,7 @@
  *   rdmacm_addr.c      which device, which port: binding and resolving
  *   rdmacm_route.c     the path there
  *   rdmacm_connect.c   connecting, listening, accepting, disconnecting
+ *   rdmacm_door.c      whether anybody is there at all
  *   rdmacm_qp.c        QPs of ids through their states; queues and SRQs
  *   rdmacm_mcast.c     groups
  *   rdmacm_ep.c        endpoints, rdma_getaddrinfo
@@ -80,6 +81,13 @@ struct rcm_resolving {
 	uint64_t wait, until; /* between two looks; the program's patience */
 };
 
+/* Waiting for an answer to a request; host lock. */
+struct rcm_door {
+	struct cm_host_timer timer;
+	int fd; /* of a knock; not above 0: none */
+	uint8_t knocks, refusals;
+};
+
 /* How far the peer is, and what both agreed on: what a QP needs to know. */
 struct rcm_path {
 	uint8_t local[16], remote[16];
@@ -119,6 +127,7 @@ struct rcm_id {
 	/* host lock */
 	struct cm_conn *conn; /* its `user` is the id */
 	struct rcm_resolving resolving;
+	struct rcm_door door;
 	struct rcm_listener *listener;
 	struct list listen_node;
 	int backlog;                /* requests that may still be queued */
@@ -189,6 +198,13 @@ enum { RCM_PACKET_LIFE_TIME = 16 }; /* as Linux since 5.15 or so; the ACK timeou
 int rcm_fill_route(struct rcm_id *id);
 /* RDMA_OPTION_IB_PATH in the place of rdma_resolve_route: event ROUTE_RESOLVED. 0 or -errno. */
 int rcm_set_path(struct rcm_id *id, const void *value, size_t len);
+
+/* ---- rdmacm_door.c; host lock held ---- */
+/* From the request on; ends by itself when there is an answer. */
+void rcm_door_watch(struct rcm_id *id);
+void rcm_door_leave(struct rcm_id *id);
+/* Why a request was given up, -errno. */
+int rcm_door_verdict(const struct rcm_id *id);
 
 /* ---- rdmacm_qp.c ---- */
 int rcm_qp_to_rtr(struct rcm_id *id);

@@ -246,6 +246,8 @@ static void on_event(void *arg, struct cm_conn *c, const struct cm_event *ev)
 	struct cm_host *h = arg;
 	struct rcm_id *id = c->user;
 
+	if (id)
+		rcm_door_leave(id); /* whatever it is, there is nothing to wait for */
 	switch (ev->type) {
 	case CM_EV_REQ:
 	case CM_EV_SIDR_REQ:
@@ -261,7 +263,7 @@ static void on_event(void *arg, struct cm_conn *c, const struct cm_event *ev)
 		on_rej(id, ev->msg);
 		break;
 	case CM_EV_UNREACHABLE:
-		simply(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+		simply(id, RDMA_CM_EVENT_UNREACHABLE, rcm_door_verdict(id));
 		break;
 	case CM_EV_DREQ:
 	case CM_EV_DREP:

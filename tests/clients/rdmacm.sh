@@ -139,14 +139,17 @@ nobody_listens() {
 	say "ok    a port nobody listens to: REJECTED, 8"
 }
 
-# dead_host: nobody has these addresses; no way leads to those.
+# dead_host: nobody has these addresses; no way leads to those; nobody runs an RDMA program on that host.
 dead_host() {
 	local name
+	start empty_4 B ucmatose -s "$IP4_A"
+	start empty_6 B ucmatose -s "$IP6_A" -f ip6
+	start empty_ud B udaddy -s "$IP4_A"
 	start dead_4 B ucmatose -s 10.77.0.99
 	start dead_6 B ucmatose -s fd77::99
 	start lost_4 B ucmatose -s 192.0.2.1
 	start lost_6 B ucmatose -s 2001:db8::1
-	for name in dead_4 dead_6 lost_4 lost_6; do
+	for name in dead_4 dead_6 lost_4 lost_6 empty_4 empty_6 empty_ud; do
 		finish "$name" || true
 	done
 	for name in dead_4 dead_6; do
@@ -155,6 +158,10 @@ dead_host() {
 	for name in lost_4 lost_6; do
 		says "$name" 'Network is unreachable' || fail "connect to where no way leads" "$TMP/$name"
 	done
+	for name in empty_4 empty_6 empty_ud; do
+		says "$name" 'RDMA_CM_EVENT_UNREACHABLE, error: -111' || fail "connect to a host without RDMA" "$TMP/$name"
+	done
+	say "ok    a host without RDMA programs: UNREACHABLE, -111"
 	say "ok    a dead host: ADDR_ERROR, -110; no way: ENETUNREACH"
 }
 

@@ -41,7 +41,7 @@ static socklen_t address_of(const uint8_t gid[16], uint16_t port, uint32_t ifind
 	return sizeof(a->v6);
 }
 
-static int open_between(const struct cm_path *path, uint32_t ifindex, union address *from)
+static int open_between(const struct cm_path *path, uint32_t ifindex, uint16_t udp_port, union address *from)
 {
 	const bool v4 = is_v4(path->local);
 	const int probe = v4 ? IP_PMTUDISC_PROBE : IPV6_PMTUDISC_PROBE; /* DF: the ICRC knows it */
@@ -51,7 +51,7 @@ static int open_between(const struct cm_path *path, uint32_t ifindex, union addr
 
 	if (fd < 0)
 		return -errno;
-	address_of(path->remote, ROCE_UDP_PORT, ifindex, &to);
+	address_of(path->remote, udp_port, ifindex, &to);
 	if (setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER, &probe,
 		    sizeof(probe)) ||
 		bind(fd, &from->sa, len) || connect(fd, &to.sa, len) || getsockname(fd, &from->sa, &len)) {
@@ -63,14 +63,14 @@ static int open_between(const struct cm_path *path, uint32_t ifindex, union addr
 	return fd;
 }
 
-int cm_door_knock(const struct cm_path *path, uint32_t ifindex)
+int cm_door_knock(const struct cm_path *path, uint32_t ifindex, uint16_t udp_port)
 {
 	const struct cm_msg nothing = {.attr = CM_DREP};
-	struct icrc_flow flow = {.dport = ROCE_UDP_PORT};
+	struct icrc_flow flow = {.dport = udp_port};
 	enum { LEN = BTH_LEN + DETH_LEN + MAD_LEN };
 	uint8_t p[LEN + ICRC_LEN];
 	union address from;
-	int fd = open_between(path, ifindex, &from);
+	int fd = open_between(path, ifindex, udp_port, &from);
 
 	if (fd < 0)
 		return fd;

@@ -11,7 +11,7 @@
 #include "cm/conn.h"
 
 /* A descriptor to ask a moment later, or -errno. */
-int cm_door_knock(const struct cm_path *path, uint32_t ifindex);
+int cm_door_knock(const struct cm_path *path, uint32_t ifindex, uint16_t udp_port);
 /* Whether the host has said that nobody is there. Closes the descriptor. */
 bool cm_door_refused(int fd);
 

@@ -8,6 +8,7 @@
 #include "front/rdmacm_front.h"
 
 #include "cm/door.h"
+#include "hca/adapter.h"
 
 #include <errno.h>
 
@@ -35,7 +36,7 @@ static void look(struct cm_host_timer *t, uint64_t now)
 	}
 	if (d->knocks++ == KNOCKS)
 		return;
-	d->fd = cm_door_knock(&id->conn->path, id->path.ifindex);
+	d->fd = cm_door_knock(&id->conn->path, id->path.ifindex, h->adapter->udp_port);
 	cm_host_timer_set(h, t, now + BETWEEN_NS);
 }
 

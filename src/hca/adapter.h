@@ -53,6 +53,7 @@ struct hca_adapter {
 	bool dead;            /* the parent's, after fork, in the child: nothing here moves any more */
 	_Atomic bool up;      /* engine and slot are there: from the first QP on */
 	uint32_t slot;
+	uint16_t udp_port; /* that all of us use */
 	struct hca_engine engine;
 	const struct hca_transport *transport;
 	struct hca_gsi gsi;            /* QP1 */

@@ -45,11 +45,11 @@ static void close_shared(struct hca_adapter *a)
 int hca_engine_open(struct hca_adapter *a)
 {
 	struct hca_engine *e = &a->engine;
-	uint16_t port = wanted_port();
 	struct link *link;
 	int err;
 
-	err = link_udp_open(&link, port, &a->slot);
+	a->udp_port = wanted_port();
+	err = link_udp_open(&link, a->udp_port, &a->slot);
 	if (err == -EMFILE)
 		log_error("cannot open the adapter's sockets: %s", fd_reason(EMFILE));
 	if (err)
@@ -64,7 +64,7 @@ int hca_engine_open(struct hca_adapter *a)
 	if (err)
 		log_info("no registry file (%s): nobody can read this process's counters", strerror(-err));
 	a->count = hca_registry_adapter(a->registry, &a->own_count);
-	err = hca_ports_open(&a->ports, port, a->slot);
+	err = hca_ports_open(&a->ports, a->udp_port, a->slot);
 	if (err)
 		log_warn("no file of RDMA ports (%s): no program can be connected to by address",
 			strerror(-err));

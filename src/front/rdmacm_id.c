@@ -153,15 +153,23 @@ int rdma_destroy_id(struct rdma_cm_id *pub)
 }
 
 /* ---- channels ---- */
+/* Whose event this is: the id's own, or of a request to it that the program has not taken. */
+static bool is_of(const struct rcm_event *e, const struct rcm_id *id)
+{
+	return e->counted == id || rcm_id(e->pub.id)->listened_by == id;
+}
+
 static void move_events(struct rcm_id *id, struct rcm_channel *to)
 {
 	struct rcm_channel *from = (struct rcm_channel *)id->pub.channel;
 
+	if (from == to)
+		return;
 	list_for_each_safe(n, &from->q.events)
 	{
 		struct rcm_event *e = container_of(n, struct rcm_event, node);
 
-		if (e->counted != id)
+		if (!is_of(e, id))
 			continue;
 		list_del(n);
 		hca_evq_unsignal(&from->q);

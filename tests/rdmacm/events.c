@@ -299,6 +299,47 @@ static void both_sides_learn_the_others_ece(void **state)
 	assert_int_equal(w.last.status, 35); /* vendor option not supported */
 }
 
+static void moving_to_where_it_is_moves_nothing(void **state)
+{
+	struct sockaddr_in group = {.sin_family = AF_INET}, here = loopback(0);
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_create_id(w.channel, &id, NULL, RDMA_PS_UDP), 0);
+	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&here), 0);
+	for (uint32_t i = 1; i <= 3; i++) {
+		group.sin_addr.s_addr = htonl(0xef010100 + i);
+		assert_int_equal(rdma_join_multicast(id, (struct sockaddr *)&group, NULL), 0);
+	}
+	assert_int_equal(rdma_migrate_id(id, w.channel), 0);
+	for (int i = 0; i < 3; i++)
+		expect(RDMA_CM_EVENT_MULTICAST_JOIN, id);
+	rdma_destroy_id(id);
+}
+
+/* The client has given up when the listener moves: its REJ goes where the request goes. */
+static void what_a_request_has_heard_moves_with_the_listener(void **state)
+{
+	struct rdma_conn_param param = {.qp_num = 77, .retry_count = 7};
+	struct rdma_event_channel *old = w.channel, *new = rdma_create_event_channel();
+	struct pollfd p = {.fd = old->fd, .events = POLLIN};
+	struct rdma_cm_event *e;
+
+	resolve();
+	assert_int_equal(rdma_connect(w.client, &param), 0);
+	assert_int_equal(poll(&p, 1, -1), 1);
+	destroy(&w.client);
+	usleep(100 * 1000); /* its REJ may come later than this: then there is nothing to see */
+	assert_int_equal(rdma_migrate_id(w.listener, new), 0);
+	assert_int_equal(poll(&p, 1, 0), 0);
+	assert_int_equal(rdma_get_cm_event(new, &e), 0);
+	assert_int_equal(e->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+	w.server = e->id;
+	rdma_ack_cm_event(e);
+	destroy(&w.server);
+	assert_int_equal(rdma_migrate_id(w.listener, old), 0);
+	rdma_destroy_event_channel(new);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -306,6 +347,8 @@ int main(int argc, char **argv)
 		TEST(an_id_that_is_destroyed_disconnects),
 		TEST(destroying_waits_for_acknowledges),
 		TEST(events_move_with_their_id),
+		TEST(moving_to_where_it_is_moves_nothing),
+		TEST(what_a_request_has_heard_moves_with_the_listener),
 		TEST(a_full_backlog_loses_nobody),
 		TEST(threads_share_a_channel),
 		TEST(a_child_begins_anew),

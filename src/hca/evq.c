@@ -7,7 +7,7 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
-#include <poll.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 int hca_evq_init(struct hca_evq *q)
@@ -36,12 +36,14 @@ void hca_evq_signal(struct hca_evq *q)
 
 void hca_evq_unsignal(struct hca_evq *q)
 {
-	struct pollfd p = {.fd = q->fd, .events = POLLIN};
 	uint64_t v;
+	struct iovec iov = {.iov_base = &v, .iov_len = sizeof(v)};
 
-	/* The descriptor may be blocking; a reader may have taken the unit and be waiting for q->lock. */
-	if (poll(&p, 1, 0) == 1 && read(q->fd, &v, sizeof(v)) < 0)
-		return;
+	/*
+	 * A reader may take the unit at any moment and then wait for the lock that our caller holds: this
+	 * must not block, though the descriptor may be a blocking one.
+	 */
+	(void)!preadv2(q->fd, &iov, 1, -1, RWF_NOWAIT);
 }
 
 int hca_evq_wait(struct hca_evq *q)

@@ -340,6 +340,43 @@ static void what_a_request_has_heard_moves_with_the_listener(void **state)
 	rdma_destroy_event_channel(new);
 }
 
+static void *acknowledge_all(void *arg)
+{
+	struct rdma_cm_event *e;
+
+	while (!rdma_get_cm_event(arg, &e)) {
+		int last = e->event == RDMA_CM_EVENT_MULTICAST_JOIN;
+
+		rdma_ack_cm_event(e);
+		if (last)
+			break;
+	}
+	return NULL;
+}
+
+/* An event is dropped with its id at the moment at which another thread reads it. */
+static void ids_end_beside_a_thread_that_takes_events(void **state)
+{
+	struct sockaddr_in group = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0xef010101)};
+	struct sockaddr_in here = loopback(0), to = loopback(htons(7));
+	struct rdma_cm_id *id;
+	pthread_t taker;
+
+	pthread_create(&taker, NULL, acknowledge_all, w.channel);
+	for (int i = 0; i < 50000; i++) {
+		assert_int_equal(rdma_create_id(w.channel, &id, NULL, RDMA_PS_TCP), 0);
+		assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1000), 0);
+		for (volatile int spin = rand() % 3000; spin > 0; spin--)
+			;
+		rdma_destroy_id(id);
+	}
+	assert_int_equal(rdma_create_id(w.channel, &id, NULL, RDMA_PS_UDP), 0);
+	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&here), 0);
+	assert_int_equal(rdma_join_multicast(id, (struct sockaddr *)&group, NULL), 0);
+	pthread_join(taker, NULL);
+	rdma_destroy_id(id);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -349,6 +386,7 @@ int main(int argc, char **argv)
 		TEST(events_move_with_their_id),
 		TEST(moving_to_where_it_is_moves_nothing),
 		TEST(what_a_request_has_heard_moves_with_the_listener),
+		TEST(ids_end_beside_a_thread_that_takes_events),
 		TEST(a_full_backlog_loses_nobody),
 		TEST(threads_share_a_channel),
 		TEST(a_child_begins_anew),

@@ -138,14 +138,13 @@ void rs_accepted(struct rs_stream *s, bool ok)
 	if (mine && ok) {
 		list_add_tail(&l->ready, &s->node);
 		(void)!write(l->fd, &one, sizeof(one));
+		rsock_wake(&listener->rs); /* with the lock: who accepts it may close the listener next */
 	} else if (mine) {
 		l->count--;
 	}
 	lock_drop(&listener->lock);
 	if (mine && !ok)
 		rs_stream_free(s);
-	else
-		rsock_wake(&listener->rs);
 }
 
 /* ---- rlisten, raccept ---- */

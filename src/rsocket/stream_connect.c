@@ -164,7 +164,7 @@ static void on_watch(struct rs_watch *w, uint64_t now)
 	lock_drop(&s->lock);
 	rsock_wake(&s->rs);
 	if (was_opening && s->state != RS_OPENING && s->listener)
-		rs_accepted(s, s->state == RS_CONNECTED); /* perhaps it is no more */
+		rs_accepted(s, s->state != RS_FAILED); /* closed by now: what it sent is still to be read */
 }
 
 int rs_stream_watch(struct rs_stream *s)

@@ -603,6 +603,38 @@ static void ipv6_too(void **state)
 	rclose(l);
 }
 
+static void *say_and_go(void *arg)
+{
+	int s = connect_to(&w.address);
+
+	assert_int_equal(rsend(s, "hello", 5, 0), 5);
+	assert_int_equal(rclose(s), 0);
+	return NULL;
+}
+
+/* And the listener may go as soon as its connection was taken. */
+static void who_is_gone_before_it_was_accepted_is_still_heard(void **state)
+{
+	for (int i = 0; i < 20; i++) {
+		pthread_t client;
+		char got[8] = "";
+
+		if (w.listener < 0)
+			rsocket_setup(state);
+		pthread_create(&client, NULL, say_and_go, NULL);
+		assert_true(events_of(w.listener, POLLIN, 10000) & POLLIN);
+		w.server = raccept(w.listener, NULL, NULL);
+		assert_true(w.server >= 0);
+		rclose(w.listener);
+		w.listener = -1;
+		assert_int_equal(rrecv(w.server, got, sizeof(got), MSG_WAITALL), 5);
+		assert_string_equal(got, "hello");
+		rclose(w.server);
+		w.server = -1;
+		pthread_join(client, NULL);
+	}
+}
+
 #define WORLD_TEST(f) cmocka_unit_test_setup_teardown(f, rsocket_setup, rsocket_teardown)
 
 int main(void)
@@ -623,6 +655,7 @@ int main(void)
 		WORLD_TEST(each_direction_ends_by_itself),
 		WORLD_TEST(what_was_sent_before_the_end_is_read_after_it),
 		WORLD_TEST(who_waits_is_woken_by_the_end),
+		WORLD_TEST(who_is_gone_before_it_was_accepted_is_still_heard),
 		WORLD_TEST(a_thousand_connections_leave_nothing),
 		WORLD_TEST(a_listener_ends_with_connections_nobody_took),
 		WORLD_TEST(a_child_does_not_touch_its_parents),

@@ -293,7 +293,8 @@ void rs_stream_disarm(struct rsock *rs)
 
 	if (s->state == RS_LISTENING || !s->cq)
 		return;
-	pthread_mutex_lock(&s->wait_lock);
+	if (pthread_mutex_trylock(&s->wait_lock))
+		return; /* who has it takes the event, or has and sleeps for the next: not for us to wait */
 	if (s->armed && is_readable(s->comp->fd))
 		take_event(s);
 	pthread_mutex_unlock(&s->wait_lock);

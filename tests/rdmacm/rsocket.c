@@ -635,6 +635,39 @@ static void who_is_gone_before_it_was_accepted_is_still_heard(void **state)
 	}
 }
 
+static void *read_to_the_end(void *arg)
+{
+	static char room[1 << 16];
+
+	while (rrecv(*(int *)arg, room, sizeof(room), 0) > 0)
+		;
+	return NULL;
+}
+
+static void who_polls_beside_a_sleeping_reader_does_not_wait_for_it(void **state)
+{
+	enum { ALL = 16 << 20 };
+	static const char some[1 << 16];
+	pthread_t idle, reader;
+	time_t begin = time(NULL);
+
+	connect_pair();
+	pthread_create(&idle, NULL, read_to_the_end, &w.client);
+	pthread_create(&reader, NULL, read_to_the_end, &w.server);
+	for (size_t sent = 0; sent < ALL;) {
+		ssize_t n = rsend(w.client, some, sizeof(some), MSG_DONTWAIT);
+
+		if (n > 0)
+			sent += (size_t)n;
+		else
+			events_of(w.client, POLLOUT, 1000);
+	}
+	assert_true(time(NULL) - begin < 30);
+	assert_int_equal(rshutdown(w.client, SHUT_RDWR), 0);
+	pthread_join(idle, NULL);
+	pthread_join(reader, NULL);
+}
+
 #define WORLD_TEST(f) cmocka_unit_test_setup_teardown(f, rsocket_setup, rsocket_teardown)
 
 int main(void)
@@ -656,6 +689,7 @@ int main(void)
 		WORLD_TEST(what_was_sent_before_the_end_is_read_after_it),
 		WORLD_TEST(who_waits_is_woken_by_the_end),
 		WORLD_TEST(who_is_gone_before_it_was_accepted_is_still_heard),
+		WORLD_TEST(who_polls_beside_a_sleeping_reader_does_not_wait_for_it),
 		WORLD_TEST(a_thousand_connections_leave_nothing),
 		WORLD_TEST(a_listener_ends_with_connections_nobody_took),
 		WORLD_TEST(a_child_does_not_touch_its_parents),

@@ -107,9 +107,8 @@ static struct set *make_set(int epfd)
 void set_end(struct set *set)
 {
 	pthread_mutex_lock(&set->lock);
-	for (int i = 0; i < set->n; i++)
-		set->members[i].sock->set = NULL;
-	set->n = 0;
+	set->n = 0; /* the sockets keep their pointer: they may be in other sets, which they leave at their
+		       end */
 	pthread_mutex_unlock(&set->lock);
 	real()->close(set->wake);
 	set->wake = -1;

@@ -412,6 +412,31 @@ static void *write_later(void *arg)
 	return NULL;
 }
 
+/* The socket goes after one of its sets: the other must not take the next one for it. */
+static void a_socket_leaves_all_its_epoll_sets(void **state)
+{
+	struct ends *e = *state, next;
+	int first = epoll_create1(0), second = epoll_create1(0), was = e->server;
+	struct epoll_event event = {.events = EPOLLIN, .data.u32 = 7};
+
+	assert_int_equal(epoll_ctl(first, EPOLL_CTL_ADD, e->server, &event), 0);
+	assert_int_equal(epoll_ctl(second, EPOLL_CTL_ADD, e->server, &event), 0);
+	close(first);
+	close(e->client);
+	close(e->server);
+	e->client = socket(AF_INET, SOCK_STREAM, 0); /* has the record of the one that was closed last */
+	assert_int_equal(connect(e->client, (struct sockaddr *)&e->at, sizeof(e->at)), 0);
+	e->server = accept(e->listener, NULL, NULL);
+	next = *e;
+	if (e->client != was && e->server != was)
+		e->client = dup2(next.client, was);
+	assert_int_equal(write(e->server, "x", 1), 1);
+	assert_int_equal(epoll_wait(second, &event, 1, 200), 0);
+	if (e->client != next.client)
+		close(next.client);
+	close(second);
+}
+
 static void epoll_has_pipes_and_sockets(void **state)
 {
 	struct ends *e = *state;
@@ -610,6 +635,7 @@ int main(int argc, char **argv)
 		WITH_ENDS(duplicates_are_the_same_socket),
 		WITH_ENDS(poll_and_select_mix_sockets_and_pipes),
 		WITH_ENDS(epoll_by_level_and_by_edge),
+		WITH_ENDS(a_socket_leaves_all_its_epoll_sets),
 		WITH_ENDS(epoll_has_pipes_and_sockets),
 		cmocka_unit_test(connect_without_waiting),
 		cmocka_unit_test(nobody_listens),

@@ -108,11 +108,14 @@ static void *relay_run(void *arg)
 
 		lane_want(&r->to_child, &fds[0], &fds[1]);
 		lane_want(&r->from_child, &fds[1], &fds[0]);
-		for (int i = 0; i < 2; i++)
-			if (!fds[i].events) /* a hang-up alone would wake us again and again */
-				fds[i].fd = -1;
+		if (!fds[0].events) /* a hang-up alone would wake us again and again */
+			fds[0].fd = -1;
+		if (!fds[1].events && !r->from_child.over)
+			fds[1].fd = -1;
 		if (rpoll(fds, 2, -1) < 0 && errno != EINTR)
 			break;
+		if (r->from_child.over && fds[1].revents & POLLHUP)
+			break; /* the child's end is closed: nobody reads what may still come */
 		lane_move(&r->to_child, &fds[0], &fds[1]);
 		lane_move(&r->from_child, &fds[1], &fds[0]);
 	}

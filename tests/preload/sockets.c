@@ -620,6 +620,44 @@ static void no_tcp_was_used(void **state)
 	assert_int_equal(tcp_opens() - opens_before, 2);
 }
 
+/* Connects, has a child for a moment, closes, and returns from main. */
+static void client_with_a_child(const struct sockaddr_in *at)
+{
+	int s = socket(AF_INET, SOCK_STREAM, 0);
+	pid_t helper;
+
+	if (connect(s, (const struct sockaddr *)at, sizeof(*at)))
+		_exit(1);
+	helper = fork();
+	if (!helper)
+		_exit(0);
+	waitpid(helper, NULL, 0);
+	close(s);
+	exit(0);
+}
+
+/* The peer keeps the connection: nobody is there for what it may still send. */
+static void a_process_ends_though_its_peer_does_not_close(void **state)
+{
+	struct ends e;
+	int status = -1, left = 100;
+	pid_t client;
+
+	listen_somewhere(&e);
+	client = fork();
+	if (!client)
+		client_with_a_child(&e.at);
+	e.server = accept(e.listener, NULL, NULL);
+	assert_true(e.server >= 0);
+	while (waitpid(client, &status, WNOHANG) == 0 && left--)
+		usleep(100 * 1000);
+	if (left < 0)
+		kill(client, SIGKILL);
+	assert_int_equal(status, 0);
+	close(e.server);
+	close(e.listener);
+}
+
 #define WITH_ENDS(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(int argc, char **argv)
@@ -643,6 +681,7 @@ int main(int argc, char **argv)
 		WITH_ENDS(a_child_serves_the_connection),
 		WITH_ENDS(a_started_program_serves_the_connection),
 		WITH_ENDS(a_parent_goes_on_beside_its_child),
+		cmocka_unit_test(a_process_ends_though_its_peer_does_not_close),
 		cmocka_unit_test(no_tcp_was_used),
 	};
 	size_t n = sizeof(tests) / sizeof(tests[0]);

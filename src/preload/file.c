@@ -3,14 +3,31 @@
 #include "preload/epoll.h"
 #include "preload/sock.h"
 
+#include <unistd.h>
+
 _Atomic(struct file *) files[FD_LIMIT];
 pthread_mutex_t files_lock = PTHREAD_MUTEX_INITIALIZER;
 int files_highest = -1;
 
+static pid_t owner; /* 0: nobody has put a file yet */
+
+void files_own(void)
+{
+	owner = getpid();
+}
+
+/* The child of a vfork() has our memory, but its own descriptors: what it does to those is not done here. */
+static bool is_borrowed(void)
+{
+	return owner && owner != getpid();
+}
+
 bool file_put(int fd, struct file *f)
 {
-	if ((unsigned)fd >= FD_LIMIT)
+	if ((unsigned)fd >= FD_LIMIT || is_borrowed())
 		return false;
+	if (!owner)
+		files_own();
 	pthread_mutex_lock(&files_lock);
 	f->descriptors++;
 	if (fd > files_highest)
@@ -25,7 +42,7 @@ void file_take(int fd)
 	struct file *f;
 	bool last;
 
-	if (!file_at(fd))
+	if (!file_at(fd) || is_borrowed())
 		return;
 	pthread_mutex_lock(&files_lock);
 	f = atomic_exchange(&files[fd], NULL);

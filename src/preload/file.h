@@ -33,6 +33,9 @@ static inline struct file *file_at(int fd)
 /* file_put: the descriptor leads to f, too. False when it is above the limit. */
 bool file_put(int fd, struct file *f);
 
+/* After fork: the descriptors are this process's. */
+void files_own(void);
+
 /* file_take: fd leads nowhere any more, as the program will close it; the last one ends the file. */
 void file_take(int fd);
 

@@ -259,6 +259,7 @@ static void disown(struct sock *s)
 
 static void in_child(void)
 {
+	files_own();
 	while (ninherited) {
 		struct inherited *i = &inherited[--ninherited];
 

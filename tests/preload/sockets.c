@@ -620,6 +620,24 @@ static void no_tcp_was_used(void **state)
 	assert_int_equal(tcp_opens() - opens_before, 2);
 }
 
+/* Until it calls exec() the child of a vfork() has its parent's memory, but descriptors of its own. */
+static void what_a_vforked_child_closes_stays_the_parents(void **state)
+{
+	struct ends *e = *state;
+	pid_t child = vfork();
+	int status;
+	char c;
+
+	if (!child) {
+		close(e->client);
+		execl("/bin/true", "true", (char *)NULL);
+		_exit(1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(send(e->client, "x", 1, MSG_NOSIGNAL), 1);
+	assert_int_equal(read(e->server, &c, 1), 1);
+}
+
 /* Connects, has a child for a moment, closes, and returns from main. */
 static void client_with_a_child(const struct sockaddr_in *at)
 {
@@ -681,6 +699,7 @@ int main(int argc, char **argv)
 		WITH_ENDS(a_child_serves_the_connection),
 		WITH_ENDS(a_started_program_serves_the_connection),
 		WITH_ENDS(a_parent_goes_on_beside_its_child),
+		WITH_ENDS(what_a_vforked_child_closes_stays_the_parents),
 		cmocka_unit_test(a_process_ends_though_its_peer_does_not_close),
 		cmocka_unit_test(no_tcp_was_used),
 	};

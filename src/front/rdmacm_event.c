@@ -218,7 +218,7 @@ static bool digest(struct rcm_event *e)
 		rcm_qp_to_err(rcm_id(e->pub.id));
 		break;
 	case RDMA_CM_EVENT_MULTICAST_JOIN:
-		err = rcm_group_joined(e->group);
+		err = rcm_group_joined(rcm_id(e->pub.id), e->join);
 		if (err) {
 			e->pub.event = RDMA_CM_EVENT_MULTICAST_ERROR;
 			e->pub.status = err;
@@ -232,11 +232,14 @@ static bool digest(struct rcm_event *e)
 
 int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
-	struct rcm *cm = channel && event ? rcm_get() : NULL;
 	struct rcm_event *e;
+	struct rcm *cm;
 
-	if (!cm)
+	if (!channel || !event)
 		return rcm_result(-EINVAL);
+	cm = rcm_get();
+	if (!cm)
+		return -1;
 	do {
 		int err = take((struct rcm_channel *)channel, cm, &e);
 

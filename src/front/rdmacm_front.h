@@ -115,7 +115,9 @@ struct rcm_id {
 	bool reuse, afonly, has_tos, has_ack_timeout;
 	struct rcm_path path;
 	struct ibv_ece local_ece, remote_ece;
-	struct list groups; /* struct rcm_group */
+	struct lock groups_lock; /* before the host's; the program may leave and take events at once */
+	struct list groups;      /* struct rcm_group */
+	uint32_t joins;          /* ever */
 	bool own_send_cq, own_recv_cq;
 
 	/* of rdma_create_ep */
@@ -154,13 +156,12 @@ void rcm_id_free(struct rcm_id *id);
 void rcm_id_cut(struct rcm_id *id);
 
 /* ---- events ---- */
-struct rcm_group;
 
 struct rcm_event {
 	struct rdma_cm_event pub;
 	struct list node;
 	struct rcm_id *counted; /* whose destruction waits for it */
-	struct rcm_group *group;
+	uint32_t join;          /* which, of a MULTICAST_JOIN */
 	uint8_t priv[CM_PRIV_MAX];
 };
 
@@ -214,7 +215,7 @@ void rcm_fill_ah(const struct rcm_id *id, const uint8_t dgid[16], struct ibv_ah_
 
 /* ---- rdmacm_mcast.c ---- */
 /* The program takes the event of a join: its QP joins. */
-int rcm_group_joined(struct rcm_group *g);
+int rcm_group_joined(struct rcm_id *id, uint32_t number);
 void rcm_groups_leave(struct rcm_id *id);
 
 #endif

@@ -33,6 +33,7 @@ struct rcm_id *rcm_id_new(struct rcm *cm, enum rdma_port_space ps, enum ibv_qp_t
 	id->path.hop_limit = 64;
 	id->path.qkey = RDMA_UDP_QKEY;
 	id->path.rq_psn = random_u32() & PSN_MASK;
+	lock_init(&id->groups_lock);
 	list_init(&id->groups);
 	list_init(&id->listen_node);
 	list_add_tail(&cm->ids, &id->node);

@@ -14,23 +14,40 @@
 struct rcm_group {
 	struct list node; /* in id->groups */
 	struct rcm_id *id;
+	uint32_t number; /* of the join, which its event knows: the program may have left meanwhile */
 	uint8_t mgid[16];
 	bool send_only, attached;
 };
 
 enum { MCAST_QPN = 0xffffff };
 
-int rcm_group_joined(struct rcm_group *g)
+static int attach(struct rcm_group *g)
 {
 	union ibv_gid mgid;
 	int err;
 
-	if (!g || g->send_only || !g->id->pub.qp)
+	if (g->send_only || !g->id->pub.qp)
 		return 0;
 	memcpy(mgid.raw, g->mgid, 16);
 	err = ibv_attach_mcast(g->id->pub.qp, &mgid, 0);
 	g->attached = !err;
 	return -err;
+}
+
+int rcm_group_joined(struct rcm_id *id, uint32_t number)
+{
+	int err = 0;
+
+	lock_take(&id->groups_lock);
+	list_for_each(n, &id->groups)
+	{
+		struct rcm_group *g = container_of(n, struct rcm_group, node);
+
+		if (g->number == number)
+			err = attach(g);
+	}
+	lock_drop(&id->groups_lock);
+	return err;
 }
 
 /* Whether the QP is attached by another join of the same group. */
@@ -53,36 +70,15 @@ static void leave(struct rcm_group *g)
 	memcpy(mgid.raw, g->mgid, 16);
 	if (g->attached && g->id->pub.qp && !attached_besides(g))
 		ibv_detach_mcast(g->id->pub.qp, &mgid, 0);
-	g->attached = false;
-}
-
-/* Events of the join that the program has not taken know the group no more. */
-static void forget(struct rcm_group *g)
-{
-	struct rcm *cm = g->id->cm;
-
-	cm_host_lock(&cm->host);
-	list_for_each(n, &((struct rcm_channel *)g->id->pub.channel)->q.events)
-	{
-		struct rcm_event *e = container_of(n, struct rcm_event, node);
-
-		if (e->group == g)
-			e->group = NULL;
-	}
-	cm_host_unlock(&cm->host);
 	list_del(&g->node);
 	free(g);
 }
 
 void rcm_groups_leave(struct rcm_id *id)
 {
-	list_for_each_safe(n, &id->groups)
-	{
-		struct rcm_group *g = container_of(n, struct rcm_group, node);
-
-		leave(g);
-		forget(g);
-	}
+	lock_take(&id->groups_lock);
+	list_for_each_safe(n, &id->groups) leave(container_of(n, struct rcm_group, node));
+	lock_drop(&id->groups_lock);
 }
 
 /* The last join of the group: one who joins twice leaves twice, in the opposite order. */
@@ -104,6 +100,7 @@ static int join(struct rcm_id *id, const struct sockaddr *addr, bool send_only, 
 {
 	struct rcm_group *g = calloc(1, sizeof(*g));
 	struct rcm_event *e = rcm_event_new(id, RDMA_CM_EVENT_MULTICAST_JOIN, 0);
+	uint8_t mgid[16];
 
 	if (!g || !e) {
 		free(g);
@@ -112,13 +109,16 @@ static int join(struct rcm_id *id, const struct sockaddr *addr, bool send_only, 
 	}
 	g->id = id;
 	g->send_only = send_only;
-	rcm_gid_of(addr, g->mgid);
+	rcm_gid_of(addr, mgid);
+	memcpy(g->mgid, mgid, 16);
+	lock_take(&id->groups_lock);
+	g->number = e->join = ++id->joins;
 	list_add_tail(&id->groups, &g->node);
-	e->group = g;
+	lock_drop(&id->groups_lock);
 	e->pub.param.ud.private_data = context;
 	e->pub.param.ud.qp_num = MCAST_QPN;
 	e->pub.param.ud.qkey = id->path.qkey;
-	rcm_fill_ah(id, g->mgid, &e->pub.param.ud.ah_attr);
+	rcm_fill_ah(id, mgid, &e->pub.param.ud.ah_attr);
 	cm_host_lock(&id->cm->host);
 	rcm_event_queue(e, id);
 	cm_host_unlock(&id->cm->host);
@@ -172,10 +172,10 @@ int rdma_leave_multicast(struct rdma_cm_id *pub, struct sockaddr *addr)
 	if (!addr)
 		return rcm_result(-EINVAL);
 	rcm_gid_of(addr, mgid);
+	lock_take(&id->groups_lock);
 	g = find(id, mgid);
-	if (!g)
-		return rcm_result(-EADDRNOTAVAIL);
-	leave(g);
-	forget(g);
-	return 0;
+	if (g)
+		leave(g);
+	lock_drop(&id->groups_lock);
+	return g ? 0 : rcm_result(-EADDRNOTAVAIL);
 }

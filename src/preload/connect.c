@@ -4,6 +4,7 @@
 #include "base/export.h"
 #include "base/log.h"
 #include "preload/names.h"
+#include "preload/signals.h"
 
 #include <fcntl.h>
 #include <rdma/rsocket.h>
@@ -66,6 +67,7 @@ int sock_progress(int fd, struct sock *s, int timeout_ms)
 	socklen_t len = sizeof(int);
 	int error = 0, n;
 
+	HANDLERS_WAIT;
 	n = rpoll(&slot, 1, ms_until(until < s->deadline ? until : s->deadline));
 	if (n < 0 && errno == EINTR)
 		return EINTR;
@@ -81,6 +83,9 @@ EXPORTED int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	struct sock *s = sock_at(fd);
 	int error;
 
+	if (!s)
+		return real()->connect(fd, addr, len);
+	HANDLERS_WAIT;
 	if (s && s->state == SOCK_DATAGRAM)
 		return rconnect(s->rs, addr, len);
 	if (s && s->state == SOCK_CONNECTING) {

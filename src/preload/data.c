@@ -3,6 +3,7 @@
 #include "base/export.h"
 #include "preload/epoll.h"
 #include "preload/names.h"
+#include "preload/signals.h"
 #include "preload/sock.h"
 
 #include <fcntl.h>
@@ -83,6 +84,7 @@ static size_t total(const struct iovec *iov, size_t n)
                                                                                                              \
 	if (!s)                                                                                              \
 		return connecting(fd) ? fail(EAGAIN) : theirs;                                               \
+	HANDLERS_WAIT;                                                                                       \
 	return in_time(s, fd, POLLIN, s->receive_ms, flags) ? received(s, ours) : -1
 
 EXPORTED ssize_t read(int fd, void *buf, size_t len)
@@ -190,6 +192,7 @@ EXPORTED int recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags, struc
                                                                                                              \
 	if (!s)                                                                                              \
 		return connecting(fd) ? fail(EAGAIN) : theirs;                                               \
+	HANDLERS_WAIT;                                                                                       \
 	return in_time(s, fd, POLLOUT, s->send_ms, flags) ? sent(s, ours, wanted, flags) : -1
 
 EXPORTED ssize_t write(int fd, const void *buf, size_t len)
@@ -317,5 +320,6 @@ EXPORTED int shutdown(int fd, int how)
 {
 	struct sock *s = carried(fd);
 
+	HANDLERS_WAIT;
 	return s && s->state == SOCK_CONNECTED ? rshutdown(s->rs, how) : real()->shutdown(fd, how);
 }

@@ -6,6 +6,7 @@
  * any receive for EPOLLIN, a send that did not take everything for EPOLLOUT. That is never less than the
  * kernel reports. EPOLLONESHOT: a member that was reported sleeps until EPOLL_CTL_MOD. */
 #include "preload/epoll.h"
+#include "preload/signals.h"
 #include "base/export.h"
 #include "preload/sock.h"
 
@@ -368,6 +369,7 @@ static int wait_once(struct set *set, struct wait *w, int epfd, struct epoll_eve
 
 static int wait_set(struct set *set, int epfd, struct epoll_event *events, int max, int64_t deadline)
 {
+	HANDLERS_WAIT;
 	struct wait w;
 	bool again;
 	int n;

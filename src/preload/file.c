@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "preload/file.h"
 #include "preload/epoll.h"
+#include "preload/signals.h"
 #include "preload/sock.h"
 
 #include <unistd.h>
@@ -26,6 +27,7 @@ bool file_put(int fd, struct file *f)
 {
 	if ((unsigned)fd >= FD_LIMIT || is_borrowed())
 		return false;
+	HANDLERS_WAIT;
 	if (!owner)
 		files_own();
 	pthread_mutex_lock(&files_lock);
@@ -44,6 +46,7 @@ void file_take(int fd)
 
 	if (!file_at(fd) || is_borrowed())
 		return;
+	HANDLERS_WAIT;
 	pthread_mutex_lock(&files_lock);
 	f = atomic_exchange(&files[fd], NULL);
 	last = f && --f->descriptors == 0;

@@ -4,6 +4,7 @@
 #include "base/export.h"
 #include "base/log.h"
 #include "preload/names.h"
+#include "preload/signals.h"
 #include "preload/wait.h"
 
 #include <fcntl.h>
@@ -50,6 +51,7 @@ EXPORTED int listen(int fd, int backlog)
 		return -1;
 	if (!s || s->state != SOCK_FRESH)
 		return 0;
+	HANDLERS_WAIT;
 	rs = listen_beside(fd, s, backlog);
 	if (rs >= 0)
 		begin_listening(fd, s, rs);
@@ -110,6 +112,7 @@ EXPORTED int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 
 	if (!s || s->state != SOCK_LISTENING)
 		return real()->accept4(fd, addr, len, flags);
+	HANDLERS_WAIT;
 	until = s->receive_ms < 0 ? INT64_MAX : now_ms() + s->receive_ms;
 	for (;;) {
 		sock_listen_again(fd, s);

@@ -14,6 +14,7 @@
 #include <sys/uio.h>
 
 #define REAL_FUNCTIONS(X)                                                                                    \
+	X(int, sigaction, (int sig, const struct sigaction *act, struct sigaction *old))                     \
 	X(int, socket, (int domain, int type, int protocol))                                                 \
 	X(int, listen, (int fd, int backlog))                                                                \
 	X(int, bind, (int fd, const struct sockaddr *addr, socklen_t len))                                   \

@@ -7,6 +7,7 @@
 #include "preload/names.h"
 #include "preload/option.h"
 #include "preload/relay.h"
+#include "preload/signals.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -151,6 +152,7 @@ EXPORTED int socket(int domain, int type, int protocol)
 
 	if (fd < 0 || is_ours(__builtin_return_address(0)) || !config_wants(domain, kind, protocol))
 		return fd;
+	HANDLERS_WAIT;
 	if (kind == SOCK_DGRAM) {
 		open_datagram(fd, domain);
 		return fd;

@@ -3,6 +3,7 @@
 #include "preload/wait.h"
 #include "base/export.h"
 #include "preload/epoll.h"
+#include "preload/signals.h"
 #include "preload/sock.h"
 
 #include <rdma/rsocket.h>
@@ -107,6 +108,10 @@ static _Thread_local bool inside;
 
 bool wait_sleep(struct wait *w, int64_t deadline, int *n)
 {
+	if (signals_waiting) {
+		*n = fail(EINTR);
+		return false;
+	}
 	inside = true;
 	*n = rpoll(w->slots, w->n, ms_until(deadline < w->deadline ? deadline : w->deadline));
 	inside = false;
@@ -158,6 +163,7 @@ static bool poll_once(struct wait *w, struct pollfd *fds, nfds_t n, int64_t dead
 
 int wait_poll(struct pollfd *fds, nfds_t n, int64_t deadline)
 {
+	HANDLERS_WAIT;
 	struct wait w;
 	int result;
 

@@ -78,6 +78,25 @@ iperf 4 -t 1 --bidir
 iperf 6 -n 100M
 iperf 4 -u -n 10M -b 100M -l 1000
 
+# asked_to_end NAME PEER: iperf3 leaves whatever call it is in by longjmp(), tells its peer, and ends; so does the peer.
+asked_to_end() {
+	local name
+	serve stream iperf3 -s -1 -p PORT
+	start client B --sockets iperf3 -c "$IP4_A" -p "$PORT" -t 60
+	more_traffic 4 || fail "no traffic" "$TMP/server" "$TMP/client"
+	kill -TERM "${PID[$1]}"
+	for name; do
+		finish "$name" || true
+		! says "$name" 'still running' || fail "iperf3 does not end ($name)" "$TMP/server" "$TMP/client"
+	done
+}
+
+for i in 1 2 3; do
+	asked_to_end server client
+	asked_to_end client server
+done
+say "ok    iperf3 -s and -c are asked to end in mid transfer"
+
 # ---- a web server ----
 fetch() { # LABEL OPENS OPTION
 	rm -f "$TMP/fetched"

@@ -169,15 +169,18 @@ static void dgram_disarm(struct rsock *rs)
 	lock_drop(&d->lock);
 }
 
-/* Until the events hold; the lock is held before and after. 0 or -errno. */
+/* Until one of the events holds: 0. Or -errno: an error is for whoever sees it first. The lock is held before
+ * and after. */
 static int wait_for(struct dgram *d, short events, int flags)
 {
 	uint64_t look_until = 0;
 
-	while (!ready(d, events)) {
+	while (!(ready(d, events) & events)) {
 		struct pollfd p = {.events = POLLIN};
-		int err = 0;
+		int err = -atomic_exchange(&d->rs.err, 0);
 
+		if (err)
+			return err;
 		if (rsock_nonblocking(&d->rs, flags))
 			return -EAGAIN;
 		if (!look_until)
@@ -339,9 +342,7 @@ static ssize_t dgram_recv(
 	lock_take(&d->lock);
 	got = dg_start(d);
 	if (!got)
-		got = wait_for(d, POLLIN | POLLERR, flags);
-	if (!got && list_empty(&d->arrived))
-		got = -atomic_exchange(&rs->err, 0);
+		got = wait_for(d, POLLIN, flags);
 	if (!got)
 		got = take(d, iov, n, flags, addr, len);
 	wake_next(d);

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -246,6 +247,67 @@ static void nobody_is_there(void **state)
 	rclose(a);
 }
 
+/* ---- errors while others wait ---- */
+
+static struct {
+	int fd;
+	atomic_bool stop;
+	atomic_int left; /* threads */
+} busy;
+
+/* Messages go by the QP; the only send buffer is often in use. */
+static void *send_on(void *arg)
+{
+	while (!busy.stop)
+		assert_true(rsend(busy.fd, "x", 1, 0) == 1 || errno == ECONNREFUSED);
+	busy.left--;
+	return NULL;
+}
+
+static void *receive_on(void *arg)
+{
+	char c;
+
+	while (!busy.stop) {
+		assert_int_equal(rrecv(busy.fd, &c, 1, 0), -1);
+		assert_int_equal(errno, ECONNREFUSED);
+	}
+	busy.left--;
+	return NULL;
+}
+
+/* The peer is gone: its host tells it to our UDP socket, and one of us takes the error. */
+static void an_error_is_one_callers(void **state)
+{
+	enum { SENDERS = 2, RECEIVERS = 2, THREADS = SENDERS + RECEIVERS };
+	union addr here, there;
+	int b = open_at(AF_INET, &there), one = 1;
+	pthread_t threads[THREADS];
+	char c;
+
+	busy.fd = rsocket(AF_INET, SOCK_DGRAM, 0);
+	assert_int_equal(rsetsockopt(busy.fd, SOL_RDMA, RDMA_SQSIZE, &one, sizeof(one)), 0);
+	here = loopback(AF_INET);
+	assert_int_equal(rbind(busy.fd, &here.sa, sizeof(here.in)), 0);
+	assert_int_equal(rconnect(busy.fd, &there.sa, sizeof(there.in)), 0);
+	for (int i = 0; i < 10; i++) { /* its QP is known by then */
+		assert_int_equal(rsend(busy.fd, "x", 1, 0), 1);
+		assert_int_equal(rrecv(b, &c, 1, 0), 1);
+	}
+	rclose(b);
+	busy.stop = false;
+	busy.left = THREADS;
+	for (int i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, i < SENDERS ? send_on : receive_on, NULL);
+	for (int i = 0; busy.left; i++) { /* the UDP socket has the rsocket's number */
+		(void)!send(busy.fd, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+		busy.stop = i >= 20000;
+	}
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	rclose(busy.fd);
+}
+
 /* ---- strangers ---- */
 
 static int open_udp(union addr *at)
@@ -380,6 +442,7 @@ int main(void)
 		cmocka_unit_test(many_peers),
 		cmocka_unit_test(a_connected_one_hears_its_peer_alone),
 		cmocka_unit_test(nobody_is_there),
+		cmocka_unit_test(an_error_is_one_callers),
 		cmocka_unit_test(the_answer_to_a_packet),
 		cmocka_unit_test(wrong_packets_do_nothing),
 		cmocka_unit_test(a_crowd_of_strangers),

@@ -94,6 +94,7 @@ static int map(struct rs_stream *s, struct rs_mapping *m, void *buf, size_t len,
 off_t rs_stream_iomap(struct rsock *rs, void *buf, size_t len, int prot, int flags, off_t offset)
 {
 	struct rs_stream *s = rs_stream(rs);
+	uint64_t at = offset == -1 ? (uintptr_t)buf : (uint64_t)offset;
 	struct rs_mapping *m;
 	int err;
 
@@ -102,7 +103,7 @@ off_t rs_stream_iomap(struct rsock *rs, void *buf, size_t len, int prot, int fla
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
-	m->offset = offset == -1 ? (uintptr_t)buf : (uint64_t)offset;
+	m->offset = at;
 	lock_take(&s->lock);
 	err = map(s, m, buf, len, prot & PROT_WRITE);
 	if (!err)
@@ -110,7 +111,7 @@ off_t rs_stream_iomap(struct rsock *rs, void *buf, size_t len, int prot, int fla
 	lock_drop(&s->lock);
 	if (err)
 		free(m);
-	return err ? err : (off_t)m->offset;
+	return err ? err : (off_t)at; /* m may be unmapped by now */
 }
 
 /* lock held */

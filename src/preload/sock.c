@@ -170,10 +170,13 @@ EXPORTED int close(int fd)
 }
 
 /* The kernel sends what a program has written after the program is gone. Here the adapter goes with it, so
- * connections are closed before. */
+ * connections are closed before. Each close takes its time only if the peer does not receive; many such peers
+ * shall not keep the program. */
 __attribute__((destructor)) static void close_all(void)
 {
-	for (int fd = 0; fd <= files_highest; fd++) {
+	int64_t most = now_ms() + 5000;
+
+	for (int fd = 0; fd <= files_highest && now_ms() < most; fd++) {
 		struct sock *s = sock_at(fd);
 
 		if (s && (s->state == SOCK_CONNECTED || s->state == SOCK_DATAGRAM))

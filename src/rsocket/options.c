@@ -100,6 +100,17 @@ static void remember(struct rsock *rs, int name, bool on)
 	rs->so_opts = on ? rs->so_opts | 1u << name : rs->so_opts & ~(1u << name);
 }
 
+/* What is sent is always delivered before the end, if the peer takes it in time. Programs of the stock
+ * library give an int, too. */
+static void set_linger(struct rsock *rs, const void *value, socklen_t len)
+{
+	struct linger l = {0};
+
+	memcpy(&l, value, len < sizeof(l) ? len : sizeof(l));
+	rs->linger_off = !l.l_onoff;
+	rs->linger = l.l_onoff && l.l_linger > 0 ? l.l_linger : 0;
+}
+
 static int set_socket(struct rsock *rs, int name, const void *value, socklen_t len)
 {
 	int v, err = rsock_opt_read(value, len, &v);
@@ -118,8 +129,8 @@ static int set_socket(struct rsock *rs, int name, const void *value, socklen_t l
 	case SO_SNDBUF:
 		rs->sizes.sbuf = clamp((int64_t)v * 2, LEAST_BUFFER, MOST_BUFFER);
 		return 0;
-	case SO_LINGER: /* what is sent is always delivered before the end */
-		rs->linger_off = !v;
+	case SO_LINGER:
+		set_linger(rs, value, len);
 		return 0;
 	default:
 		return -ENOTSUP;
@@ -128,7 +139,7 @@ static int set_socket(struct rsock *rs, int name, const void *value, socklen_t l
 
 static int get_linger(const struct rsock *rs, void *value, socklen_t *len)
 {
-	struct linger l = {.l_onoff = !rs->linger_off};
+	struct linger l = {.l_onoff = !rs->linger_off, .l_linger = rs->linger};
 
 	return put(value, len, &l, sizeof(l));
 }

@@ -84,6 +84,7 @@ struct rsock {
 	struct rsock_sizes sizes;
 	uint32_t so_opts; /* of SOL_SOCKET, that are on or off: bit per name */
 	bool linger_off;
+	int linger;      /* seconds; 0: our choice */
 	_Atomic int err; /* for SO_ERROR: positive */
 };
 

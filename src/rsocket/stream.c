@@ -170,7 +170,7 @@ struct rs_stream *rs_stream_alloc(int domain)
 	lock_init(&s->lock);
 	list_init(&s->mappings);
 	list_init(&s->node);
-	s->watch.due = UINT64_MAX;
+	s->watch.due = s->give_up = UINT64_MAX;
 	return s;
 }
 

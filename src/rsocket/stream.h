@@ -63,6 +63,7 @@ struct rs_stream {
 	unsigned keep_idle;           /* seconds */
 	uint64_t heard, heard_before; /* completions so far; when the service thread last looked */
 	uint64_t quiet_since;
+	uint64_t give_up; /* when the other side must have taken our good-bye; UINT64_MAX: none is said */
 	bool nodelay, v6only;
 	void *route;
 	socklen_t route_len;
@@ -142,7 +143,7 @@ int rs_stream_connect(struct rsock *rs, const struct sockaddr *addr, socklen_t l
 int rs_need_connection(struct rs_stream *s, int flags);
 /* The service thread watches the id from now on. */
 int rs_stream_watch(struct rs_stream *s);
-/* Somebody waits, or wants the connection kept alive: silence is looked into. No lock held. */
+/* Somebody waits, or wants the connection kept alive: silence is looked into. */
 void rs_attend(struct rs_stream *s);
 int rs_stream_listen(struct rsock *rs, int backlog);
 int rs_stream_accept(struct rsock *rs, struct rsock **out);

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Shutdown and close: the other side is told in the stream itself, behind the data, and has acknowledged it
- * all. */
+/*
+ * Shutdown and close: the other side is told in the stream itself, behind the data, and has acknowledged it
+ * all. An rsocket always has receives for what it granted, so that takes no time; a peer that has none would
+ * keep us for ever, and is given up.
+ */
 #include "rsocket/stream.h"
 
 #include <errno.h>
+
+enum { PATIENCE_S = 5 };
 
 static bool can_tell(struct rs_stream *s)
 {
@@ -22,10 +27,18 @@ static void wait_for(struct rs_stream *s, bool (*ready)(struct rs_stream *s))
 		;
 }
 
+/* The service thread does, which hears of it when we sleep. */
+static void give_up_in(struct rs_stream *s, int seconds)
+{
+	s->give_up = rs_now() + (uint64_t)seconds * 1000000000u;
+	s->attended = false;
+}
+
 static void say(struct rs_stream *s, enum rs_ctrl what)
 {
 	struct rs_post p = {.msg = rs_msg(RS_OP_CTRL, what)};
 
+	give_up_in(s, s->rs.linger ? s->rs.linger : PATIENCE_S);
 	wait_for(s, can_tell);
 	if (s->state != RS_CONNECTED)
 		return;
@@ -34,6 +47,7 @@ static void say(struct rs_stream *s, enum rs_ctrl what)
 		rs_stream_fail(s, ECONNRESET);
 	else
 		wait_for(s, all_sent);
+	s->give_up = UINT64_MAX;
 }
 
 /* lock held */

@@ -125,6 +125,13 @@ static void probe(struct rs_stream *s)
 	rs_post_write(s, RS_WR_CTRL, 0, 0, 0, NULL, 0, 0);
 }
 
+static uint64_t next_look(const struct rs_stream *s, uint64_t most)
+{
+	uint64_t silent = most == UINT64_MAX ? most : s->quiet_since + most;
+
+	return silent < s->give_up ? silent : s->give_up;
+}
+
 /* lock held */
 static void look_after(struct rs_stream *s, uint64_t now)
 {
@@ -138,8 +145,10 @@ static void look_after(struct rs_stream *s, uint64_t now)
 		probe(s);
 		s->quiet_since = now;
 	}
-	s->attended = s->state == RS_CONNECTED && most != UINT64_MAX;
-	s->watch.due = s->attended ? s->quiet_since + most : UINT64_MAX;
+	if (s->state == RS_CONNECTED && now >= s->give_up)
+		rs_stream_fail(s, ETIMEDOUT);
+	s->watch.due = s->state == RS_CONNECTED ? next_look(s, most) : UINT64_MAX;
+	s->attended = s->watch.due != UINT64_MAX;
 }
 
 void rs_attend(struct rs_stream *s)

@@ -222,12 +222,12 @@ static int sleep_on_event(struct rs_stream *s)
 	int err = 0, cancel = cancel_off(); /* the caller holds the lock of its direction */
 
 	s->waiting++;
+	rs_attend(s);
 	if (s->asleep) {
 		pthread_cond_wait(&s->awake, &s->lock.m);
 	} else {
 		s->asleep = true;
 		lock_drop(&s->lock);
-		rs_attend(s);
 		pthread_mutex_lock(&s->wait_lock);
 		if (s->armed)
 			err = take_event(s);

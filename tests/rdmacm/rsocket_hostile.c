@@ -14,6 +14,7 @@ enum { CONN_LEN = 40, CREDITS = 2, FLAGS = 1, IOMAP_SIZE = 7, SGL_LENGTH = 20, D
 static struct peer {
 	struct rdma_cm_id *id, *listener;
 	struct ibv_mr *mr;
+	bool deaf; /* posts no receives */
 	char memory[8192];
 	uint8_t conn[CONN_LEN], theirs[CONN_LEN];
 } liar;
@@ -77,7 +78,7 @@ static void make_ready(struct rdma_cm_id *id)
 	struct ibv_recv_wr wr = {0}, *bad;
 
 	assert_int_equal(rdma_create_qp(id, NULL, &attr), 0);
-	for (int i = 0; i < 64; i++)
+	for (int i = 0; i < 64 && !liar.deaf; i++)
 		assert_int_equal(ibv_post_recv(id->qp, &wr, &bad), 0);
 	liar.mr = rdma_reg_write(id, liar.memory, sizeof(liar.memory));
 	assert_non_null(liar.mr);
@@ -345,6 +346,23 @@ static void a_mapping_of_nonsense_ends_the_connection(void **state)
 	assert_int_equal(errno, ECONNRESET);
 }
 
+/* Its adapter says "not ready" for ever. */
+static void who_does_not_receive_cannot_keep_us_from_closing(void **state)
+{
+	struct linger one_second = {.l_onoff = 1, .l_linger = 1};
+
+	liar.deaf = true;
+	prepare();
+	assert_int_equal(meet(), 0);
+	assert_int_equal(rsetsockopt(w.server, SOL_SOCKET, SO_LINGER, &one_second, sizeof(one_second)), 0);
+	assert_int_equal(rsend(w.server, "x", 1, 0), 1);
+	assert_int_equal(rclose(w.server), 0);
+	w.server = -1;
+	liar.deaf = false;
+	drop_liar();
+	others_are_served();
+}
+
 #define LIAR_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -360,6 +378,7 @@ int main(void)
 		LIAR_TEST(grants_without_end_end_the_connection),
 		LIAR_TEST(writing_beyond_the_ring_is_refused_by_the_adapter),
 		LIAR_TEST(a_mapping_of_nonsense_ends_the_connection),
+		LIAR_TEST(who_does_not_receive_cannot_keep_us_from_closing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,6 +62,23 @@ static int established(struct rs_stream *s, const struct rdma_cm_event *e)
 	return 0;
 }
 
+/* The other side is gone. It may have said so before, in a message nobody has looked at yet. */
+static void disconnected(struct rs_stream *s)
+{
+	rs_progress(s);
+	if (s->state == RS_CONNECTED)
+		rs_stream_set_state(s, RS_CLOSED);
+	rdma_disconnect(s->id);
+}
+
+/* It came and went, and its RTU was lost. What it sent is still to be read. */
+static int established_and_gone(struct rs_stream *s)
+{
+	rs_stream_set_state(s, RS_CONNECTED);
+	disconnected(s);
+	return 0;
+}
+
 static int refusal(const struct rdma_cm_event *e)
 {
 	if (e->event == RDMA_CM_EVENT_REJECTED)
@@ -79,18 +96,11 @@ static int opening_step(struct rs_stream *s, const struct rdma_cm_event *e)
 		return ask_peer(s);
 	case RDMA_CM_EVENT_ESTABLISHED:
 		return established(s, e);
+	case RDMA_CM_EVENT_DISCONNECTED:
+		return s->listener ? established_and_gone(s) : refusal(e);
 	default:
 		return refusal(e);
 	}
-}
-
-/* The other side is gone. It may have said so before, in a message nobody has looked at yet. */
-static void disconnected(struct rs_stream *s)
-{
-	rs_progress(s);
-	if (s->state == RS_CONNECTED)
-		rs_stream_set_state(s, RS_CLOSED);
-	rdma_disconnect(s->id);
 }
 
 static void on_event(struct rs_stream *s, const struct rdma_cm_event *e)

@@ -5,8 +5,6 @@
  */
 #include "rsocket/service.h"
 
-#include "rsocket/rsock.h"
-
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -20,7 +18,6 @@ static struct service {
 	pthread_mutex_t mutex; /* guards everything below */
 	pthread_cond_t idle;   /* running became NULL */
 	struct list watches;
-	unsigned owner; /* rsock_generation() */
 	bool up;
 	pthread_t thread;
 	int epoll, bell;
@@ -102,9 +99,9 @@ static void *serve(void *arg)
 		for (struct rs_watch *w; (w = next_due(rs_now()));)
 			run(w);
 	}
+	sv.up = false; /* first: a child would close them */
 	close(sv.epoll);
 	close(sv.bell);
-	sv.up = false;
 	pthread_mutex_unlock(&sv.mutex);
 	return NULL;
 }
@@ -151,17 +148,17 @@ static int start(void)
 
 /* ---- watching ---- */
 /* A child has neither the thread nor its parent's watches. */
-static void lock_service(void)
+void rs_service_in_child(void)
 {
-	if (sv.owner != rsock_generation()) {
-		pthread_mutex_init(&sv.mutex, NULL);
-		pthread_cond_init(&sv.idle, NULL);
-		list_init(&sv.watches);
-		sv.up = false;
-		sv.running = NULL;
-		sv.owner = rsock_generation();
+	if (sv.up) {
+		close(sv.epoll);
+		close(sv.bell);
 	}
-	pthread_mutex_lock(&sv.mutex);
+	pthread_mutex_init(&sv.mutex, NULL);
+	pthread_cond_init(&sv.idle, NULL);
+	list_init(&sv.watches);
+	sv.up = false;
+	sv.running = NULL;
 }
 
 static void ring(void)
@@ -176,7 +173,7 @@ int rs_watch(struct rs_watch *w)
 	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = w};
 	int err = 0;
 
-	lock_service();
+	pthread_mutex_lock(&sv.mutex);
 	if (w->watched)
 		goto out;
 	list_add_tail(&sv.watches, &w->node); /* before the thread looks whether there is anything to do */
@@ -196,7 +193,7 @@ out:
 
 void rs_unwatch(struct rs_watch *w)
 {
-	lock_service();
+	pthread_mutex_lock(&sv.mutex);
 	if (w->watched) {
 		w->watched = false;
 		list_del(&w->node);
@@ -210,7 +207,7 @@ void rs_unwatch(struct rs_watch *w)
 
 void rs_watch_due(struct rs_watch *w, uint64_t due)
 {
-	lock_service();
+	pthread_mutex_lock(&sv.mutex);
 	w->due = due;
 	if (w->watched)
 		ring();

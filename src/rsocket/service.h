@@ -32,5 +32,7 @@ void rs_unwatch(struct rs_watch *w);
 /* Changes the time from another thread. */
 void rs_watch_due(struct rs_watch *w, uint64_t due);
 uint64_t rs_now(void);
+/* After a fork, at once: later the numbers of its descriptors may be somebody else's. */
+void rs_service_in_child(void);
 
 #endif

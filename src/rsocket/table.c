@@ -4,6 +4,7 @@
  * the table are never freed.
  */
 #include "rsocket/rsock.h"
+#include "rsocket/service.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -24,6 +25,7 @@ static _Atomic unsigned generation;
 static void in_child(void)
 {
 	pthread_mutex_init(&mutex, NULL);
+	rs_service_in_child();
 	generation++;
 }
 

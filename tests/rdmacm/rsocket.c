@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 
@@ -437,6 +438,36 @@ static void a_child_does_not_touch_its_parents(void **state)
 	assert_int_equal(c, 'y');
 }
 
+static int open_epolls(void)
+{
+	char path[64], to[64];
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++) {
+		ssize_t len;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		len = readlink(path, to, sizeof(to) - 1);
+		to[len < 0 ? 0 : len] = 0;
+		n += !strcmp(to, "anon_inode:[eventpoll]");
+	}
+	return n;
+}
+
+static void a_child_has_not_what_its_parents_thread_waits_on(void **state)
+{
+	int before, status;
+	pid_t pid;
+
+	connect_pair();
+	before = open_epolls();
+	pid = fork();
+	if (!pid)
+		_exit(open_epolls() < before ? 0 : 1);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
 /* ---- mappings ---- */
 static void mapped_memory_is_written_to(void **state)
 {
@@ -693,6 +724,7 @@ int main(void)
 		WORLD_TEST(a_thousand_connections_leave_nothing),
 		WORLD_TEST(a_listener_ends_with_connections_nobody_took),
 		WORLD_TEST(a_child_does_not_touch_its_parents),
+		WORLD_TEST(a_child_has_not_what_its_parents_thread_waits_on),
 		WORLD_TEST(mapped_memory_is_written_to),
 		WORLD_TEST(names_are_the_addresses),
 		WORLD_TEST(options_are_remembered),

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { MOST_DESTS = 1024, RESOLVE_MS = 2000 };
+enum { MOST_DESTS = 1024 };
 
 int dg_addr_read(union dg_addr *a, const struct sockaddr *addr, socklen_t len)
 {
@@ -144,9 +144,24 @@ static int make_ah(struct dg_dest *dest, const struct rdma_cm_id *way)
 	return dest->ah ? 0 : -errno;
 }
 
-int dg_dest_learn(struct dg_dest *dest, uint32_t qpn)
+/*
+ * Never waits: the packet may be in the name of a neighbour that is not there. One that the kernel must look
+ * for first is learnt by a later packet; until then messages go by UDP.
+ */
+static int find_way(struct dg_dest *dest, struct rdma_cm_id *way)
 {
 	union dg_addr from = dest->qp->at;
+
+	from.in.sin_port = 0;
+	if (fcntl(way->channel->fd, F_SETFL, fcntl(way->channel->fd, F_GETFL) | O_NONBLOCK))
+		return -errno;
+	if (rdma_resolve_addr(way, &from.sa, &dest->addr.sa, 0) || rdma_resolve_route(way, 0))
+		return -errno;
+	return make_ah(dest, way);
+}
+
+int dg_dest_learn(struct dg_dest *dest, uint32_t qpn)
+{
 	struct rdma_cm_id *way;
 	int err;
 
@@ -155,12 +170,7 @@ int dg_dest_learn(struct dg_dest *dest, uint32_t qpn)
 		return 0;
 	if (rdma_create_id(NULL, &way, NULL, RDMA_PS_UDP))
 		return -errno;
-	from.in.sin_port = 0;
-	if (rdma_resolve_addr(way, &from.sa, &dest->addr.sa, RESOLVE_MS) ||
-		rdma_resolve_route(way, RESOLVE_MS))
-		err = -errno;
-	else
-		err = make_ah(dest, way);
+	err = find_way(dest, way);
 	rdma_destroy_id(way);
 	return err;
 }

@@ -36,7 +36,7 @@ LESS = [
     (r"^verbs.roce6.(?!ud|uc)", None),  # the same code but for the addresses
 ]
 # A child of a program with threads has lost what the threads held: leaks in it say nothing.
-MORE = [("^verbs.roce.fork|^rdmacm.events", ["--leak-check=no"])]
+MORE = [("^verbs.roce.fork|^rdmacm.events|^rdmacm.rsocket$", ["--leak-check=no"])]
 LIMIT = 300
 
 

@@ -30,6 +30,7 @@ bool file_put(int fd, struct file *f)
 	HANDLERS_WAIT;
 	if (!owner)
 		files_own();
+	file_take(fd); /* was closed behind our back */
 	pthread_mutex_lock(&files_lock);
 	f->descriptors++;
 	if (fd > files_highest)

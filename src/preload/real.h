@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
@@ -22,6 +23,9 @@
 	X(int, connect, (int fd, const struct sockaddr *addr, socklen_t len))                                \
 	X(int, shutdown, (int fd, int how))                                                                  \
 	X(int, close, (int fd))                                                                              \
+	X(int, close_range, (unsigned first, unsigned last, int flags))                                      \
+	X(void, closefrom, (int first))                                                                      \
+	X(int, fclose, (FILE * stream))                                                                      \
 	X(int, getsockname, (int fd, struct sockaddr *addr, socklen_t *len))                                 \
 	X(int, getpeername, (int fd, struct sockaddr *addr, socklen_t *len))                                 \
 	X(int, getsockopt, (int fd, int level, int name, void *value, socklen_t *len))                       \

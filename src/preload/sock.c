@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static struct sock *free_socks; /* under files_lock */
 
@@ -167,6 +168,38 @@ EXPORTED int close(int fd)
 {
 	file_take(fd);
 	return real()->close(fd);
+}
+
+static void take_from(unsigned first, unsigned last)
+{
+	for (int fd = files_highest; fd >= 0 && (unsigned)fd >= first; fd--)
+		if ((unsigned)fd <= last)
+			file_take(fd);
+}
+
+EXPORTED int close_range(unsigned first, unsigned last, int flags)
+{
+	if (!real()->close_range)
+		return fail(ENOSYS);
+	if (first <= last && !(flags & ~CLOSE_RANGE_UNSHARE))
+		take_from(first, last);
+	return real()->close_range(first, last, flags);
+}
+
+EXPORTED void closefrom(int first)
+{
+	take_from(first < 0 ? 0 : first, UINT_MAX);
+	real()->closefrom(first);
+}
+
+/* Closes inside libc. */
+EXPORTED int fclose(FILE *stream)
+{
+	int error = errno;
+
+	file_take(fileno(stream));
+	errno = error;
+	return real()->fclose(stream);
 }
 
 /* The kernel sends what a program has written after the program is gone. Here the adapter goes with it, so

@@ -328,6 +328,59 @@ static void duplicates_are_the_same_socket(void **state)
 	assert_reads(copy, "three");
 }
 
+/* Whatever closes it: the number leads to a file then, and the peer sees the end. */
+static void assert_closed(struct ends *e)
+{
+	int zero = open("/dev/zero", O_RDONLY);
+	char c = 'x';
+
+	assert_int_equal(zero, e->client);
+	assert_int_equal(read(zero, &c, 1), 1);
+	assert_int_equal(c, 0);
+	assert_int_equal(read(e->server, &c, 1), 0);
+}
+
+static void a_range_is_closed(void **state)
+{
+	struct ends *e = *state;
+	unsigned fd = (unsigned)e->client;
+
+	assert_int_equal(write(e->server, "y", 1), 1);
+	assert_int_equal(close_range(fd, fd, 1 << 20), -1);
+	assert_int_equal(close_range(fd, fd, CLOSE_RANGE_CLOEXEC), 0);
+	assert_reads(e->client, "y");
+	assert_int_equal(write(e->server, "y", 1), 1);
+	assert_int_equal(close_range(fd, fd, 0), 0);
+	assert_closed(e);
+}
+
+static void all_from_a_number_are_closed(void **state)
+{
+	struct ends *e = *state;
+
+	close(e->client);
+	e->client = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(connect(e->client, (struct sockaddr *)&e->at, sizeof(e->at)), 0);
+	assert_int_equal(dup2(e->client, 1000), 1000);
+	close(e->client);
+	e->client = 1000;
+	close(e->server);
+	e->server = accept(e->listener, NULL, NULL);
+	closefrom(1000);
+	assert_int_equal(read(e->server, &(char){0}, 1), 0);
+	assert_int_equal(fcntl(1000, F_GETFD), -1);
+}
+
+static void a_stream_of_stdio_is_closed(void **state)
+{
+	struct ends *e = *state;
+	FILE *f = fdopen(e->client, "r");
+
+	assert_int_equal(write(e->server, "y", 1), 1);
+	assert_int_equal(fclose(f), 0);
+	assert_closed(e);
+}
+
 /* ---- waiting
  * ------------------------------------------------------------------------------------------------------- */
 
@@ -689,6 +742,9 @@ int main(int argc, char **argv)
 		WITH_ENDS(a_receive_has_its_time_limit),
 		WITH_ENDS(it_looks_like_a_socket),
 		WITH_ENDS(duplicates_are_the_same_socket),
+		WITH_ENDS(a_range_is_closed),
+		WITH_ENDS(all_from_a_number_are_closed),
+		WITH_ENDS(a_stream_of_stdio_is_closed),
 		WITH_ENDS(poll_and_select_mix_sockets_and_pipes),
 		WITH_ENDS(epoll_by_level_and_by_edge),
 		WITH_ENDS(a_socket_leaves_all_its_epoll_sets),

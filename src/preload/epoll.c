@@ -256,23 +256,28 @@ static bool silent(const struct member *m)
 	return m->events & EPOLLET && !wanted(m);
 }
 
-/* A connect that moves on may take its member away, so each is looked up by its number. */
+/* A copy of one: who goes through them may not hold the lock, and others add and take away meanwhile. */
+static bool member_at(struct set *set, int i, struct member *m)
+{
+	bool found;
+
+	pthread_mutex_lock(&set->lock);
+	found = i < set->n;
+	if (found)
+		*m = set->members[i];
+	pthread_mutex_unlock(&set->lock);
+	return found;
+}
+
 static int add_members(struct wait *w, struct set *set, int owner)
 {
 	struct member m;
 	int ready = 0;
 
-	for (int i = 0;; i++) {
-		pthread_mutex_lock(&set->lock);
-		if (i >= set->n) {
-			pthread_mutex_unlock(&set->lock);
-			return ready;
-		}
-		m = set->members[i];
-		pthread_mutex_unlock(&set->lock);
+	for (int i = 0; member_at(set, i, &m); i++)
 		if (!silent(&m) && sock_at(m.fd) == m.sock)
 			ready |= wait_add(w, owner < 0 ? m.fd : owner, m.fd, wanted(&m));
-	}
+	return ready;
 }
 
 int set_wait_add(struct wait *w, int owner, struct set *set)
@@ -324,11 +329,10 @@ static int collect(struct set *set, const struct wait *w, struct epoll_event *ev
 /* Sockets whose connect failed are ready without a slot. */
 static int collect_failed(struct set *set, struct epoll_event *events, int max)
 {
+	struct member m;
 	int n = 0;
 
-	for (int i = 0; i < set->n && n < max; i++) {
-		struct member m = set->members[i];
-
+	for (int i = 0; n < max && member_at(set, i, &m); i++) {
 		if (m.sock->state == SOCK_FAILED &&
 			report(set, m.fd, EPOLLERR | EPOLLHUP | (m.events & (EPOLLIN | EPOLLOUT)),
 				&events[n]))

@@ -229,10 +229,18 @@ void set_used(struct sock *s, int events)
 	wake(set);
 }
 
+/* Another thread of the parent may have held the lock, and the parent's waiters need their eventfd alone. */
 void set_after_fork(void)
 {
-	for (struct set *set = all_sets; set; set = set->next)
+	for (struct set *set = all_sets; set; set = set->next) {
+		pthread_mutex_init(&set->lock, NULL);
+		atomic_store(&set->waiting, 0);
 		set->n = 0;
+		if (!set->file.descriptors)
+			continue;
+		real()->close(set->wake);
+		set->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	}
 }
 
 /* ---- waiting

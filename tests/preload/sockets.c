@@ -13,6 +13,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -645,6 +646,48 @@ static void a_started_program_serves_the_connection(void **state)
 	waitpid(pid, NULL, 0);
 }
 
+struct restless {
+	int epfd, fd;
+	atomic_bool stop;
+};
+
+/* Is in the set's lock nearly always. */
+static void *change_set(void *arg)
+{
+	struct restless *r = arg;
+	struct epoll_event event = {.events = EPOLLIN};
+
+	while (!r->stop)
+		epoll_ctl(r->epfd, EPOLL_CTL_MOD, r->fd, &event);
+	return NULL;
+}
+
+static void a_child_has_an_epoll_set_that_another_thread_changed(void **state)
+{
+	struct ends *e = *state;
+	struct restless r = {.epfd = epoll_create1(0), .fd = e->server};
+	struct epoll_event event = {.events = EPOLLIN};
+	pthread_t thread;
+	int status = 0;
+
+	assert_int_equal(epoll_ctl(r.epfd, EPOLL_CTL_ADD, e->server, &event), 0);
+	pthread_create(&thread, NULL, change_set, &r);
+	for (int i = 0; i < 50 && !status; i++) {
+		pid_t pid = fork();
+
+		if (!pid) {
+			alarm(10); /* a deadlock ends it */
+			epoll_ctl(r.epfd, EPOLL_CTL_ADD, e->listener, &event);
+			_exit(epoll_wait(r.epfd, &event, 1, 0));
+		}
+		waitpid(pid, &status, 0);
+	}
+	r.stop = true;
+	pthread_join(thread, NULL);
+	assert_int_equal(status, 0);
+	close(r.epfd);
+}
+
 static void a_parent_goes_on_beside_its_child(void **state)
 {
 	struct ends *e = *state;
@@ -754,6 +797,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(an_ipv6_socket_serves_ipv4),
 		WITH_ENDS(a_child_serves_the_connection),
 		WITH_ENDS(a_started_program_serves_the_connection),
+		WITH_ENDS(a_child_has_an_epoll_set_that_another_thread_changed),
 		WITH_ENDS(a_parent_goes_on_beside_its_child),
 		WITH_ENDS(what_a_vforked_child_closes_stays_the_parents),
 		cmocka_unit_test(a_process_ends_though_its_peer_does_not_close),

@@ -312,7 +312,7 @@ EXPORTED int dup2(int fd, int to)
 
 EXPORTED int dup3(int fd, int to, int flags)
 {
-	if (fd != to && real()->fcntl(fd, F_GETFD) >= 0)
+	if (fd != to && !(flags & ~O_CLOEXEC) && real()->fcntl(fd, F_GETFD) >= 0)
 		file_take(to);
 	return duplicate(fd, real()->dup3(fd, to, flags));
 }

@@ -334,9 +334,10 @@ EXPORTED int select(int n, fd_set *in, fd_set *out, fd_set *except, struct timev
 		TIMEVAL_TO_TIMESPEC(timeout, &t);
 	deadline = deadline_of(timeout ? &t : NULL);
 	result = select_by_poll(n, sets, deadline, NULL);
-	if (timeout) { /* Linux says how much was left */
-		int left = ms_until(deadline);
+	if (timeout && deadline != INT64_MAX) { /* Linux says how much was left */
+		int64_t left = deadline - now_ms();
 
+		left = left < 0 ? 0 : left;
 		*timeout = (struct timeval){.tv_sec = left / 1000, .tv_usec = left % 1000 * 1000};
 	}
 	return result;

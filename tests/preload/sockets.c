@@ -329,6 +329,16 @@ static void duplicates_are_the_same_socket(void **state)
 	assert_reads(copy, "three");
 }
 
+static void a_refused_duplicate_closes_nothing(void **state)
+{
+	struct ends *e = *state;
+
+	assert_int_equal(dup3(e->listener, e->client, 1 << 20), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(write(e->client, "z", 1), 1);
+	assert_reads(e->server, "z");
+}
+
 /* Whatever closes it: the number leads to a file then, and the peer sees the end. */
 static void assert_closed(struct ends *e)
 {
@@ -414,6 +424,23 @@ static void poll_and_select_mix_sockets_and_pipes(void **state)
 	assert_true(FD_ISSET(e->server, &in) && FD_ISSET(pipes[0], &in) && !FD_ISSET(e->client, &in));
 	close(pipes[0]);
 	close(pipes[1]);
+}
+
+static void select_says_how_much_time_was_left(void **state)
+{
+	static const time_t limits[] = {60, 100 * 86400, INT32_MAX, (time_t)INT32_MAX * 2};
+	struct ends *e = *state;
+
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		struct timeval left = {.tv_sec = limits[i]};
+		fd_set out;
+
+		FD_ZERO(&out);
+		FD_SET(e->client, &out);
+		assert_int_equal(select(e->client + 1, NULL, &out, NULL, &left), 1);
+		assert_in_range(left.tv_sec, limits[i] - 60, limits[i]);
+		assert_in_range(left.tv_usec, 0, 999999);
+	}
 }
 
 static int wait_one(int epfd, struct epoll_event *event, int timeout)
@@ -785,10 +812,12 @@ int main(int argc, char **argv)
 		WITH_ENDS(a_receive_has_its_time_limit),
 		WITH_ENDS(it_looks_like_a_socket),
 		WITH_ENDS(duplicates_are_the_same_socket),
+		WITH_ENDS(a_refused_duplicate_closes_nothing),
 		WITH_ENDS(a_range_is_closed),
 		WITH_ENDS(all_from_a_number_are_closed),
 		WITH_ENDS(a_stream_of_stdio_is_closed),
 		WITH_ENDS(poll_and_select_mix_sockets_and_pipes),
+		WITH_ENDS(select_says_how_much_time_was_left),
 		WITH_ENDS(epoll_by_level_and_by_edge),
 		WITH_ENDS(a_socket_leaves_all_its_epoll_sets),
 		WITH_ENDS(epoll_has_pipes_and_sockets),

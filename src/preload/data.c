@@ -102,6 +102,28 @@ EXPORTED ssize_t readv(int fd, const struct iovec *iov, int n)
 	RECEIVE(fd, 0, rreadv(s->rs, iov, n), real()->readv(fd, iov, n));
 }
 
+/* RWF_NOWAIT in words of sockets. */
+static int message_flags(int flags)
+{
+	return flags & RWF_NOWAIT ? MSG_DONTWAIT : 0;
+}
+
+/* A socket has no places, so -1 is the only one that can be meant. */
+EXPORTED ssize_t preadv64v2(int fd, const struct iovec *iov, int n, off64_t at, int flags)
+{
+	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
+
+	if (at != -1)
+		return real()->preadv64v2(fd, iov, n, at, flags);
+	RECEIVE(fd, message_flags(flags), rrecvmsg(s->rs, &msg, message_flags(flags)),
+		real()->preadv64v2(fd, iov, n, at, flags));
+}
+
+EXPORTED ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t at, int flags)
+{
+	return preadv64v2(fd, iov, n, at, flags);
+}
+
 EXPORTED ssize_t recv(int fd, void *buf, size_t len, int flags)
 {
 	RECEIVE(fd, flags, rrecv(s->rs, buf, len, flags), real()->recv(fd, buf, len, flags));
@@ -249,6 +271,21 @@ EXPORTED ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
 	SEND(fd, flags, total(msg->msg_iov, msg->msg_iovlen), send_msg(s, msg, flags),
 		real()->sendmsg(fd, msg, flags));
+}
+
+EXPORTED ssize_t pwritev64v2(int fd, const struct iovec *iov, int n, off64_t at, int flags)
+{
+	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
+
+	if (at != -1)
+		return real()->pwritev64v2(fd, iov, n, at, flags);
+	SEND(fd, message_flags(flags), total(iov, n), send_msg(s, &msg, message_flags(flags)),
+		real()->pwritev64v2(fd, iov, n, at, flags));
+}
+
+EXPORTED ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t at, int flags)
+{
+	return pwritev64v2(fd, iov, n, at, flags);
 }
 
 EXPORTED int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)

@@ -396,21 +396,39 @@ static int wait_set(struct set *set, int epfd, struct epoll_event *events, int m
 	return n;
 }
 
+static int wait_masked(struct set *set, int epfd, struct epoll_event *events, int max, int64_t deadline,
+	const sigset_t *mask)
+{
+	struct wait_mask m;
+	int n = wait_mask_begin(&m, mask) ? fail(EINTR) : wait_set(set, epfd, events, max, deadline);
+
+	wait_mask_end(&m);
+	return n;
+}
+
 EXPORTED int epoll_pwait(int epfd, struct epoll_event *events, int max, int timeout, const sigset_t *mask)
 {
 	struct set *set = set_at(epfd);
-	struct wait_mask m;
-	int n;
 
 	if (!set || !set->n || max <= 0)
 		return real()->epoll_pwait(epfd, events, max, timeout, mask);
-	n = wait_mask_begin(&m, mask) ? fail(EINTR)
-				      : wait_set(set, epfd, events, max,
-						timeout < 0 ? INT64_MAX
-						: timeout   ? now_ms() + timeout
-							    : 0);
-	wait_mask_end(&m);
-	return n;
+	return wait_masked(set, epfd, events, max,
+		timeout < 0 ? INT64_MAX
+		: timeout   ? now_ms() + timeout
+			    : 0,
+		mask);
+}
+
+EXPORTED int epoll_pwait2(
+	int epfd, struct epoll_event *events, int max, const struct timespec *timeout, const sigset_t *mask)
+{
+	struct set *set = set_at(epfd);
+
+	if (!real()->epoll_pwait2)
+		return fail(ENOSYS);
+	if (!set || !set->n || max <= 0)
+		return real()->epoll_pwait2(epfd, events, max, timeout, mask);
+	return wait_masked(set, epfd, events, max, wait_deadline(timeout), mask);
 }
 
 EXPORTED int epoll_wait(int epfd, struct epoll_event *events, int max, int timeout)

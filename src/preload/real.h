@@ -39,6 +39,7 @@
 	X(ssize_t, read, (int fd, void *buf, size_t len))                                                    \
 	X(ssize_t, __read_chk, (int fd, void *buf, size_t len, size_t size))                                 \
 	X(ssize_t, readv, (int fd, const struct iovec *iov, int n))                                          \
+	X(ssize_t, preadv64v2, (int fd, const struct iovec *iov, int n, off64_t at, int flags))              \
 	X(ssize_t, recv, (int fd, void *buf, size_t len, int flags))                                         \
 	X(ssize_t, __recv_chk, (int fd, void *buf, size_t len, size_t size, int flags))                      \
 	X(ssize_t, recvfrom,                                                                                 \
@@ -47,6 +48,7 @@
 	X(int, recvmmsg, (int fd, struct mmsghdr *msgs, unsigned n, int flags, struct timespec *timeout))    \
 	X(ssize_t, write, (int fd, const void *buf, size_t len))                                             \
 	X(ssize_t, writev, (int fd, const struct iovec *iov, int n))                                         \
+	X(ssize_t, pwritev64v2, (int fd, const struct iovec *iov, int n, off64_t at, int flags))             \
 	X(ssize_t, send, (int fd, const void *buf, size_t len, int flags))                                   \
 	X(ssize_t, sendto,                                                                                   \
 		(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr,                \
@@ -64,7 +66,10 @@
 			const sigset_t *mask))                                                               \
 	X(int, epoll_ctl, (int epfd, int op, int fd, struct epoll_event *event))                             \
 	X(int, epoll_pwait,                                                                                  \
-		(int epfd, struct epoll_event *events, int max, int timeout, const sigset_t *mask))
+		(int epfd, struct epoll_event *events, int max, int timeout, const sigset_t *mask))          \
+	X(int, epoll_pwait2,                                                                                 \
+		(int epfd, struct epoll_event *events, int max, const struct timespec *timeout,              \
+			const sigset_t *mask))
 
 #define REAL_MEMBER(ret, name, params) ret(*name) params;
 struct real_functions {

@@ -213,7 +213,7 @@ static int poll_masked(struct pollfd *fds, nfds_t n, int64_t deadline, const sig
  * ---------------------------------------------------------------------------------------------------------
  */
 
-static int64_t deadline_of(const struct timespec *t)
+int64_t wait_deadline(const struct timespec *t)
 {
 	if (!t)
 		return INT64_MAX;
@@ -241,7 +241,7 @@ EXPORTED int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 {
 	if (inside || !wait_needed(fds, n))
 		return real()->ppoll(fds, n, timeout, mask);
-	return poll_masked(fds, n, deadline_of(timeout), mask);
+	return poll_masked(fds, n, wait_deadline(timeout), mask);
 }
 
 EXPORTED int __ppoll_chk(
@@ -332,7 +332,7 @@ EXPORTED int select(int n, fd_set *in, fd_set *out, fd_set *except, struct timev
 		return real()->select(n, in, out, except, timeout);
 	if (timeout)
 		TIMEVAL_TO_TIMESPEC(timeout, &t);
-	deadline = deadline_of(timeout ? &t : NULL);
+	deadline = wait_deadline(timeout ? &t : NULL);
 	result = select_by_poll(n, sets, deadline, NULL);
 	if (timeout && deadline != INT64_MAX) { /* Linux says how much was left */
 		int64_t left = deadline - now_ms();
@@ -350,5 +350,5 @@ EXPORTED int pselect(
 
 	if (!select_needed(n, sets))
 		return real()->pselect(n, in, out, except, timeout, mask);
-	return select_by_poll(n, sets, deadline_of(timeout), mask);
+	return select_by_poll(n, sets, wait_deadline(timeout), mask);
 }

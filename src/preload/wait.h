@@ -38,6 +38,9 @@ bool wait_needed(const struct pollfd *fds, nfds_t n);
 /* poll() for the program's descriptors, in ms of the monotonic clock (INT64_MAX: for ever). */
 int wait_poll(struct pollfd *fds, nfds_t n, int64_t deadline);
 
+/* The deadline of a time limit; NULL: for ever. */
+int64_t wait_deadline(const struct timespec *t);
+
 /* With the signal mask of ppoll and its kin around it. */
 struct wait_mask {
 	const sigset_t *mask;

@@ -228,6 +228,11 @@ static void pieces_and_flags(void **state)
 	assert_memory_equal(a, "gh", 2);
 	assert_int_equal(recv(e->server, b, 4, MSG_DONTWAIT), -1);
 	assert_int_equal(errno, EAGAIN);
+	assert_int_equal(preadv2(e->server, in, 2, -1, RWF_NOWAIT), -1);
+	assert_int_equal(errno, EAGAIN);
+	assert_int_equal(pwritev2(e->client, out, 1, -1, 0), 3);
+	assert_int_equal(preadv2(e->server, in, 1, -1, 0), 2);
+	assert_memory_equal(a, "ab", 2);
 }
 
 static void a_file_is_sent(void **state)
@@ -465,6 +470,7 @@ static void epoll_by_level_and_by_edge(void **state)
 	assert_int_equal(write(e->client, "abc", 3), 3);
 	assert_int_equal(wait_one(epfd, &event, -1), 1);
 	assert_int_equal(event.data.u32, 7);
+	assert_int_equal(epoll_pwait2(epfd, &event, 1, &(struct timespec){.tv_sec = 60}, NULL), 1);
 	assert_int_equal(wait_one(epfd, &event, -1), 1); /* still there */
 
 	event = (struct epoll_event){.events = EPOLLIN | EPOLLOUT | EPOLLET};

@@ -14,20 +14,21 @@
  * listens, and refused in a third of a second where nobody does; a host without RDMA says nothing at all. */
 enum { SILENCE_MS = 3000 };
 
-/* To TCP. What connect() says goes to the program at once when it is in connect(), else through SO_ERROR. */
-static int connect_plain(int fd, struct sock *s, bool told_later)
+/* To TCP, without waiting: others may want in. */
+static int connect_plain(int fd, struct sock *s)
 {
 	struct sock_name to = s->peer;
-	int error = real()->connect(fd, &to.sa, to.len) ? errno : 0;
+	int flags = real()->fcntl(fd, F_GETFL), error;
 
-	if (told_later && error && error != EINPROGRESS) {
-		rclose(s->rs);
-		s->rs = -1;
+	real()->fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+	error = real()->connect(fd, &to.sa, to.len) ? errno : 0;
+	real()->fcntl(fd, F_SETFL, flags);
+	if (error && error != EINPROGRESS) {
 		s->error = error;
 		s->state = SOCK_FAILED;
-		return error;
+	} else {
+		sock_go_plain(s);
 	}
-	sock_go_plain(s);
 	return error;
 }
 
@@ -53,63 +54,167 @@ static int connect_done(int fd, struct sock *s)
 	return 0;
 }
 
-static int connect_failed(int fd, struct sock *s, int error, bool told_later)
+static int connect_failed(int fd, struct sock *s, int error)
 {
 	log_debug("sockets: no RDMA connection (%s), by TCP", strerror(error));
-	return connect_plain(fd, s, told_later);
+	return connect_plain(fd, s);
 }
 
-int sock_progress(int fd, struct sock *s, int timeout_ms)
+/* Inside the door from here on: what has become of it. */
+static void look(int fd, struct sock *s)
 {
 	struct pollfd slot = {.fd = s->rs, .events = POLLOUT};
-	int64_t until = timeout_ms < 0 ? INT64_MAX : now_ms() + timeout_ms;
-	bool told_later = timeout_ms >= 0;
 	socklen_t len = sizeof(int);
-	int error = 0, n;
+	int error = 0, n = rpoll(&slot, 1, 0);
+
+	if (n == 0 && now_ms() < s->deadline)
+		return;
+	if (n > 0 && !rgetsockopt(s->rs, SOL_SOCKET, SO_ERROR, &error, &len) && !error)
+		connect_done(fd, s);
+	else
+		connect_failed(fd, s, n == 0 ? ETIMEDOUT : error ? error : errno);
+}
+
+static int take_failure(struct sock *s)
+{
+	if (s->state != SOCK_FAILED)
+		return 0;
+	sock_go_plain(s);
+	return s->error;
+}
+
+static int begin(int fd, struct sock *s, const struct sock_name *to)
+{
+	int error;
+
+	s->peer = *to;
+	s->deadline = now_ms() + SILENCE_MS;
+	error = connect_begin(fd, s, to);
+	if (!error)
+		return connect_done(fd, s);
+	if (error != EINPROGRESS)
+		return connect_failed(fd, s, error);
+	s->state = SOCK_CONNECTING;
+	return EINPROGRESS;
+}
+
+/* What connect() says that does not wait. */
+static int step(int fd, struct sock *s, const struct sock_name *to)
+{
+	int error = EALREADY;
+
+	if (s->state == SOCK_CONNECTING)
+		look(fd, s);
+	else if (s->state == SOCK_FRESH)
+		error = begin(fd, s, to);
+	if (sock_at(fd) == s && s->state == SOCK_CONNECTED)
+		return error == EALREADY ? EISCONN : 0;
+	return s->state == SOCK_FAILED ? take_failure(s) : error;
+}
+
+/* ---- from outside
+ * ------------------------------------------------------------------------------------------------- */
+
+int sock_watch(int fd, struct sock *s)
+{
+	int rs = -1;
+
+	if (s->state != SOCK_CONNECTING || !sock_enter(fd, s))
+		return -1;
+	if (s->state == SOCK_CONNECTING)
+		look(fd, s);
+	if (sock_at(fd) == s && s->state == SOCK_CONNECTING) {
+		s->watchers++;
+		rs = s->rs;
+	}
+	sock_leave(s);
+	return rs;
+}
+
+void sock_progress(int fd, struct sock *s)
+{
+	HANDLERS_WAIT;
+	if (sock_watch(fd, s) >= 0)
+		sock_unwatch(s);
+}
+
+int sock_take_failure(int fd, struct sock *s)
+{
+	int error;
+
+	if (s->state != SOCK_FAILED || !sock_enter(fd, s))
+		return 0;
+	error = take_failure(s);
+	sock_leave(s);
+	return error;
+}
+
+/* Sleeps until the rsocket has something to say. False when interrupted. */
+static bool sleep_on(int fd, struct sock *s)
+{
+	struct pollfd slot = {.fd = sock_watch(fd, s), .events = POLLOUT};
+	int n, error;
+
+	if (slot.fd < 0)
+		return true;
+	n = signals_waiting ? fail(EINTR) : rpoll(&slot, 1, ms_until(s->deadline));
+	error = errno;
+	sock_unwatch(s);
+	return n >= 0 || error != EINTR;
+}
+
+/* A second connect() waits for the first, as in the kernel. False when the kernel has it now. */
+static bool connect_here(int fd, struct sock *s, const struct sock_name *to, bool wait, int *error)
+{
+	bool waited = false;
 
 	HANDLERS_WAIT;
-	n = rpoll(&slot, 1, ms_until(until < s->deadline ? until : s->deadline));
-	if (n < 0 && errno == EINTR)
-		return EINTR;
-	if (n == 0 && now_ms() < s->deadline)
-		return EINPROGRESS;
-	if (n > 0 && !rgetsockopt(s->rs, SOL_SOCKET, SO_ERROR, &error, &len) && !error)
-		return connect_done(fd, s);
-	return connect_failed(fd, s, n == 0 ? ETIMEDOUT : error ? error : errno, told_later);
+	for (;; waited = true) {
+		if (!sock_enter(fd, s))
+			return false;
+		*error = step(fd, s, to);
+		sock_leave(s);
+		if (waited && *error == EISCONN)
+			*error = 0;
+		if (!wait || (*error != EINPROGRESS && *error != EALREADY))
+			return true;
+		if (!sleep_on(fd, s)) {
+			*error = EINTR;
+			return true;
+		}
+	}
+}
+
+static int connect_stream(int fd, struct sock *s, const struct sock_name *to)
+{
+	bool wait = !(real()->fcntl(fd, F_GETFL) & O_NONBLOCK);
+	int error;
+
+	if (connect_here(fd, s, to, wait, &error))
+		return error;
+	error = real()->connect(fd, &to->sa, to->len) ? errno : 0;
+	return wait && error == EISCONN ? 0 : error;
+}
+
+/* A datagram socket's peer is a name. */
+static int connect_datagram(struct sock *s, const struct sockaddr *addr, socklen_t len)
+{
+	HANDLERS_WAIT;
+	return rconnect(s->rs, addr, len);
 }
 
 EXPORTED int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
 	struct sock *s = sock_at(fd);
+	struct sock_name to = {.len = len};
 	int error;
 
-	if (!s)
-		return real()->connect(fd, addr, len);
-	HANDLERS_WAIT;
 	if (s && s->state == SOCK_DATAGRAM)
-		return rconnect(s->rs, addr, len);
-	if (s && s->state == SOCK_CONNECTING) {
-		error = sock_progress(fd, s, 0);
-		return fail(error == EINPROGRESS ? EALREADY : error ? error : EISCONN);
-	}
-	if (s && s->state == SOCK_CONNECTED)
-		return fail(EISCONN);
-	if (!s || s->state != SOCK_FRESH || !addr || len > sizeof(s->peer.storage) ||
-		(addr->sa_family != AF_INET && addr->sa_family != AF_INET6))
+		return connect_datagram(s, addr, len);
+	if (!s || s->state == SOCK_LISTENING || s->state == SOCK_RELAYED || !addr ||
+		len > sizeof(to.storage) || (addr->sa_family != AF_INET && addr->sa_family != AF_INET6))
 		return real()->connect(fd, addr, len);
-	memcpy(&s->peer.storage, addr, len);
-	s->peer.len = len;
-	s->deadline = now_ms() + SILENCE_MS;
-	error = connect_begin(fd, s, &s->peer);
-	if (!error)
-		return connect_done(fd, s);
-	if (error == EINPROGRESS) {
-		s->state = SOCK_CONNECTING;
-		if (real()->fcntl(fd, F_GETFL) & O_NONBLOCK)
-			return fail(EINPROGRESS);
-		error = sock_progress(fd, s, -1);
-	} else {
-		error = connect_failed(fd, s, error, false);
-	}
+	memcpy(&to.storage, addr, len);
+	error = connect_stream(fd, s, &to);
 	return error ? fail(error) : 0;
 }

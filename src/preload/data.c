@@ -23,7 +23,7 @@ static struct sock *carried(int fd)
 	if (__builtin_expect(!s, 1))
 		return NULL;
 	if (s->state == SOCK_CONNECTING)
-		sock_progress(fd, s, 0);
+		sock_progress(fd, s);
 	return sock_at(fd) == s && (s->state == SOCK_CONNECTED || s->state == SOCK_DATAGRAM) ? s : NULL;
 }
 

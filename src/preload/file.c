@@ -68,9 +68,12 @@ int file_next_fd(const struct file *f, int fd)
 	return -1;
 }
 
-void file_drop(struct file *f)
+bool file_drop(struct file *f)
 {
+	bool any = f->descriptors;
+
 	for (int fd = file_next_fd(f, -1); fd >= 0; fd = file_next_fd(f, fd))
 		atomic_store(&files[fd], NULL);
 	f->descriptors = 0;
+	return any;
 }

@@ -39,8 +39,9 @@ void files_own(void);
 /* file_take: fd leads nowhere any more, as the program will close it; the last one ends the file. */
 void file_take(int fd);
 
-/* file_drop: no descriptor leads there any more; the file itself is left. Under files_lock. */
-void file_drop(struct file *f);
+/* file_drop: no descriptor leads there any more; the file itself is left. False when none did. Under
+ * files_lock. */
+bool file_drop(struct file *f);
 
 /* The descriptors that lead to a file, one after another: begins with -1, ends with -1. */
 int file_next_fd(const struct file *f, int fd);

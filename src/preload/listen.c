@@ -49,23 +49,31 @@ EXPORTED int listen(int fd, int backlog)
 
 	if (real()->listen(fd, backlog))
 		return -1;
-	if (!s || s->state != SOCK_FRESH)
+	if (!s)
 		return 0;
 	HANDLERS_WAIT;
-	rs = listen_beside(fd, s, backlog);
-	if (rs >= 0)
-		begin_listening(fd, s, rs);
-	else
-		sock_go_plain(s);
+	if (!sock_enter(fd, s))
+		return 0;
+	if (s->state == SOCK_FRESH) {
+		rs = listen_beside(fd, s, backlog);
+		if (rs >= 0)
+			begin_listening(fd, s, rs);
+		else
+			sock_go_plain(s);
+	}
+	sock_leave(s);
 	return 0;
 }
 
 void sock_listen_again(int fd, struct sock *s)
 {
-	if (s->rs >= 0 || now_ms() < s->deadline)
+	if (s->rs >= 0 || now_ms() < s->deadline || !sock_enter(fd, s))
 		return;
-	s->deadline = now_ms() + LISTEN_AGAIN_MS;
-	s->rs = listen_beside(fd, s, 0);
+	if (s->rs < 0 && now_ms() >= s->deadline) {
+		s->deadline = now_ms() + LISTEN_AGAIN_MS;
+		s->rs = listen_beside(fd, s, 0);
+	}
+	sock_leave(s);
 }
 
 /* A connection that came by RDMA, as a socket of the program's. */

@@ -117,15 +117,12 @@ static int take_error(int fd, struct sock *s, void *value, socklen_t *len)
 {
 	int error;
 
-	if (s->state == SOCK_CONNECTING)
-		sock_progress(fd, s, 0);
+	sock_progress(fd, s);
+	error = sock_take_failure(fd, s);
+	if (error)
+		return give_error(error, value, len);
 	if (sock_at(fd) != s)
 		return real()->getsockopt(fd, SOL_SOCKET, SO_ERROR, value, len);
-	if (s->state == SOCK_FAILED) {
-		error = s->error;
-		sock_go_plain(s);
-		return give_error(error, value, len);
-	}
 	if (s->state == SOCK_CONNECTED || s->state == SOCK_DATAGRAM)
 		return rgetsockopt(s->rs, SOL_SOCKET, SO_ERROR, value, len);
 	return real()->getsockopt(fd, SOL_SOCKET, SO_ERROR, value, len);

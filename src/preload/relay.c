@@ -248,6 +248,7 @@ static void take_place(struct sock *s, int end)
 static void disown(struct sock *s)
 {
 	s->set = NULL;
+	s->watchers = 0;
 	if (s->state == SOCK_RELAYED)
 		return;
 	s->rs = -1;
@@ -265,6 +266,7 @@ static void in_child(void)
 
 		take_place(i->sock, i->end);
 	}
+	sock_after_fork();
 	set_after_fork();
 	each_sock(disown);
 	atomic_store(&running, 0);

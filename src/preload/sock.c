@@ -69,9 +69,36 @@ void sock_recycle(struct sock *s)
 	pthread_mutex_unlock(&files_lock);
 }
 
-void sock_end(struct sock *s)
+/* ---- the door
+ * ----------------------------------------------------------------------------------------------------- */
+
+/* Not in the records, which are used anew while a thread may still wait. A thread is inside one at most;
+ * files_lock and the locks of sets come after. */
+enum { DOORS = 32 };
+static pthread_mutex_t doors[DOORS] = {[0 ... DOORS - 1] = PTHREAD_MUTEX_INITIALIZER};
+
+static pthread_mutex_t *door_of(const struct sock *s)
 {
-	set_remove(s);
+	return &doors[(uintptr_t)s / sizeof(*s) % DOORS];
+}
+
+void sock_after_fork(void)
+{
+	for (int i = 0; i < DOORS; i++)
+		pthread_mutex_init(&doors[i], NULL);
+}
+
+bool sock_enter(int fd, struct sock *s)
+{
+	pthread_mutex_lock(door_of(s));
+	if (sock_at(fd) == s)
+		return true;
+	pthread_mutex_unlock(door_of(s));
+	return false;
+}
+
+static void finish(struct sock *s)
+{
 	if (s->relay >= 0)
 		relay_start(s);
 	else if (s->rs >= 0)
@@ -79,16 +106,43 @@ void sock_end(struct sock *s)
 	sock_recycle(s);
 }
 
+void sock_leave(struct sock *s)
+{
+	bool last = s->over && !s->watchers;
+
+	if (last)
+		s->over = false; /* for those who still wait at the door */
+	pthread_mutex_unlock(door_of(s));
+	if (last)
+		finish(s);
+}
+
+void sock_unwatch(struct sock *s)
+{
+	pthread_mutex_lock(door_of(s));
+	s->watchers--;
+	sock_leave(s);
+}
+
+void sock_end(struct sock *s)
+{
+	set_remove(s);
+	pthread_mutex_lock(door_of(s));
+	s->over = true;
+	sock_leave(s);
+}
+
+/* A thread that closes the last descriptor at the same time comes after us, and ends it. */
 void sock_go_plain(struct sock *s)
 {
 	set_hand_over(s);
 	pthread_mutex_lock(&files_lock);
-	file_drop(&s->file);
+	s->over = file_drop(&s->file);
 	pthread_mutex_unlock(&files_lock);
-	if (s->rs >= 0)
-		rclose(s->rs);
-	sock_recycle(s);
 }
+
+/* ---- its beginning
+ * ------------------------------------------------------------------------------------------------ */
 
 int sock_open_rsocket(int fd, struct sock *s, int family)
 {

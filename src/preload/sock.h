@@ -16,6 +16,10 @@
  *   CONNECTED, in a forked child: RELAYED (fork.c)
  *   forgotten, but the kernel's connect() failed before the program could be told: FAILED
  *
+ * A state changes inside the socket's door (sock_enter), one thread at a time. Threads that sleep until the
+ * rsocket of a connect has something to say watch it (sock_watch): it is closed, and the record used anew,
+ * when the last of them has seen what became of it.
+ *
  * The rule behind it: RDMA never makes a call fail that would have worked without it. */
 #ifndef PRELOAD_SOCK_H
 #define PRELOAD_SOCK_H
@@ -42,7 +46,7 @@ struct sock_name {
 	socklen_t len;
 };
 
-/* Changed under files_lock, but for state and seen. */
+/* State, rs, error, deadline, peer, watchers and over are changed inside the door, or by a fork. */
 struct sock {
 	struct file file;
 	_Atomic(enum sock_state) state;
@@ -56,6 +60,8 @@ struct sock {
 	int64_t deadline; /* CONNECTING: then by TCP. LISTENING without an rsocket: then try again */
 	int relay;        /* our end of a pair whose other end a child process has, or -1 */
 	atomic_int seen;  /* EPOLLET: events that were reported and not used up (epoll.c) */
+	int watchers;     /* see sock_watch */
+	bool over;        /* no descriptor leads here: ends with the last watcher */
 	struct set *set;  /* the epoll set it was put in last, or NULL */
 	struct sock_name peer, name; /* peer: CONNECTING and RELAYED; name: RELAYED */
 	struct sock *next_free;
@@ -73,7 +79,13 @@ struct sock *sock_new(enum sock_state state, int domain, int rs);
 /* All its descriptors are closed: ends the connection. */
 void sock_end(struct sock *s);
 
-/* The descriptors are the kernel's from now on. */
+/* sock_enter: waits at the door of the socket at fd. False, and outside, when s is no longer at fd.
+ * sock_leave: as every sock_enter that was true. */
+bool sock_enter(int fd, struct sock *s);
+void sock_leave(struct sock *s);
+void sock_after_fork(void);
+
+/* The descriptors are the kernel's from now on. Inside the door. */
 void sock_go_plain(struct sock *s);
 
 /* Nobody uses the record any more. */
@@ -85,9 +97,15 @@ int sock_bind_same(int fd, int rs);
 /* An rsocket with the options that the program has set on fd, or -1. */
 int sock_open_rsocket(int fd, struct sock *s, int family);
 
-/* CONNECTING: looks for at most timeout_ms (-1: to the end) what becomes of it. 0 when CONNECTED; EINPROGRESS
- * or EINTR when it still is; any other, also 0 with s no longer at fd: what the kernel's connect() said. */
-int sock_progress(int fd, struct sock *s, int timeout_ms);
+/* CONNECTING: looks what has become of it. It may be CONNECTED, FAILED or no longer at fd afterwards. */
+void sock_progress(int fd, struct sock *s);
+
+/* The same; and if it still is CONNECTING: its rsocket, which stays open until sock_unwatch, else -1. */
+int sock_watch(int fd, struct sock *s);
+void sock_unwatch(struct sock *s);
+
+/* FAILED: the error, once; the descriptors are the kernel's then. Else 0. */
+int sock_take_failure(int fd, struct sock *s);
 
 /* LISTENING: in a process that inherited it, listens by RDMA again if it can. */
 void sock_listen_again(int fd, struct sock *s);

@@ -16,21 +16,32 @@ void wait_init(struct wait *w)
 	w->slots = w->few;
 	w->owners = w->few_owners;
 	w->room = sizeof(w->few) / sizeof(w->few[0]);
+	w->watched = NULL;
+	w->nwatched = 0;
 	wait_clear(w);
 }
 
 void wait_clear(struct wait *w)
 {
+	while (w->nwatched)
+		sock_unwatch(w->watched[--w->nwatched]);
 	w->n = 0;
 	w->deadline = INT64_MAX;
 }
 
-void wait_fini(struct wait *w)
+static void free_slots(struct wait *w)
 {
 	if (w->slots != w->few) {
 		free(w->slots);
 		free(w->owners);
 	}
+}
+
+void wait_fini(struct wait *w)
+{
+	wait_clear(w);
+	free(w->watched);
+	free_slots(w);
 }
 
 static bool grow(struct wait *w)
@@ -46,7 +57,7 @@ static bool grow(struct wait *w)
 	}
 	memcpy(slots, w->slots, w->n * sizeof(*slots));
 	memcpy(owners, w->owners, w->n * sizeof(*owners));
-	wait_fini(w);
+	free_slots(w);
 	w->slots = slots;
 	w->owners = owners;
 	w->room = room;
@@ -61,10 +72,30 @@ void wait_add_slot(struct wait *w, int owner, int fd, int events)
 	w->owners[w->n++] = owner;
 }
 
+/* It wakes us; whether the program is to know is found out then. */
+static void add_connect(struct wait *w, struct sock *s, int rs)
+{
+	struct sock **more = realloc(w->watched, (w->nwatched + 1) * sizeof(*more));
+
+	if (s->deadline < w->deadline)
+		w->deadline = s->deadline;
+	if (!more) {
+		sock_unwatch(s);
+		return;
+	}
+	w->watched = more;
+	w->watched[w->nwatched++] = s;
+	wait_add_slot(w, -1, rs, POLLOUT);
+}
+
 static int add_sock(struct wait *w, int owner, int fd, struct sock *s, int events)
 {
-	if (s->state == SOCK_CONNECTING)
-		sock_progress(fd, s, 0);
+	int rs = sock_watch(fd, s);
+
+	if (rs >= 0) {
+		add_connect(w, s, rs);
+		return 0;
+	}
 	if (sock_at(fd) != s) {
 		wait_add_slot(w, owner, fd, events);
 		return 0;
@@ -72,11 +103,6 @@ static int add_sock(struct wait *w, int owner, int fd, struct sock *s, int event
 	switch (atomic_load(&s->state)) {
 	case SOCK_FAILED:
 		return POLLERR | POLLHUP | (events & (POLLIN | POLLOUT));
-	case SOCK_CONNECTING: /* wakes us; whether the program is to know is found out then */
-		wait_add_slot(w, -1, s->rs, POLLOUT);
-		if (s->deadline < w->deadline)
-			w->deadline = s->deadline;
-		return 0;
 	case SOCK_CONNECTED:
 	case SOCK_DATAGRAM:
 		wait_add_slot(w, owner, s->rs, events);

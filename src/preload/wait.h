@@ -8,10 +8,14 @@
 
 #include <stdint.h>
 
+struct sock;
+
 struct wait {
 	struct pollfd *slots;
 	int *owners; /* whose slot it is, a number of the caller's; -1: a connect, for which add all anew */
 	nfds_t n, room;
+	struct sock **watched; /* connects that are waited for */
+	int nwatched;
 	int64_t deadline; /* the first at which a connect gives up, or INT64_MAX */
 	struct pollfd few[16];
 	int few_owners[16];

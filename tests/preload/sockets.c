@@ -603,6 +603,72 @@ static void nobody_listens(void **state)
 	close(fd);
 }
 
+/* Several threads wait for the same connects, and go to TCP with them. */
+enum { REFUSED = 48, WAITERS = 8, ROUNDS = 4 };
+
+struct refused {
+	int fds[REFUSED];
+	atomic_int told[REFUSED];
+	atomic_int left, waiters;
+};
+
+static void ask_for_refusals(struct refused *r)
+{
+	socklen_t len = sizeof(int);
+	int error;
+
+	for (int i = 0; i < REFUSED; i++)
+		if (!getsockopt(r->fds[i], SOL_SOCKET, SO_ERROR, &error, &len) && error) {
+			r->told[i] += error == ECONNREFUSED ? 1 : 100;
+			r->left--;
+		}
+}
+
+/* Every second one sleeps, the others ask again and again. */
+static void *wait_for_refusals(void *arg)
+{
+	struct refused *r = arg;
+	bool sleeps = r->waiters++ % 2;
+	struct pollfd p[REFUSED];
+
+	for (int i = 0; i < REFUSED; i++)
+		p[i] = (struct pollfd){.fd = r->fds[i], .events = POLLOUT};
+	while (r->left > 0) {
+		if (sleeps)
+			poll(p, REFUSED, 100); /* the last may be told to another */
+		ask_for_refusals(r);
+	}
+	return NULL;
+}
+
+static void wait_together(void)
+{
+	struct sockaddr_in at = {
+		.sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct refused r = {.left = REFUSED};
+	pthread_t threads[WAITERS];
+
+	for (int i = 0; i < REFUSED; i++) {
+		r.fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		assert_int_equal(connect(r.fds[i], (struct sockaddr *)&at, sizeof(at)), -1);
+		assert_int_equal(errno, EINPROGRESS);
+	}
+	for (int i = 0; i < WAITERS; i++)
+		pthread_create(&threads[i], NULL, wait_for_refusals, &r);
+	for (int i = 0; i < WAITERS; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < REFUSED; i++) {
+		assert_int_equal(r.told[i], 1);
+		close(r.fds[i]);
+	}
+}
+
+static void many_threads_wait_for_one_connect(void **state)
+{
+	for (int i = 0; i < ROUNDS; i++)
+		wait_together();
+}
+
 static void an_ipv6_socket_serves_ipv4(void **state)
 {
 	struct sockaddr_in6 at = {.sin6_family = AF_INET6}, peer;
@@ -745,8 +811,8 @@ static long opens_before;
 
 static void no_tcp_was_used(void **state)
 {
-	/* the two that were refused have tried TCP */
-	assert_int_equal(tcp_opens() - opens_before, 2);
+	/* those that were refused have tried TCP */
+	assert_int_equal(tcp_opens() - opens_before, 2 + REFUSED * ROUNDS);
 }
 
 /* Until it calls exec() the child of a vfork() has its parent's memory, but descriptors of its own. */
@@ -829,6 +895,7 @@ int main(int argc, char **argv)
 		WITH_ENDS(epoll_has_pipes_and_sockets),
 		cmocka_unit_test(connect_without_waiting),
 		cmocka_unit_test(nobody_listens),
+		cmocka_unit_test(many_threads_wait_for_one_connect),
 		cmocka_unit_test(an_ipv6_socket_serves_ipv4),
 		WITH_ENDS(a_child_serves_the_connection),
 		WITH_ENDS(a_started_program_serves_the_connection),

@@ -134,8 +134,8 @@ pong() {
 
 pong 4 -S 100 -C 5000
 pong 4 -S 1000 -C 5000 -T a
-pong 4 -S 64 -C 1000 -T b -T e
-pong 4 -S 1536 -C 1000 -T e
-pong 6 -S 500 -C 2000 -T e
+pong 4 -S 64 -C 200 -T b -T e
+pong 4 -S 1536 -C 200 -T e
+pong 6 -S 500 -C 200 -T e
 pong 6 -S 2020 -C 1000 -T b
 done_testing

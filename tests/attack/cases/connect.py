@@ -87,12 +87,13 @@ def stranger_floods_connection_requests(w):
         sh(f"ip addr add {name}/32 dev ca", w.host_c)
         sh(f"ip neigh replace {name} lladdr 02:00:00:00:00:03 dev ac nud permanent")
     forgers = [Forger(w, name) for name in names]
+    numbers = iter(random.sample(range(2, 1 << 24), backlog + 4000))  # none twice: that would be a stale connection
 
     def flood(n):
         before, cpu = _seen(k.a.victim), k.a.victim.ask("cpu")["us"]
         for i in range(n):
             c = forgers[i % len(forgers)]
-            c.send(k.request(c, random.getrandbits(32) | 1, random.getrandbits(24)))
+            c.send(k.request(c, random.getrandbits(32) | 1, next(numbers)))
         _judged(k.a.victim, before, n)
         return k.a.victim.ask("cpu")["us"] - cpu
 

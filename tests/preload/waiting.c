@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+/* poll, select, epoll. */
+#include "ends.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+static void poll_and_select_mix_sockets_and_pipes(void **state)
+{
+	struct ends *e = *state;
+	int pipes[2];
+	struct timeval moment = {0};
+	fd_set in;
+
+	assert_int_equal(pipe(pipes), 0);
+	struct pollfd fds[3] = {
+		{e->server, POLLIN, 0}, {pipes[0], POLLIN, 0}, {e->client, POLLIN | POLLOUT, 0}};
+
+	assert_int_equal(poll(fds, 2, 0), 0);
+	assert_int_equal(poll(fds, 3, -1), 1);
+	assert_int_equal(fds[2].revents, POLLOUT);
+	assert_int_equal(write(pipes[1], "x", 1), 1);
+	assert_int_equal(poll(fds, 2, -1), 1);
+	assert_int_equal(fds[1].revents, POLLIN);
+	assert_int_equal(write(e->client, "y", 1), 1);
+	do
+		assert_true(ppoll(fds, 2, NULL, NULL) > 0);
+	while (!fds[0].revents);
+	FD_ZERO(&in);
+	FD_SET(e->server, &in);
+	FD_SET(pipes[0], &in);
+	FD_SET(e->client, &in);
+	assert_int_equal(select(FD_SETSIZE, &in, NULL, NULL, &moment), 2);
+	assert_true(FD_ISSET(e->server, &in) && FD_ISSET(pipes[0], &in) && !FD_ISSET(e->client, &in));
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
+static void select_says_how_much_time_was_left(void **state)
+{
+	static const time_t limits[] = {60, 100 * 86400, INT32_MAX, (time_t)INT32_MAX * 2};
+	struct ends *e = *state;
+
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		struct timeval left = {.tv_sec = limits[i]};
+		fd_set out;
+
+		FD_ZERO(&out);
+		FD_SET(e->client, &out);
+		assert_int_equal(select(e->client + 1, NULL, &out, NULL, &left), 1);
+		assert_in_range(left.tv_sec, limits[i] - 60, limits[i]);
+		assert_in_range(left.tv_usec, 0, 999999);
+	}
+}
+
+static void epoll_by_level_and_by_edge(void **state)
+{
+	struct ends *e = *state;
+	struct epoll_event event = {.events = EPOLLIN, .data.u32 = 7};
+	int epfd = epoll_create1(0);
+	char buf[8];
+
+	assert_int_equal(epoll_ctl(epfd, EPOLL_CTL_ADD, e->server, &event), 0);
+	assert_int_equal(epoll_ctl(epfd, EPOLL_CTL_ADD, e->server, &event), -1);
+	assert_int_equal(errno, EEXIST);
+	assert_int_equal(wait_one(epfd, &event, 0), 0);
+	assert_int_equal(write(e->client, "abc", 3), 3);
+	assert_int_equal(wait_one(epfd, &event, -1), 1);
+	assert_int_equal(event.data.u32, 7);
+	assert_int_equal(epoll_pwait2(epfd, &event, 1, &(struct timespec){.tv_sec = 60}, NULL), 1);
+	assert_int_equal(wait_one(epfd, &event, -1), 1); /* still there */
+
+	event = (struct epoll_event){.events = EPOLLIN | EPOLLOUT | EPOLLET};
+	assert_int_equal(epoll_ctl(epfd, EPOLL_CTL_MOD, e->server, &event), 0);
+	assert_int_equal(wait_one(epfd, &event, -1), 1);
+	assert_int_equal(event.events, EPOLLIN | EPOLLOUT);
+	assert_int_equal(wait_one(epfd, &event, 20), 0); /* nothing new */
+	assert_int_equal(read(e->server, buf, sizeof(buf)), 3);
+	assert_int_equal(wait_one(epfd, &event, 20), 0);
+	assert_int_equal(write(e->client, "d", 1), 1);
+	assert_int_equal(wait_one(epfd, &event, -1), 1);
+
+	event.events = EPOLLIN | EPOLLONESHOT;
+	assert_int_equal(epoll_ctl(epfd, EPOLL_CTL_MOD, e->server, &event), 0);
+	assert_int_equal(wait_one(epfd, &event, -1), 1);
+	assert_int_equal(wait_one(epfd, &event, 20), 0);
+	assert_int_equal(epoll_ctl(epfd, EPOLL_CTL_DEL, e->server, NULL), 0);
+	assert_int_equal(epoll_ctl(epfd, EPOLL_CTL_DEL, e->server, NULL), -1);
+	close(epfd);
+}
+
+static void *write_later(void *arg)
+{
+	usleep(20000);
+	assert_int_equal(write((int)(intptr_t)arg, "late", 4), 4);
+	return NULL;
+}
+
+/* The socket goes after one of its sets: the other must not take the next one for it. */
+static void a_socket_leaves_all_its_epoll_sets(void **state)
+{
+	struct ends *e = *state, next;
+	int first = epoll_create1(0), second = epoll_create1(0), was = e->server;
+	struct epoll_event event = {.events = EPOLLIN, .data.u32 = 7};
+
+	assert_int_equal(epoll_ctl(first, EPOLL_CTL_ADD, e->server, &event), 0);
+	assert_int_equal(epoll_ctl(second, EPOLL_CTL_ADD, e->server, &event), 0);
+	close(first);
+	close(e->client);
+	close(e->server);
+	e->client = socket(AF_INET, SOCK_STREAM, 0); /* has the record of the one that was closed last */
+	assert_int_equal(connect(e->client, (struct sockaddr *)&e->at, sizeof(e->at)), 0);
+	e->server = accept(e->listener, NULL, NULL);
+	next = *e;
+	if (e->client != was && e->server != was)
+		e->client = dup2(next.client, was);
+	assert_int_equal(write(e->server, "x", 1), 1);
+	assert_int_equal(epoll_wait(second, &event, 1, 200), 0);
+	if (e->client != next.client)
+		close(next.client);
+	close(second);
+}
+
+static void epoll_has_pipes_and_sockets(void **state)
+{
+	struct ends *e = *state;
+	int epfd = epoll_create1(0), pipes[2];
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = e->server};
+	pthread_t thread;
+
+	assert_int_equal(pipe(pipes), 0);
+	assert_int_equal(epoll_ctl(epfd, EPOLL_CTL_ADD, e->server, &event), 0);
+	event.data.fd = pipes[0];
+	assert_int_equal(epoll_ctl(epfd, EPOLL_CTL_ADD, pipes[0], &event), 0);
+	for (int i = 0; i < 2; i++) {
+		int from = i ? pipes[1] : e->client, to = i ? pipes[0] : e->server;
+		char buf[4];
+
+		pthread_create(&thread, NULL, write_later, (void *)(intptr_t)from);
+		assert_int_equal(wait_one(epfd, &event, -1), 1);
+		assert_int_equal(event.data.fd, to);
+		assert_int_equal(read(to, buf, 4), 4);
+		pthread_join(thread, NULL);
+	}
+	close(epfd);
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WITH_ENDS(poll_and_select_mix_sockets_and_pipes),
+		WITH_ENDS(select_says_how_much_time_was_left),
+		WITH_ENDS(epoll_by_level_and_by_edge),
+		WITH_ENDS(a_socket_leaves_all_its_epoll_sets),
+		WITH_ENDS(epoll_has_pipes_and_sockets),
+	};
+
+	return RUN(tests, 0);
+}

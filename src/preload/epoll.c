@@ -170,6 +170,7 @@ EXPORTED int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 		return real()->epoll_ctl(epfd, op, fd, event);
 	if (!event && op != EPOLL_CTL_DEL)
 		return fail(EFAULT);
+	HANDLERS_WAIT;
 	if (!set)
 		set = make_set(epfd);
 	if (!set)

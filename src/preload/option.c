@@ -149,30 +149,29 @@ static bool has_names(const struct sock *s)
 	return s && (s->state == SOCK_CONNECTED || s->state == SOCK_DATAGRAM || s->state == SOCK_RELAYED);
 }
 
-EXPORTED int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
+static int give_name(const struct sock *s, int (*ask)(const struct sock *, struct sock_name *),
+	struct sockaddr *addr, socklen_t *len)
 {
-	struct sock *s = sock_at(fd);
 	struct sock_name n;
 
-	if (!has_names(s))
-		return real()->getpeername(fd, addr, len);
-	if (name_peer(s, &n))
+	if (ask(s, &n))
 		return -1;
 	name_give(&n, s->domain, addr, len);
 	return 0;
 }
 
+EXPORTED int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	struct sock *s = sock_at(fd);
+
+	return has_names(s) ? give_name(s, name_peer, addr, len) : real()->getpeername(fd, addr, len);
+}
+
 EXPORTED int getsockname(int fd, struct sockaddr *addr, socklen_t *len)
 {
 	struct sock *s = sock_at(fd);
-	struct sock_name n;
 
-	if (!has_names(s))
-		return real()->getsockname(fd, addr, len);
-	if (name_own(s, &n))
-		return -1;
-	name_give(&n, s->domain, addr, len);
-	return 0;
+	return has_names(s) ? give_name(s, name_own, addr, len) : real()->getsockname(fd, addr, len);
 }
 
 EXPORTED int bind(int fd, const struct sockaddr *addr, socklen_t len)

@@ -10,29 +10,15 @@
  * does that. Prints one line of JSON: the median of the first, the rate of the second. A server of RDMA
  * connections holds the TCP port too, so that it can be seen to be ready.
  */
+#include "common.h"
+
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
-
-static void must(int ok, const char *what)
-{
-	if (!ok) {
-		perror(what);
-		exit(1);
-	}
-}
-
-static double now_us(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
 
 static int by_value(const void *a, const void *b)
 {

@@ -9,11 +9,12 @@
  * itself), then writes 8 bytes over the first again and again. One thread drives both ends, so the time of a
  * message is all the work that it makes and nobody's sleep. Prints one line of JSON.
  */
+#include "common.h"
+
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { DEPTH = 128, MESSAGES = 20000, WARM = 2000, SIZE = 8 };
@@ -30,21 +31,6 @@ struct bench {
 	struct ibv_qp **qp;
 	char memory[64];
 };
-
-static void must(int ok, const char *what)
-{
-	if (!ok) {
-		perror(what);
-		exit(1);
-	}
-}
-
-static double now_us(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
 
 /* Bytes of memory that this process holds and nobody else does. */
 static double private_bytes(void)

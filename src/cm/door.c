@@ -2,6 +2,7 @@
 #include "cm/door.h"
 
 #include "base/fd.h"
+#include "base/gid.h"
 #include "wire/ibt.h"
 #include "wire/icrc.h"
 
@@ -11,50 +12,25 @@
 #include <string.h>
 #include <unistd.h>
 
-union address {
-	struct sockaddr sa;
-	struct sockaddr_in v4;
-	struct sockaddr_in6 v6;
-};
-
-static bool is_v4(const uint8_t gid[16])
+static int open_between(
+	const struct cm_path *path, uint32_t ifindex, uint16_t udp_port, struct sockaddr_storage *from)
 {
-	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-
-	return !memcmp(gid, mapped, sizeof(mapped));
-}
-
-static socklen_t address_of(const uint8_t gid[16], uint16_t port, uint32_t ifindex, union address *a)
-{
-	memset(a, 0, sizeof(*a));
-	if (is_v4(gid)) {
-		a->v4.sin_family = AF_INET;
-		a->v4.sin_port = htons(port);
-		memcpy(&a->v4.sin_addr, gid + 12, 4);
-		return sizeof(a->v4);
-	}
-	a->v6.sin6_family = AF_INET6;
-	a->v6.sin6_port = htons(port);
-	memcpy(&a->v6.sin6_addr, gid, 16);
-	if (IN6_IS_ADDR_LINKLOCAL(&a->v6.sin6_addr))
-		a->v6.sin6_scope_id = ifindex;
-	return sizeof(a->v6);
-}
-
-static int open_between(const struct cm_path *path, uint32_t ifindex, uint16_t udp_port, union address *from)
-{
-	const bool v4 = is_v4(path->local);
+	const bool v4 = gid_is_v4(path->local);
 	const int probe = v4 ? IP_PMTUDISC_PROBE : IPV6_PMTUDISC_PROBE; /* DF: the ICRC knows it */
-	union address to;
-	socklen_t len = address_of(path->local, 0, ifindex, from);
-	int fd = fd_above_stdio(socket(from->sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	struct sockaddr_storage to;
+	struct sockaddr *at = (struct sockaddr *)from;
+	socklen_t len;
+	int fd;
 
+	gid_to_sockaddr(path->local, 0, ifindex, from);
+	gid_to_sockaddr(path->remote, udp_port, ifindex, &to);
+	len = sockaddr_len(at);
+	fd = fd_above_stdio(socket(at->sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (fd < 0)
 		return -errno;
-	address_of(path->remote, udp_port, ifindex, &to);
 	if (setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER, &probe,
 		    sizeof(probe)) ||
-		bind(fd, &from->sa, len) || connect(fd, &to.sa, len) || getsockname(fd, &from->sa, &len)) {
+		bind(fd, at, len) || connect(fd, (struct sockaddr *)&to, len) || getsockname(fd, at, &len)) {
 		int err = -errno;
 
 		close(fd);
@@ -69,7 +45,7 @@ int cm_door_knock(const struct cm_path *path, uint32_t ifindex, uint16_t udp_por
 	struct icrc_flow flow = {.dport = udp_port};
 	enum { LEN = BTH_LEN + DETH_LEN + MAD_LEN };
 	uint8_t p[LEN + ICRC_LEN];
-	union address from;
+	struct sockaddr_storage from;
 	int fd = open_between(path, ifindex, udp_port, &from);
 
 	if (fd < 0)
@@ -80,7 +56,7 @@ int cm_door_knock(const struct cm_path *path, uint32_t ifindex, uint16_t udp_por
 	cm_msg_pack(&nothing, p + BTH_LEN + DETH_LEN);
 	memcpy(flow.src, path->local, 16);
 	memcpy(flow.dst, path->remote, 16);
-	flow.sport = ntohs(from.v4.sin_port); /* at the same place in both */
+	flow.sport = ntohs(((struct sockaddr_in *)&from)->sin_port); /* at the same place in both */
 	icrc_put(p + LEN, icrc_packet(&flow, p, LEN, 0));
 	(void)!send(fd, p, sizeof(p), 0);
 	return fd;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "cm/hop.h"
 
+#include "base/gid.h"
 #include "wire/ibt.h"
 
 #include <errno.h>
@@ -116,8 +117,7 @@ void cm_hop_find(struct cm_hop *hop, const struct sockaddr *src, const struct so
 	struct answer a;
 
 	memset(hop, 0, sizeof(*hop));
-	memcpy(&hop->to, dst,
-		dst->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+	memcpy(&hop->to, dst, sockaddr_len(dst));
 	begin(&q, RTM_GETROUTE, body);
 	q.route.rtm_family = (uint8_t)dst->sa_family;
 	q.route.rtm_dst_len = q.route.rtm_src_len = (uint8_t)(len * 8);
@@ -172,7 +172,6 @@ void cm_hop_ask(const struct cm_hop *hop)
 	((struct sockaddr_in *)&to)->sin_port = htons(ROCE_UDP_PORT); /* at the same place in both */
 	setsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_UNICAST_IF : IP_UNICAST_IF, &through,
 		sizeof(through));
-	(void)!sendto(fd, "", 0, 0, (struct sockaddr *)&to,
-		v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+	(void)!sendto(fd, "", 0, 0, (struct sockaddr *)&to, sockaddr_len((struct sockaddr *)&to));
 	close(fd);
 }

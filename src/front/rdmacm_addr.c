@@ -19,50 +19,11 @@
 #include <unistd.h>
 
 /* ---- addresses ---- */
-void rcm_gid_of(const struct sockaddr *sa, uint8_t gid[16])
-{
-	memset(gid, 0, 16);
-	if (sa->sa_family == AF_INET6) {
-		memcpy(gid, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
-	} else {
-		gid[10] = gid[11] = 0xff;
-		memcpy(gid + 12, &((const struct sockaddr_in *)sa)->sin_addr, 4);
-	}
-}
-
-static bool is_link_local(const uint8_t gid[16])
-{
-	return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
-}
-
-void rcm_sockaddr_of(const uint8_t gid[16], uint16_t port, uint32_t ifindex, struct sockaddr_storage *out)
-{
-	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)out;
-	struct sockaddr_in *in = (struct sockaddr_in *)out;
-
-	memset(out, 0, sizeof(*out));
-	if (gid_is_v4(gid)) {
-		in->sin_family = AF_INET;
-		in->sin_port = htons(port);
-		memcpy(&in->sin_addr, gid + 12, 4);
-	} else {
-		in6->sin6_family = AF_INET6;
-		in6->sin6_port = htons(port);
-		in6->sin6_scope_id = is_link_local(gid) ? ifindex : 0;
-		memcpy(&in6->sin6_addr, gid, 16);
-	}
-}
-
-socklen_t rcm_sockaddr_len(const struct sockaddr *sa)
-{
-	return sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
-
 static bool is_any(const struct sockaddr *sa)
 {
 	uint8_t gid[16];
 
-	rcm_gid_of(sa, gid);
+	gid_of_sockaddr(sa, gid);
 	return gid_is_zero(gid) || (sa->sa_family == AF_INET && !memcmp(gid + 12, "\0\0\0\0", 4));
 }
 
@@ -75,8 +36,8 @@ static uint32_t scope_of(const struct sockaddr *sa)
 {
 	uint8_t gid[16];
 
-	rcm_gid_of(sa, gid);
-	return sa->sa_family == AF_INET6 && is_link_local(gid)
+	gid_of_sockaddr(sa, gid);
+	return sa->sa_family == AF_INET6 && gid_is_link_local(gid)
 		       ? ((const struct sockaddr_in6 *)sa)->sin6_scope_id
 		       : 0;
 }
@@ -134,7 +95,7 @@ static int try_bind(const struct sockaddr *sa, int protocol)
 
 	if (fd < 0)
 		return -errno;
-	if (bind(fd, sa, rcm_sockaddr_len(sa)))
+	if (bind(fd, sa, sockaddr_len(sa)))
 		err = -errno;
 	close(fd);
 	return err;
@@ -145,7 +106,7 @@ static int why_no_device(const struct sockaddr *addr)
 {
 	struct sockaddr_storage sa = {0};
 
-	memcpy(&sa, addr, rcm_sockaddr_len(addr));
+	memcpy(&sa, addr, sockaddr_len(addr));
 	((struct sockaddr_in *)&sa)->sin_port = 0;
 	return try_bind((struct sockaddr *)&sa, 0) == -EADDRNOTAVAIL ? -EADDRNOTAVAIL : -ENODEV;
 }
@@ -177,7 +138,7 @@ static int claim_port(struct rcm_id *id, struct sockaddr *sa)
 
 	if (!ports)
 		return -ENODEV;
-	rcm_gid_of(sa, c.addr);
+	gid_of_sockaddr(sa, c.addr);
 	if (is_any(sa))
 		memset(c.addr, 0, 16);
 	err = hca_ports_claim(ports, &c, &id->port);
@@ -196,10 +157,10 @@ static int bind_to(struct rcm_id *id, const struct sockaddr *addr)
 		return -EINVAL;
 	if (!is_ip(addr))
 		return -EAFNOSUPPORT;
-	rcm_gid_of(addr, gid);
-	if (is_link_local(gid) && !scope_of(addr))
+	gid_of_sockaddr(addr, gid);
+	if (gid_is_link_local(gid) && !scope_of(addr))
 		return -EINVAL;
-	memcpy(&id->pub.route.addr.src_storage, addr, rcm_sockaddr_len(addr));
+	memcpy(&id->pub.route.addr.src_storage, addr, sockaddr_len(addr));
 	if (!is_any(addr))
 		err = rcm_bind_device(id, gid, scope_of(addr));
 	if (err == -ENODEV)
@@ -237,10 +198,10 @@ static int source_for(const struct sockaddr *dst, struct sockaddr_storage *src)
 
 	if (fd < 0)
 		return -errno;
-	memcpy(&to, dst, rcm_sockaddr_len(dst));
+	memcpy(&to, dst, sockaddr_len(dst));
 	if (!((struct sockaddr_in *)&to)->sin_port)
 		((struct sockaddr_in *)&to)->sin_port = htons(1);
-	if (connect(fd, (struct sockaddr *)&to, rcm_sockaddr_len(dst)) ||
+	if (connect(fd, (struct sockaddr *)&to, sockaddr_len(dst)) ||
 		getsockname(fd, (struct sockaddr *)src, &len))
 		err = -errno;
 	close(fd);
@@ -275,11 +236,11 @@ static int resolve(struct rcm_id *id)
 	uint8_t gid[16];
 	int err;
 
-	rcm_gid_of(&addr->src_addr, gid);
+	gid_of_sockaddr(&addr->src_addr, gid);
 	err = rcm_bind_device(id, gid, scope_of(&addr->src_addr));
 	if (err)
 		return err;
-	rcm_gid_of(&addr->dst_addr, id->path.remote);
+	gid_of_sockaddr(&addr->dst_addr, id->path.remote);
 	id->path.tclass = id->tos;
 	id->path.ack_timeout = id->has_ack_timeout ? id->ack_timeout : RCM_PACKET_LIFE_TIME + 1;
 	return 0;
@@ -373,7 +334,7 @@ int rdma_resolve_addr(
 		err = id->state == RCM_BOUND ? 0 : -EINVAL;
 	if (err)
 		return rcm_result(err);
-	memcpy(&addr->dst_storage, dst_addr, rcm_sockaddr_len(dst_addr));
+	memcpy(&addr->dst_storage, dst_addr, sockaddr_len(dst_addr));
 	err = choose_source(id);
 	if (err)
 		return rcm_result(err);

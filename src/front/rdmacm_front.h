@@ -24,6 +24,7 @@
 #ifndef FRONT_RDMACM_FRONT_H
 #define FRONT_RDMACM_FRONT_H
 
+#include "base/gid.h"
 #include "base/list.h"
 #include "cm/hop.h"
 #include "cm/host.h"
@@ -185,9 +186,6 @@ int rcm_complete(struct rcm_id *id);
 struct rdma_event_channel *rcm_channel_new(void);
 
 /* ---- rdmacm_addr.c ---- */
-void rcm_gid_of(const struct sockaddr *sa, uint8_t gid[16]);
-void rcm_sockaddr_of(const uint8_t gid[16], uint16_t port, uint32_t ifindex, struct sockaddr_storage *out);
-socklen_t rcm_sockaddr_len(const struct sockaddr *sa);
 /* Ties the id to the device with its local address: 0 or -errno. */
 int rcm_bind_device(struct rcm_id *id, const uint8_t gid[16], uint32_t ifindex);
 /* Binds to any address and port of the family when it is not bound. 0 or -errno. */

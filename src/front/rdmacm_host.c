@@ -21,10 +21,10 @@ static int fits(const struct rcm_id *id, const uint8_t local[16])
 {
 	static const uint8_t any[16], any4[16] = {[10] = 0xff, [11] = 0xff};
 	const struct sockaddr *sa = &id->pub.route.addr.src_addr;
-	bool v4 = !memcmp(local, any4, 12);
+	bool v4 = gid_is_v4(local);
 	uint8_t gid[16];
 
-	rcm_gid_of(sa, gid);
+	gid_of_sockaddr(sa, gid);
 	if (!memcmp(gid, local, 16))
 		return 2;
 	if (sa->sa_family == AF_INET)
@@ -68,9 +68,9 @@ static struct rcm_id *id_for_request(
 	id->path.ifindex = cm_via_of(path).ifindex;
 	memcpy(id->path.local, path->local, 16);
 	memcpy(id->path.remote, path->remote, 16);
-	rcm_sockaddr_of(path->local, be16toh(rdma_get_src_port(&listener->pub)), id->path.ifindex,
+	gid_to_sockaddr(path->local, be16toh(rdma_get_src_port(&listener->pub)), id->path.ifindex,
 		&addr->src_storage);
-	rcm_sockaddr_of(path->remote, ip->port, id->path.ifindex, &addr->dst_storage);
+	gid_to_sockaddr(path->remote, ip->port, id->path.ifindex, &addr->dst_storage);
 	return id;
 }
 

@@ -109,7 +109,7 @@ static int join(struct rcm_id *id, const struct sockaddr *addr, bool send_only, 
 	}
 	g->id = id;
 	g->send_only = send_only;
-	rcm_gid_of(addr, mgid);
+	gid_of_sockaddr(addr, mgid);
 	memcpy(g->mgid, mgid, 16);
 	lock_take(&id->groups_lock);
 	g->number = e->join = ++id->joins;
@@ -131,7 +131,7 @@ static int check(struct rcm_id *id, const struct sockaddr *addr)
 
 	if (!addr || (addr->sa_family != AF_INET && addr->sa_family != AF_INET6))
 		return -EINVAL;
-	rcm_gid_of(addr, mgid);
+	gid_of_sockaddr(addr, mgid);
 	/* A QP gets what is for its group from addresses of its own family. */
 	if (!id->dev || !gid_is_mcast(mgid) || gid_is_v4(mgid) != gid_is_v4(id->path.local))
 		return -EINVAL;
@@ -171,7 +171,7 @@ int rdma_leave_multicast(struct rdma_cm_id *pub, struct sockaddr *addr)
 
 	if (!addr)
 		return rcm_result(-EINVAL);
-	rcm_gid_of(addr, mgid);
+	gid_of_sockaddr(addr, mgid);
 	lock_take(&id->groups_lock);
 	g = find(id, mgid);
 	if (g)

@@ -7,6 +7,7 @@
 #define HCA_DEVICE_H
 
 #include "base/frame.h"
+#include "base/gid.h"
 #include "base/list.h"
 #include "hca/qp.h"
 
@@ -74,24 +75,5 @@ int hca_device_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struc
 
 void hca_device_attr(const struct hca_device *d, struct ibv_device_attr *attr);
 void hca_port_attr(const struct hca_device *d, struct ibv_port_attr *attr);
-
-static inline bool gid_is_zero(const uint8_t g[16])
-{
-	static const uint8_t zero[16];
-
-	return !memcmp(g, zero, 16);
-}
-
-static inline bool gid_is_v4(const uint8_t g[16])
-{
-	static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
-
-	return !memcmp(g, prefix, 12);
-}
-
-static inline bool gid_is_mcast(const uint8_t g[16])
-{
-	return g[0] == 0xff || (gid_is_v4(g) && (g[12] & 0xf0) == 0xe0);
-}
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "hca/ports_table.h"
 
+#include "base/gid.h"
 #include "wire/qpn.h"
 
 #include <assert.h>
@@ -181,8 +182,7 @@ static bool is_for(const struct hca_port_claim *c, const uint8_t dgid[16], bool 
 
 uint32_t ports_table_owner(const struct ports_table *t, uint16_t ps, const uint8_t dgid[16], uint16_t port)
 {
-	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
-	bool v6 = memcmp(dgid, v4, sizeof(v4));
+	bool v6 = !gid_is_v4(dgid);
 	uint32_t n = ports_table_count(t);
 
 	for (uint32_t i = 0; i < n; i++) {

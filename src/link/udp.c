@@ -15,8 +15,6 @@
 
 enum { SOCKBUF = 4 << 20 }; /* asked for; the kernel gives what net.core.*mem_max allows */
 
-const uint8_t link_udp_v4_prefix[12] = {[10] = 0xff, [11] = 0xff};
-
 static int udp_fds(struct link *link, int fds[4])
 {
 	struct udp_link *l = (struct udp_link *)link;
@@ -33,7 +31,7 @@ static int udp_mcast(struct link *link, const uint8_t mgid[16], uint32_t ifindex
 {
 	struct udp_link *l = (struct udp_link *)link;
 
-	if (link_udp_is_v4(mgid)) {
+	if (gid_is_v4(mgid)) {
 		struct ip_mreqn r = {.imr_ifindex = (int)ifindex};
 
 		memcpy(&r.imr_multiaddr, mgid + 12, 4);

@@ -3,6 +3,7 @@
 #ifndef LINK_UDP_PARTS_H
 #define LINK_UDP_PARTS_H
 
+#include "base/gid.h"
 #include "link/link.h"
 #include "link/steer.h"
 
@@ -32,13 +33,6 @@ struct udp_link {
 	} rx_from[UDP_RX_MSGS];
 	_Alignas(8) char rx_control[UDP_RX_MSGS][UDP_CONTROL];
 };
-
-extern const uint8_t link_udp_v4_prefix[12];
-
-static inline bool link_udp_is_v4(const uint8_t gid[16])
-{
-	return !memcmp(gid, link_udp_v4_prefix, sizeof(link_udp_v4_prefix));
-}
 
 /* link_ops of this link. */
 int link_udp_send(struct link *link, const struct frame_batch *b);

@@ -39,8 +39,7 @@ static void read_control(struct msghdr *m, bool v4, struct rx_meta *meta)
 			struct in_pktinfo pi;
 
 			memcpy(&pi, CMSG_DATA(c), sizeof(pi));
-			memcpy(meta->flow.dst, link_udp_v4_prefix, 12);
-			memcpy(meta->flow.dst + 12, &pi.ipi_addr, 4);
+			gid_of_v4(&pi.ipi_addr, meta->flow.dst);
 			meta->ifindex = (uint32_t)pi.ipi_ifindex;
 		} else if (!v4 && c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
 			struct in6_pktinfo pi;
@@ -103,8 +102,7 @@ static int receive_message(struct udp_link *l, unsigned i, bool v4, link_deliver
 
 	read_control(&l->rx_msg[i].msg_hdr, v4, &meta);
 	if (v4) {
-		memcpy(meta.flow.src, link_udp_v4_prefix, 12);
-		memcpy(meta.flow.src + 12, &l->rx_from[i].v4.sin_addr, 4);
+		gid_of_v4(&l->rx_from[i].v4.sin_addr, meta.flow.src);
 		meta.flow.sport = ntohs(l->rx_from[i].v4.sin_port);
 	} else {
 		memcpy(meta.flow.src, &l->rx_from[i].v6.sin6_addr, 16);

@@ -285,7 +285,7 @@ int link_udp_send(struct link *link, const struct frame_batch *b)
 	struct udp_link *l = (struct udp_link *)link;
 	struct scratch *s = scratch_get();
 	const struct frame_dest *d = &b->dest;
-	bool v4 = link_udp_is_v4(d->dgid);
+	bool v4 = gid_is_v4(d->dgid);
 	int fd = v4 ? l->steer.fd4 : l->steer.fd6;
 	struct sockaddr_in to4 = {.sin_family = AF_INET, .sin_port = htons(l->port)};
 	struct sockaddr_in6 to6 = {

@@ -17,10 +17,10 @@ int dg_addr_read(union dg_addr *a, const struct sockaddr *addr, socklen_t len)
 		return -EINVAL;
 	if (addr->sa_family != AF_INET && addr->sa_family != AF_INET6)
 		return -EAFNOSUPPORT;
-	if (len < rsock_addr_len(addr))
+	if (len < sockaddr_len(addr))
 		return -EINVAL;
 	memset(a, 0, sizeof(*a));
-	memcpy(a, addr, rsock_addr_len(addr));
+	memcpy(a, addr, sockaddr_len(addr));
 	dg_addr_unmap(a);
 	return 0;
 }

@@ -41,7 +41,7 @@ static int source_towards(struct dgram *d, const union dg_addr *to, union dg_add
 	if (fd < 0)
 		return -errno;
 	len = sizeof(*from);
-	if (connect(fd, &to->sa, rsock_addr_len(&to->sa)) || getsockname(fd, &from->sa, &len))
+	if (connect(fd, &to->sa, sockaddr_len(&to->sa)) || getsockname(fd, &from->sa, &len))
 		err = -errno;
 	from->in.sin_port = port;
 	close(fd);

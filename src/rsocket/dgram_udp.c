@@ -32,7 +32,7 @@ ssize_t dg_udp_send(
 	dg_addr_map(d, &to);
 	if (!d->connected) {
 		msg.msg_name = &to;
-		msg.msg_namelen = rsock_addr_len(&to.sa);
+		msg.msg_namelen = sockaddr_len(&to.sa);
 	}
 	sent = sendmsg(d->udp, &msg, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT);
 	return sent < 0 ? -errno : sent - (ssize_t)pieces[0].iov_len;

@@ -39,14 +39,9 @@ int rsock_opt_write(void *value, socklen_t *len, int v)
 }
 
 /* ---- addresses ---- */
-socklen_t rsock_addr_len(const struct sockaddr *addr)
-{
-	return addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
-
 void rsock_copy_addr(const struct sockaddr *from, struct sockaddr *to, socklen_t *len)
 {
-	socklen_t full = rsock_addr_len(from);
+	socklen_t full = sockaddr_len(from);
 
 	memcpy(to, from, *len < full ? *len : full);
 	*len = full;

@@ -17,6 +17,8 @@
 #ifndef RSOCKET_RSOCK_H
 #define RSOCKET_RSOCK_H
 
+#include "base/gid.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -123,7 +125,6 @@ int rsock_opt_read(const void *value, socklen_t len, int *out);
 int rsock_opt_write(void *value, socklen_t *len, int v);
 /* Gives an address to who asked for it, as much as there is room for; *len becomes its full length. */
 void rsock_copy_addr(const struct sockaddr *from, struct sockaddr *to, socklen_t *len);
-socklen_t rsock_addr_len(const struct sockaddr *addr);
 
 /* ---- poll.c ---- */
 int rsock_poll(struct pollfd *fds, nfds_t n, int timeout);

@@ -60,7 +60,7 @@ static int stream_bind(struct rsock *rs, const struct sockaddr *addr, socklen_t 
 {
 	struct rs_stream *s = rs_stream(rs);
 
-	if (!addr || len < sizeof(sa_family_t) || len < rsock_addr_len(addr))
+	if (!addr || len < sizeof(sa_family_t) || len < sockaddr_len(addr))
 		return -EINVAL;
 	return rdma_bind_addr(s->id, (struct sockaddr *)addr) ? -errno : 0;
 }

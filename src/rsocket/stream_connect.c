@@ -249,7 +249,7 @@ int rs_stream_connect(struct rsock *rs, const struct sockaddr *addr, socklen_t l
 	bool nonblock = rsock_nonblocking(rs, 0);
 	int err, watch;
 
-	if (!addr || len < sizeof(sa_family_t) || len < rsock_addr_len(addr))
+	if (!addr || len < sizeof(sa_family_t) || len < sockaddr_len(addr))
 		return -EINVAL;
 	if (addr->sa_family != AF_INET && addr->sa_family != AF_INET6)
 		return -EAFNOSUPPORT;

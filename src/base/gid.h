@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/* GIDs, and the IP addresses they are: an IPv4 address is a mapped one (::ffff:a.b.c.d). */
+#ifndef BASE_GID_H
+#define BASE_GID_H
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static inline bool gid_is_zero(const uint8_t g[16])
+{
+	static const uint8_t zero[16];
+
+	return !memcmp(g, zero, 16);
+}
+
+static inline bool gid_is_v4(const uint8_t g[16])
+{
+	static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
+
+	return !memcmp(g, prefix, 12);
+}
+
+static inline bool gid_is_mcast(const uint8_t g[16])
+{
+	return g[0] == 0xff || (gid_is_v4(g) && (g[12] & 0xf0) == 0xe0);
+}
+
+static inline bool gid_is_link_local(const uint8_t g[16])
+{
+	return g[0] == 0xfe && (g[1] & 0xc0) == 0x80;
+}
+
+static inline void gid_of_v4(const void *addr, uint8_t gid[16])
+{
+	memset(gid, 0, 10);
+	gid[10] = gid[11] = 0xff;
+	memcpy(gid + 12, addr, 4);
+}
+
+static inline void gid_of_sockaddr(const struct sockaddr *sa, uint8_t gid[16])
+{
+	if (sa->sa_family == AF_INET6)
+		memcpy(gid, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
+	else
+		gid_of_v4(&((const struct sockaddr_in *)sa)->sin_addr, gid);
+}
+
+static inline socklen_t sockaddr_len(const struct sockaddr *sa)
+{
+	return sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
+/* A link-local address is one of this interface. */
+static inline void gid_to_sockaddr(
+	const uint8_t gid[16], uint16_t port, uint32_t ifindex, struct sockaddr_storage *out)
+{
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)out;
+	struct sockaddr_in *in = (struct sockaddr_in *)out;
+
+	memset(out, 0, sizeof(*out));
+	if (gid_is_v4(gid)) {
+		in->sin_family = AF_INET;
+		in->sin_port = htons(port);
+		memcpy(&in->sin_addr, gid + 12, 4);
+	} else {
+		in6->sin6_family = AF_INET6;
+		in6->sin6_port = htons(port);
+		in6->sin6_scope_id = gid_is_link_local(gid) ? ifindex : 0;
+		memcpy(&in6->sin6_addr, gid, 16);
+	}
+}
+
+#endif

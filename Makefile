@@ -15,7 +15,7 @@ SOAK_SECONDS ?= 600
 
 SOURCES = $(shell find src tests bench fuzz -name '*.[ch]')
 
-.PHONY: all test demo install bench asan tsan fuzz soak format check-format clean help
+.PHONY: all test demo install bench asan tsan fuzz soak interop format check-format clean help
 
 all:
 	@scripts/deps build
@@ -68,6 +68,14 @@ soak:
 	$(BUILD)/tests/soak/soak --seconds $(SOAK_SECONDS)
 	tests/sim/soak.sh $(BUILD) $(SOAK_SECONDS)
 
+# The wide set against Linux's own RoCE; builds a kernel the first time.
+interop:
+	@scripts/deps build test interop
+	cmake -G Ninja -B $(BUILD)
+	cmake --build $(BUILD)
+	-tests/interop/make_guest uml
+	$(CTEST) --test-dir $(BUILD) -C interop -L interop
+
 format:
 	clang-format -i $(SOURCES)
 
@@ -87,6 +95,7 @@ help:
 	@echo 'make fuzz          fuzz the parsers of what comes from outside, for SECONDS (300) each'
 	@echo 'make soak          mixed traffic of eight processes, kills and stops, then new seeds of the simulation;'
 	@echo '                   SOAK_SECONDS ($(SOAK_SECONDS)) each'
+	@echo 'make interop       everything against Linux'\''s own RoCE, in a guest; builds a kernel the first time'
 	@echo 'make format        clang-format the sources; check-format only looks'
 	@echo 'make clean         remove the build trees'
 	@echo 'Missing Debian packages are installed when root or through sudo, else named.'

@@ -11,6 +11,7 @@
 #   loopback      both sides on the loopback interface
 #   veth-MTU      two namespaces joined by a veth pair of that MTU
 #   lossy         two namespaces; lossy_wire joins them
+#   rxe-…         one side is a guest with Linux's own RoCE: tests/interop/guest.sh
 # The namespaces have no names; they live as long as the processes in them, so nothing can be left behind.
 # Variables with a side in their name (ON_A, IP4_B, NETDEV_A) are read through namerefs.
 # shellcheck disable=SC2034
@@ -36,6 +37,7 @@ export ANYRDMA_DIR=$RUN_DIR
 declare -A PID=()        # name of a program that was started: its process id
 declare -A GID=()        # "side family": index in the side's GID table
 declare -a ON_A=() ON_B=() IDENTITY=() NAMESPACES=()
+GUEST= # the side that is a guest, if one is
 FAILURES=0
 NEXT_PORT=18515
 trap leave EXIT
@@ -107,6 +109,10 @@ gone() { ! kill -0 "$1" 2>/dev/null; }
 listens_rdma() {
 	local port pid
 	gone "$1" && return 0
+	if [ "$GUEST" = A ]; then
+		guest_listens_rdma "$2"
+		return
+	fi
 	port=$(printf %04x "$2") pid=$(printf %016x "$1")
 	od -An -v -tx8 -w32 -j32 "$RUN_DIR/net-${NAMESPACES[0]}/ports-4791" 2>/dev/null |
 		awk -v port="$port" -v pid="$pid" \
@@ -117,11 +123,11 @@ listens_rdma() {
 # in_group ADDRESS NETDEV: the interface on side A is a member of the IPv4 or IPv6 group.
 in_group() { on A ip maddr show dev "$2" | grep -qw "$1"; }
 
-# listens PID PORT: something listens on the TCP port in the namespace of the process, or that is over.
+# listens PID PORT: something listens on the TCP port on side A, or the process is over.
 listens() {
 	local listening
 	listening="^ *[0-9]*: [0-9a-f]*:$(printf %04x "$2") [0-9a-f]*:0000 0a "
-	gone "$1" || grep -qsi "$listening" "/proc/$1/net/tcp" "/proc/$1/net/tcp6"
+	gone "$1" || on A cat /proc/net/tcp /proc/net/tcp6 | grep -qi "$listening"
 }
 
 # says NAME PATTERN: the program's output has a line that matches.
@@ -172,10 +178,17 @@ enter() {
 		own_network "$@" || skip "needs root or user namespaces to make network namespaces"
 		second_namespace
 		;;
+	rxe-*)
+		# shellcheck source=tests/interop/guest.sh
+		. "$HERE/../interop/guest.sh"
+		make_guest # may need the network
+		own_network "$@" || skip "needs root or user namespaces to make network namespaces"
+		with_guest "${world#rxe-}"
+		;;
 	*) fail "no such world: $world" && exit 2 ;;
 	esac
 	WORLD=$world
-	NAMESPACES=("$(on A stat -Lc %i /proc/self/ns/net)" "$(on B stat -Lc %i /proc/self/ns/net)")
+	NAMESPACES=("$(network_of A)" "$(network_of B)")
 	mkdir -m 700 "$RUN_DIR"
 	[ -x "$ANYRDMA" ] || fail "$ANYRDMA is not there: build first, or set ANYRDMA_BUILD"
 }
@@ -225,6 +238,9 @@ connect_sides() {
 	until_true 10 is_up A || fail "va does not come up"
 	until_true 10 is_up B || fail "vb does not come up"
 }
+
+# network_of SIDE: its namespace, by the name our run directory has for it.
+network_of() { [ "$1" = "$GUEST" ] && echo none || on "$1" stat -Lc %i /proc/self/ns/net; }
 
 other_network() { [ "$(readlink "/proc/$1/ns/net")" != "$(readlink /proc/self/ns/net)" ]; }
 
@@ -281,6 +297,10 @@ as_ordinary_user() {
 # program's; it dies with the script.
 become() {
 	local -n prefix=ON_$1
+	if [ "$1" = "$GUEST" ]; then
+		shift
+		exec setpriv --pdeathsig KILL "${prefix[@]}" "$@"
+	fi
 	shift
 	exec "${prefix[@]}" "${IDENTITY[@]}" setpriv --pdeathsig KILL "${SANITIZER[@]}" "$ANYRDMA" run "$@"
 }
@@ -343,7 +363,7 @@ gid() {
 }
 
 # device SIDE: the RoCE device on the side's interface.
-device() { echo "roce_$(netdev "$1")"; }
+device() { [ "$1" = "$GUEST" ] && echo rxe0 || echo "roce_$(netdev "$1")"; }
 
 # learn_gids: asks both sides for their tables, once.
 learn_gids() {
@@ -370,6 +390,8 @@ start_pair() {
 	NEXT_PORT=$((NEXT_PORT + 1))
 	[ "${#GID[@]}" -gt 0 ] || learn_gids
 	[ "${program#ibv_}" = "$program" ] || gid_option=-g
+	# perftest's client asks its device for as many READs at once as the server's has; rxe has 128, we have 16.
+	[ -z "$GUEST" ] || [[ $program != ib_@(read|atomic)_* ]] || set -- -o 16 "$@"
 	start "$name.server" A "$program" -d "$(device A)" $gid_option "${GID["A $family"]}" -p "$port" "$@"
 	until_true "$PATIENCE" listens "${PID[$name.server]}" "$port" || true
 	start "$name.client" B "$program" -d "$(device B)" $gid_option "${GID["B $family"]}" -p "$port" "$@" "$host"

@@ -1,0 +1,45 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT
+# Strangers' pairs that connect by address, for scripts that have sourced lib.sh.
+
+# ping FAMILY ARGS...
+ping() {
+	local family=$1 a
+	shift
+	a=$(address "$family" A)
+	serve server rping -s -a "$a" -V -C 10 "$@"
+	start client B rping -c -a "$a" -p "$PORT" -V -C 10 "$@"
+	verdict "IPv$family rping -V -C 10 $*" '' ''
+}
+
+# connected ARGS...: server and client take the same arguments.
+connected() {
+	serve server ucmatose -b "$IP4_A" "$@"
+	start client B ucmatose -s "$IP4_A" -p "$PORT" "$@"
+	verdict "ucmatose $*" 'return status 0' 'return status 0'
+}
+
+# datagrams ARGS...: udaddy has a port of its own (its -p is the port space).
+datagrams() {
+	start server A udaddy -b "$IP4_A" "$@"
+	until_true "$PATIENCE" listens_rdma "${PID[server]}" 7174 || true
+	start client B udaddy -s "$IP4_A" "$@"
+	verdict "udaddy $*" 'return status 0' 'return status 0'
+}
+
+# group FAMILY ADDRESS
+group() {
+	start server A mckey -m "$2" -b "$(address "$1" A)"
+	until_true "$PATIENCE" in_group "$2" "$NETDEV_A" || fail "mckey does not join $2" "$TMP/server"
+	start client B mckey -m "$2" -b "$(address "$1" B)" -s
+	verdict "mckey $2" 'return status 0' 'data transfers complete'
+}
+
+# measure PROGRAM ARGS...
+measure() {
+	local program=$1
+	shift
+	serve server "$program" -R -F -n 50 "$@"
+	start client B "$program" -R -F -n 50 -p "$PORT" "$@" "$IP4_A"
+	verdict "$program -R $*" "$RESULT" ''
+}

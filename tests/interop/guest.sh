@@ -1,0 +1,112 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT
+# A side of a world that is another machine: a guest with Linux's own RoCE (rdma_rxe) on its only interface. Sourced by
+# tests/clients/lib.sh, whose functions then reach into the guest: "on SIDE" and "start NAME SIDE" run a program
+# there, as Debian made it and on Linux's device, and killing the process that stands for it here kills it there.
+#
+#   rxe-calls-MTU     the guest is side B, the clients are the kernel's
+#   rxe-serves-MTU    the guest is side A, the servers are the kernel's
+#
+# GUEST_KIND chooses Debian's kernel in QEMU (qemu) or User Mode Linux (uml).
+# shellcheck disable=SC2034,SC2154
+
+INTEROP=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+GUEST_KIND=${GUEST_KIND:-qemu}
+GUEST_TOOLS=$ANYRDMA_BUILD/tests/interop
+GUEST_MAC=02:00:00:77:00:02
+
+# make_guest: sees to it that the guest's files are there; $GUEST_FOLDER is where.
+make_guest() {
+	[ -w /dev/net/tun ] || skip "needs /dev/net/tun"
+	[ -n "${GUEST_FOLDER:-}" ] || GUEST_FOLDER=$("$INTEROP/make_guest" "$GUEST_KIND") || skip "the guest cannot be made"
+	export GUEST_FOLDER
+}
+
+# with_guest ROLE-MTU: boots the guest and gives it its side.
+with_guest() {
+	local role=${1%-*} mtu=${1#*-}
+	NETDEV_A=va NETDEV_B=eth0
+	IP4_A=10.77.0.1 IP4_B=10.77.0.2 IP6_A=fd77::1 IP6_B=fd77::2
+	guest_interface "$mtu"
+	initramfs >"$TMP/initramfs"
+	boot "ip4=$IP4_B/24 ip6=$IP6_B/64 mtu=$mtu"
+	GUEST=B ON_B=("$GUEST_TOOLS/guest_run" "$IP4_B")
+	until_true 10 on B true 2>/dev/null || fail "the guest does not answer" "$TMP/guest"
+	# The kernel's verbs give a neighbour one second to answer: on a busy machine they had better met before.
+	until_true 10 on B ping -c 1 -W 5 "$IP6_A" >"$TMP/ping" || fail "no IPv6 to the guest" "$TMP/ping"
+	[ "$role" = calls ] || swap_sides
+}
+
+# guest_interface MTU: our end of the only wire.
+guest_interface() {
+	ip tuntap add va mode tap
+	ip link set va mtu "$1"
+	bring_up va "$IP4_A" "$IP6_A"
+}
+
+# initramfs: Debian's part out of the cache, and behind it what is ours: archives add up.
+initramfs() {
+	local tree=$TMP/tree
+	install -D -t "$tree" "$INTEROP/init"
+	install -D -t "$tree/usr/bin" "$GUEST_TOOLS/agent"
+	cat "$GUEST_FOLDER/root.cpio"
+	(cd "$tree" && find . | cpio --quiet -o -H newc -R 0:0)
+}
+
+# boot COMMAND_LINE: returns when the guest is up; its console is $TMP/guest.
+boot() {
+	local how
+	for how in $(ways_to_boot); do
+		"boot_${how%-*}" "$1" "${how#*-}" >"$TMP/guest" 2>&1 </dev/null &
+		PID[guest]=$!
+		until_true 120 guest_settled
+		! says guest 'guest up after' || return 0
+		finish guest 0 || true
+		say "$how: no guest: $(tail -n 3 "$TMP/guest")"
+	done
+	skip "the guest does not start"
+}
+
+guest_settled() { says guest 'guest up after' || gone "${PID[guest]}"; }
+
+# ways_to_boot: the best first. /dev/kvm alone does not say that the processor can virtualise.
+ways_to_boot() {
+	[ "$GUEST_KIND" = uml ] && echo uml && return
+	! [ -w /dev/kvm ] || ! grep -qE '^flags.* (vmx|svm)( |$)' /proc/cpuinfo || echo qemu-kvm
+	echo qemu-tcg
+}
+
+boot_qemu() {
+	exec setpriv --pdeathsig KILL qemu-system-x86_64 -accel "$2" -M q35 -cpu max -smp 2 -m 512 \
+		-nodefaults -no-reboot -display none -serial stdio \
+		-kernel "$GUEST_FOLDER/kernel" -initrd "$TMP/initramfs" \
+		-append "console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off $1" \
+		-netdev tap,id=wire,ifname=va,script=no,downscript=no \
+		-device virtio-net-pci,netdev=wire,mac=$GUEST_MAC,romfile=
+}
+
+boot_uml() {
+	mkdir "$TMP/uml"
+	exec setpriv --pdeathsig KILL "$GUEST_FOLDER/kernel" mem=512M initrd="$TMP/initramfs" uml_dir="$TMP/uml/" umid=guest \
+		con=null con0=null,fd:1 ssl=null "vec0:transport=tap,ifname=va,mac=$GUEST_MAC,depth=128,mtu=${1##*mtu=}" \
+		quiet "$1"
+}
+
+# swap_sides: what was A is B; so a script can run the same pairs the other way round.
+swap_sides() {
+	local on=("${ON_A[@]}") name
+	ON_A=("${ON_B[@]}") ON_B=("${on[@]}")
+	for name in NETDEV IP4 IP6; do
+		local -n a=${name}_A b=${name}_B
+		local was=$a
+		a=$b b=$was
+		unset -n a b
+	done
+	GUEST=$([ "$GUEST" = A ] && echo B || echo A)
+	GID=()
+}
+
+# guest_listens_rdma PORT: somebody in the guest listens on the RDMA port.
+guest_listens_rdma() {
+	on "$GUEST" rdma resource show cm_id | grep -Eq "state LISTEN .* src-addr [^ ]*:$1( |$)"
+}

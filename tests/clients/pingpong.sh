@@ -12,6 +12,8 @@ SIZES=(1 17 1023 4096 65536 1048576)
 all_sizes() {
 	local size
 	for size in "${SIZES[@]}"; do
+		# A stranger does not say how much it can take in one go, and UC does not ask again.
+		[ "$GUEST $2 $size" != "${GUEST:-none} ibv_uc_pingpong 1048576" ] || continue
 		pair "$@" -c -s "$size" -n 20
 	done
 }
@@ -33,12 +35,13 @@ for family in 4 6; do
 		unreliable_datagrams "$family" $sleeping
 	done
 	for mtu in 256 512 1024 2048 4096; do
+		[ -z "$GUEST" ] || [ "$mtu" -le "$(active_mtu)" ] || continue # fragments are between our own only
 		pair "$family" ibv_rc_pingpong -c -m "$mtu" -s 100000 -n 20
 		pair "$family" ibv_uc_pingpong -c -m "$mtu" -s 20000 -n 20
 	done
 	pair "$family" ibv_rc_pingpong # as a newcomer types it: defaults, contents not checked
 	pair "$family" ibv_rc_pingpong -c -N -n 100
-	pair "$family" ibv_rc_pingpong -t -n 100
+	[ -n "$GUEST" ] || pair "$family" ibv_rc_pingpong -t -n 100 # rxe has no time stamps
 	pair "$family" ibv_srq_pingpong -c -q 4 -n 100
 done
 done_testing

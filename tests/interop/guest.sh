@@ -13,6 +13,7 @@
 INTEROP=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 GUEST_KIND=${GUEST_KIND:-qemu}
 GUEST_TOOLS=$ANYRDMA_BUILD/tests/interop
+PATIENCE=$((PATIENCE * 4))
 GUEST_MAC=02:00:00:77:00:02
 
 # make_guest: sees to it that the guest's files are there; $GUEST_FOLDER is where.
@@ -31,6 +32,10 @@ with_guest() {
 	initramfs >"$TMP/initramfs"
 	boot "ip4=$IP4_B/24 ip6=$IP6_B/64 mtu=$mtu"
 	GUEST=B ON_B=("$GUEST_TOOLS/guest_run" "$IP4_B")
+	if [ "$GUEST_KIND" = uml ]; then
+		keep_awake &
+		PID[keep_awake]=$!
+	fi
 	until_true 10 on B true 2>/dev/null || fail "the guest does not answer" "$TMP/guest"
 	# The kernel's verbs give a neighbour one second to answer: on a busy machine they had better met before.
 	until_true 10 on B ping -c 1 -W 5 "$IP6_A" >"$TMP/ping" || fail "no IPv6 to the guest" "$TMP/ping"
@@ -48,7 +53,7 @@ guest_interface() {
 initramfs() {
 	local tree=$TMP/tree
 	install -D -t "$tree" "$INTEROP/init"
-	install -D -t "$tree/usr/bin" "$GUEST_TOOLS/agent"
+	install -D -t "$tree/usr/bin" "$GUEST_TOOLS"/{agent,across}
 	cat "$GUEST_FOLDER/root.cpio"
 	(cd "$tree" && find . | cpio --quiet -o -H newc -R 0:0)
 }
@@ -90,6 +95,13 @@ boot_uml() {
 	exec setpriv --pdeathsig KILL "$GUEST_FOLDER/kernel" mem=512M initrd="$TMP/initramfs" uml_dir="$TMP/uml/" umid=guest \
 		con=null con0=null,fd:1 ssl=null "vec0:transport=tap,ifname=va,mac=$GUEST_MAC,depth=128,mtu=${1##*mtu=}" \
 		quiet "$1"
+}
+
+# keep_awake: now and then User Mode Linux does not notice a packet before the next one comes. So one comes.
+keep_awake() {
+	while sleep 0.1; do
+		echo >"/dev/udp/$IP4_B/9" || true
+	done 2>/dev/null
 }
 
 # swap_sides: what was A is B; so a script can run the same pairs the other way round.

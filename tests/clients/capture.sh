@@ -11,19 +11,27 @@ enter "$1" "$@"
 WIRE=$HERE/../wire
 MARKER_PORT=9 # discard: a datagram that says "the traffic ends here"
 
+# The side whose interface is watched: B, or the one that is no guest.
+WATCHED=B
+[ "$GUEST" != B ] || WATCHED=A
+WATCHED_DEV=$(netdev $WATCHED)
+
 no_offloads() {
-	local flag
-	for flag in tx-udp-segmentation gso gro; do
-		on A ethtool -K va $flag off >/dev/null 2>&1 || true
-		on B ethtool -K vb $flag off >/dev/null 2>&1 || true
+	local flag side
+	for side in A B; do
+		[ "$side" != "$GUEST" ] || continue
+		for flag in tx-udp-segmentation gso gro; do
+			on $side ethtool -K "$(netdev $side)" $flag off >/dev/null 2>&1 || true
+		done
 	done
 }
 
-# record: starts dumpcap on side B. The buffer is large and the snap length near the packets', or bursts are
+# record: starts dumpcap on the watched side. The buffer is large and the snap length near the packets', or bursts are
 # lost. (dumpcap and not tcpdump, which cannot change its user inside a user namespace.)
 record() {
 	: >"$TMP/capture.pcap"
-	(exec "${ON_B[@]}" dumpcap -q -P -i vb -s 10000 -B 64 -w "$TMP/capture.pcap" \
+	# shellcheck disable=SC2093 # only the subshell is replaced
+	(local -n prefix=ON_$WATCHED && exec "${prefix[@]}" dumpcap -q -P -i "$WATCHED_DEV" -s 10000 -B 64 -w "$TMP/capture.pcap" \
 		-f "udp port 4791 or udp port $MARKER_PORT" >"$TMP/dumpcap" 2>&1) &
 	PID[dumpcap]=$!
 	until_true 10 capturing || fail "dumpcap does not start" "$TMP/dumpcap"
@@ -36,24 +44,43 @@ marker_seen() { grep -qs anyrdma-end-of-traffic "$TMP/capture.pcap"; }
 
 # stop_recording: the marker is the last packet; when it is in the file, all others are.
 stop_recording() {
-	bash -c "echo anyrdma-end-of-traffic >/dev/udp/$IP4_B/$MARKER_PORT"
+	local to=$IP4_B
+	[ "$GUEST" != A ] || to=$IP4_A
+	bash -c "echo anyrdma-end-of-traffic >/dev/udp/$to/$MARKER_PORT"
 	until_true 10 marker_seen || fail "dumpcap does not see the end" "$TMP/dumpcap"
 	kill -TERM "${PID[dumpcap]}"
 	finish dumpcap 10 || fail "dumpcap fails" "$TMP/dumpcap"
-	says dumpcap "'vb': [0-9]+/0 \(pcap:0/dumpcap:0/" || fail "dumpcap lost packets" "$TMP/dumpcap"
+	says dumpcap "'$WATCHED_DEV': [0-9]+/0 \(pcap:0/dumpcap:0/" || fail "dumpcap lost packets" "$TMP/dumpcap"
 }
 
 # judged LABEL COMMAND...: records while the command runs its pairs, and lets the strangers judge.
 judged() {
-	local label=$1
+	local label=$1 first=$NEXT_PORT
 	shift
 	record
+	[ -z "$GUEST" ] || note_counters
 	"$@"
 	stop_recording
 	# The user's own settings have no say in how packets are dissected.
 	HOME=$TMP "$WIRE/dissect.sh" "$TMP/capture.pcap" >"$TMP/dissect" 2>&1 || fail "$label: tshark complains" "$TMP/dissect"
 	"$WIRE/icrc_check.py" "$TMP/capture.pcap" >"$TMP/icrc" 2>&1 || fail "$label: an ICRC is wrong" "$TMP/icrc"
+	[ -z "$GUEST" ] || as_many_counted "$label" $((NEXT_PORT - first))
 	say "ok    $label: every packet dissects, every ICRC agrees ($(tail -n 1 "$TMP/icrc"))"
+}
+
+# packets FILTER: how many of the capture.
+packets() { tshark -n -r "$TMP/capture.pcap" -Y "udp.dstport == 4791 && !icmp && !icmpv6 && ($1)" 2>/dev/null | wc -l; }
+
+# as_many_counted LABEL PAIRS: rxe counts a packet when its ICRC is right, and else says nothing. Nor does it count what
+# comes when the QP is gone, as the last acknowledges of a pair may.
+as_many_counted() {
+	local -n ip4=IP4_$GUEST ip6=IP6_$GUEST
+	local to from took
+	to=$(packets "ip.dst == $ip4 || ipv6.dst == $ip6") from=$(packets "ip.src == $ip4 || ipv6.src == $ip6")
+	took=$(counted rcvd_pkts)
+	[ "$took" -le "$to" ] && [ $((to - took)) -le $((2 * $2)) ] || fail "$1: rxe took $took packets of $to"
+	[ "$(counted sent_pkts)" -eq "$from" ] || fail "$1: rxe sent $(counted sent_pkts) packets, $from came"
+	say "ok    $1: rxe took $took packets of $to"
 }
 
 pingpongs() {

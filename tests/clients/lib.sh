@@ -219,16 +219,21 @@ between_namespaces() {
 lossy_wire() {
 	local mtu=$1 side
 	shift
+	start_wire "$@"
+	for side in A B; do
+		on "$side" ip link set "$(netdev "$side")" mtu "$mtu" txqueuelen 10000
+	done
+	connect_sides
+}
+
+# start_wire ARGS...: va here and vb in the second namespace, and what happens in between.
+start_wire() {
 	[ -z "${PID[wire]:-}" ] || kill_hard wire
 	GID=()
 	rm -f "$TMP/wire" # what the one before said
 	"$WIRE" va vb "${PID[namespace_b]}" "$@" >"$TMP/wire" 2>&1 &
 	PID[wire]=$!
 	until_true 5 says wire ready || skip "cannot make TAP interfaces: $(cat "$TMP/wire")"
-	for side in A B; do
-		on "$side" ip link set "$(netdev "$side")" mtu "$mtu" txqueuelen 10000
-	done
-	connect_sides
 }
 
 # connect_sides: addresses on both ends of the wire.
@@ -392,6 +397,8 @@ start_pair() {
 	[ "${program#ibv_}" = "$program" ] || gid_option=-g
 	# perftest's client asks its device for as many READs at once as the server's has; rxe has 128, we have 16.
 	[ -z "$GUEST" ] || [[ $program != ib_@(read|atomic)_* ]] || set -- -o 16 "$@"
+	# A guest on a busy machine may say nothing for longer than perftest's usual half second of retries.
+	[ -z "$GUEST" ] || [[ $program != ib_* ]] || set -- -u 16 "$@"
 	start "$name.server" A "$program" -d "$(device A)" $gid_option "${GID["A $family"]}" -p "$port" "$@"
 	until_true "$PATIENCE" listens "${PID[$name.server]}" "$port" || true
 	start "$name.client" B "$program" -d "$(device B)" $gid_option "${GID["B $family"]}" -p "$port" "$@" "$host"

@@ -1,12 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # across.sh WORLD [CASE...]: what Debian's programs leave out (across.h): every length, full depth, mistakes, and ends
-# that go away; first side B calls, then side A.
+# that go away; first side B calls, then side A. Where the wire is lossy, it loses, doubles and swaps packets.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/../clients/lib.sh"
+WIRE=$ANYRDMA_BUILD/tests/clients/lossy_wire
 enter "$1" "$@"
 CASES=("${@:2}")
-[ "${#CASES[@]}" -gt 0 ] || CASES=(all killed)
+case ${#CASES[@]}:$1 in
+0:*lossy*) CASES=(lengths reads atomics both late) ;;
+0:*) CASES=(all killed) ;;
+esac
 
 # across NAME SIDE FAMILY ARGS...: in the guest it lies among the programs.
 across() {
@@ -40,6 +44,7 @@ all_cases() {
 	done
 }
 
+[[ $1 != *lossy* ]] || lossy_wire "${1##*-}" loss=10 double=20 swap=20
 say "-- side B calls"
 all_cases
 if [ -n "$GUEST" ]; then

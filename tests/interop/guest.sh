@@ -6,6 +6,7 @@
 #
 #   rxe-calls-MTU     the guest is side B, the clients are the kernel's
 #   rxe-serves-MTU    the guest is side A, the servers are the kernel's
+#   rxe-lossy-MTU     as rxe-calls; lossy_wire is between the two
 #
 # GUEST_KIND chooses Debian's kernel in QEMU (qemu) or User Mode Linux (uml).
 # shellcheck disable=SC2034,SC2154
@@ -14,7 +15,9 @@ INTEROP=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 GUEST_KIND=${GUEST_KIND:-qemu}
 GUEST_TOOLS=$ANYRDMA_BUILD/tests/interop
 PATIENCE=$((PATIENCE * 4))
-GUEST_MAC=02:00:00:77:00:02
+RESULT="$RESULT|^ *[0-9]+ +[0-9]+ +inf" # perftest does not always understand a guest's clock
+GUEST_MAC=02:00:00:77:00:02 HOST_MAC=02:00:00:77:00:01
+GUEST_NETWORK=() # enters the namespace of the guest's TAP interface, when it is not ours
 
 # make_guest: sees to it that the guest's files are there; $GUEST_FOLDER is where.
 make_guest() {
@@ -26,9 +29,11 @@ make_guest() {
 # with_guest ROLE-MTU: boots the guest and gives it its side.
 with_guest() {
 	local role=${1%-*} mtu=${1#*-}
+	[ "$role" != lossy ] || second_namespace
+	GUEST_NETWORK=("${ON_B[@]}")
 	NETDEV_A=va NETDEV_B=eth0
 	IP4_A=10.77.0.1 IP4_B=10.77.0.2 IP6_A=fd77::1 IP6_B=fd77::2
-	guest_interface "$mtu"
+	"$role"_wire "$mtu"
 	initramfs >"$TMP/initramfs"
 	boot "ip4=$IP4_B/24 ip6=$IP6_B/64 mtu=$mtu"
 	GUEST=B ON_B=("$GUEST_TOOLS/guest_run" "$IP4_B")
@@ -39,14 +44,32 @@ with_guest() {
 	until_true 10 on B true 2>/dev/null || fail "the guest does not answer" "$TMP/guest"
 	# The kernel's verbs give a neighbour one second to answer: on a busy machine they had better met before.
 	until_true 10 on B ping -c 1 -W 5 "$IP6_A" >"$TMP/ping" || fail "no IPv6 to the guest" "$TMP/ping"
-	[ "$role" = calls ] || swap_sides
+	[ "$role" != serves ] || swap_sides
 }
 
-# guest_interface MTU: our end of the only wire.
-guest_interface() {
+# calls_wire MTU: the guest's TAP interface is our end of the wire.
+calls_wire() {
+	GUEST_TAP=va
 	ip tuntap add va mode tap
 	ip link set va mtu "$1"
 	bring_up va "$IP4_A" "$IP6_A"
+}
+
+serves_wire() { calls_wire "$@"; }
+
+# lossy_wire MTU ARGS...: the guest's TAP interface and the wire's far end are bridged in a namespace of their own.
+lossy_wire() {
+	local bridge=("${GUEST_NETWORK[@]}" ip link)
+	start_wire "${@:2}"
+	if [ -z "${GUEST_TAP:-}" ]; then
+		GUEST_TAP=vg
+		"${bridge[@]}" add br0 mtu "$1" type bridge && "${bridge[@]}" set br0 up || skip "cannot make a bridge"
+		"${GUEST_NETWORK[@]}" ip tuntap add vg mode tap
+		"${bridge[@]}" set vg mtu "$1" txqueuelen 10000 master br0 up
+	fi
+	"${bridge[@]}" set vb mtu "$1" txqueuelen 10000 master br0 up
+	ip link set va address "$HOST_MAC" mtu "$1" txqueuelen 10000
+	bring_up va 10.77.0.1 fd77::1
 }
 
 # initramfs: Debian's part out of the cache, and behind it what is ours: archives add up.
@@ -82,18 +105,18 @@ ways_to_boot() {
 }
 
 boot_qemu() {
-	exec setpriv --pdeathsig KILL qemu-system-x86_64 -accel "$2" -M q35 -cpu max -smp 2 -m 512 \
+	exec "${GUEST_NETWORK[@]}" setpriv --pdeathsig KILL qemu-system-x86_64 -accel "$2" -M q35 -cpu max -smp 2 -m 512 \
 		-nodefaults -no-reboot -display none -serial stdio \
 		-kernel "$GUEST_FOLDER/kernel" -initrd "$TMP/initramfs" \
 		-append "console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off $1" \
-		-netdev tap,id=wire,ifname=va,script=no,downscript=no \
+		-netdev tap,id=wire,ifname="$GUEST_TAP",script=no,downscript=no \
 		-device virtio-net-pci,netdev=wire,mac=$GUEST_MAC,romfile=
 }
 
 boot_uml() {
 	mkdir "$TMP/uml"
-	exec setpriv --pdeathsig KILL "$GUEST_FOLDER/kernel" mem=512M initrd="$TMP/initramfs" uml_dir="$TMP/uml/" umid=guest \
-		con=null con0=null,fd:1 ssl=null "vec0:transport=tap,ifname=va,mac=$GUEST_MAC,depth=128,mtu=${1##*mtu=}" \
+	exec "${GUEST_NETWORK[@]}" setpriv --pdeathsig KILL "$GUEST_FOLDER/kernel" mem=512M initrd="$TMP/initramfs" uml_dir="$TMP/uml/" umid=guest \
+		con=null con0=null,fd:1 ssl=null "vec0:transport=tap,ifname=$GUEST_TAP,mac=$GUEST_MAC,depth=128,mtu=${1##*mtu=}" \
 		quiet "$1"
 }
 
@@ -121,4 +144,14 @@ swap_sides() {
 # guest_listens_rdma PORT: somebody in the guest listens on the RDMA port.
 guest_listens_rdma() {
 	on "$GUEST" rdma resource show cm_id | grep -Eq "state LISTEN .* src-addr [^ ]*:$1( |$)"
+}
+
+# note_counters, counted NAME: how much rxe's counter has grown since it was noted.
+note_counters() { guest_counters >"$TMP/noted"; }
+
+guest_counters() { on "$GUEST" sh -c 'cd /sys/class/infiniband/rxe0/ports/1/hw_counters && grep "" *' | tr : ' '; }
+
+counted() {
+	guest_counters |
+		awk -v name="$1" 'NR == FNR { was[$1] = $2; next } $1 == name { print $2 - was[name] }' "$TMP/noted" -
 }

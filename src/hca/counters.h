@@ -59,4 +59,8 @@ struct hca_adapter_counters {
 #undef X
 };
 
+/* For the user's eyes when a QP or the adapter goes, at level info: what is not 0. */
+void hca_counters_log_qp(const struct hca_qp_counters *c);
+void hca_counters_log_adapter(const struct hca_adapter_counters *c);
+
 #endif

@@ -82,6 +82,7 @@ void hca_engine_close(struct hca_adapter *a)
 	hca_engine_stop_helper(&a->engine);
 	lock_take(&a->engine.drive);
 	hca_engine_fini(&a->engine);
+	hca_counters_log_adapter(a->count);
 	close_shared(a);
 	lock_drop(&a->engine.drive);
 }
@@ -91,6 +92,7 @@ void hca_adapter_exit(struct hca_adapter *a)
 	if (!a->up || a->dead)
 		return;
 	hca_engine_at_exit(&a->engine);
+	hca_counters_log_adapter(a->count);
 	hca_registry_retire(a->registry);
 }
 

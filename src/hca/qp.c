@@ -208,6 +208,7 @@ int hca_qp_destroy(struct hca_qp *qp)
 	hca_engine_forget(&qp->adapter->engine, qp);
 	hca_async_forget(qp->ctx, &qp->ex.qp_base);
 	take_refs(qp, -1);
+	hca_counters_log_qp(qp->count);
 	hca_registry_qp_done(qp->adapter->registry, qp->count);
 	hca_rq_fini(&qp->rq);
 	free(qp->sq.ring);

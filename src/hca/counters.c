@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+#include "hca/counters.h"
+
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+struct text {
+	char s[400];
+	size_t len;
+};
+
+static void add(struct text *t, const char *name, uint64_t n)
+{
+	int more;
+
+	if (!n)
+		return;
+	more = snprintf(t->s + t->len, sizeof(t->s) - t->len, " %s=%" PRIu64, name, n);
+	t->len += (size_t)more < sizeof(t->s) - t->len ? (size_t)more : sizeof(t->s) - t->len - 1;
+}
+
+void hca_counters_log_qp(const struct hca_qp_counters *c)
+{
+	struct text t = {.len = 0};
+
+	if (log_level < LOG_INFO)
+		return;
+#define X(name) add(&t, #name, c->name);
+	HCA_QP_COUNTERS(X)
+#undef X
+	log_info("QP 0x%06x counted%s", c->qpn, t.len ? t.s : " nothing");
+}
+
+void hca_counters_log_adapter(const struct hca_adapter_counters *c)
+{
+	struct text t = {.len = 0};
+
+	if (log_level < LOG_INFO)
+		return;
+#define X(name) add(&t, #name, c->name);
+	HCA_ADAPTER_COUNTERS(X)
+#undef X
+	log_info("the adapter counted%s", t.len ? t.s : " nothing");
+}

@@ -88,7 +88,10 @@ skip() {
 	exit 77
 }
 
-done_testing() { [ "$FAILURES" -eq 0 ] || exit 1; }
+done_testing() {
+	[ -z "$GUEST" ] || sequence_kept
+	[ "$FAILURES" -eq 0 ] || exit 1
+}
 
 # ---- waiting for conditions ---------------------------------------------------------------------------
 
@@ -133,12 +136,12 @@ listens() {
 # says NAME PATTERN: the program's output has a line that matches.
 says() { grep -Eqs -- "$2" "$TMP/$1"; }
 
-# traffic: the bytes that side A's interface has sent and received.
-traffic() { awk -v dev="$NETDEV_A:" '$1 == dev { printf "%.0f", $2 + $10 }' /proc/net/dev; }
+# traffic: the bytes that our own interface (side A's, when both are ours) has sent and received.
+traffic() { awk -v dev="$(netdev "$([ "$GUEST" = A ] && echo B || echo A)"):" '$1 == dev { printf "%.0f", $2 + $10 }' /proc/net/dev; }
 
 traffic_beyond() { [ "$(traffic)" -ge "$1" ]; }
 
-# more_traffic MIB: waits until that much more has passed side A's interface.
+# more_traffic MIB: waits until that much more has passed that interface.
 more_traffic() { until_true "$PATIENCE" traffic_beyond $(($(traffic) + ($1 << 20))); }
 
 # cpu_ticks PID: user and system time of all its threads, in clock ticks.
@@ -231,7 +234,7 @@ start_wire() {
 	[ -z "${PID[wire]:-}" ] || kill_hard wire
 	GID=()
 	rm -f "$TMP/wire" # what the one before said
-	"$WIRE" va vb "${PID[namespace_b]}" "$@" >"$TMP/wire" 2>&1 &
+	setpriv --pdeathsig KILL "$WIRE" va vb "${PID[namespace_b]}" "$@" >"$TMP/wire" 2>&1 &
 	PID[wire]=$!
 	until_true 5 says wire ready || skip "cannot make TAP interfaces: $(cat "$TMP/wire")"
 }
@@ -421,7 +424,8 @@ finish_pair() {
 RESULT='^[0-9]+ bytes in|^ *[0-9]+ +[0-9]+ +[0-9.]+'
 
 # content NAME: the program complains of nothing; some end with status 0 whatever they saw.
-content() { ! says "$1" 'invalid data|Failed status|Completion with error|Sanitizer'; }
+COMPLAINTS='invalid data|Failed status|Completion with error|Sanitizer'
+content() { ! says "$1" "$COMPLAINTS"; }
 
 # pair FAMILY PROGRAM ARGS...: one run, start to verdict.
 pair() {

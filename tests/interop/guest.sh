@@ -17,6 +17,9 @@ GUEST_TOOLS=$ANYRDMA_BUILD/tests/interop
 PATIENCE=$((PATIENCE * 4))
 RESULT="$RESULT|^ *[0-9]+ +[0-9]+ +inf" # perftest does not always understand a guest's clock
 GUEST_MAC=02:00:00:77:00:02 HOST_MAC=02:00:00:77:00:01
+export ANYRDMA_LOG=${ANYRDMA_LOG:-info} # what our ends counted
+COMPLAINTS="$COMPLAINTS| (bad_icrc|bad_length|dropped|wrong_peer)="
+OUT_OF_SEQUENCE='| (out_of_sequence|naks_sent|naks_received)='
 GUEST_NETWORK=() # enters the namespace of the guest's TAP interface, when it is not ours
 
 # make_guest: sees to it that the guest's files are there; $GUEST_FOLDER is where.
@@ -47,11 +50,11 @@ with_guest() {
 	[ "$role" != serves ] || swap_sides
 }
 
-# calls_wire MTU: the guest's TAP interface is our end of the wire.
+# calls_wire MTU: the guest's TAP interface is our end of the wire, which loses nothing.
 calls_wire() {
-	GUEST_TAP=va
+	GUEST_TAP=va COMPLAINTS=$COMPLAINTS$OUT_OF_SEQUENCE
 	ip tuntap add va mode tap
-	ip link set va mtu "$1"
+	ip link set va mtu "$1" txqueuelen 10000
 	bring_up va "$IP4_A" "$IP6_A"
 }
 
@@ -113,16 +116,18 @@ boot_qemu() {
 		-device virtio-net-pci,netdev=wire,mac=$GUEST_MAC,romfile=
 }
 
+# Each of this guest's processes is one of ours: a process namespace ends them all with the first.
 boot_uml() {
 	mkdir "$TMP/uml"
-	exec "${GUEST_NETWORK[@]}" setpriv --pdeathsig KILL "$GUEST_FOLDER/kernel" mem=512M initrd="$TMP/initramfs" uml_dir="$TMP/uml/" umid=guest \
+	exec "${GUEST_NETWORK[@]}" setpriv --pdeathsig KILL unshare -p -f --kill-child -- \
+		"$GUEST_FOLDER/kernel" mem=512M initrd="$TMP/initramfs" uml_dir="$TMP/uml/" umid=guest \
 		con=null con0=null,fd:1 ssl=null "vec0:transport=tap,ifname=$GUEST_TAP,mac=$GUEST_MAC,depth=128,mtu=${1##*mtu=}" \
 		quiet "$1"
 }
 
 # keep_awake: now and then User Mode Linux does not notice a packet before the next one comes. So one comes.
 keep_awake() {
-	while sleep 0.1; do
+	while sleep 0.1 && ! gone $$; do
 		echo >"/dev/udp/$IP4_B/9" || true
 	done 2>/dev/null
 }
@@ -154,4 +159,12 @@ guest_counters() { on "$GUEST" sh -c 'cd /sys/class/infiniband/rxe0/ports/1/hw_c
 counted() {
 	guest_counters |
 		awk -v name="$1" 'NR == FNR { was[$1] = $2; next } $1 == name { print $2 - was[name] }' "$TMP/noted" -
+}
+
+# sequence_kept: where the wire loses nothing, rxe met no gap in what we sent, and we found none in what it sent.
+sequence_kept() {
+	local seen
+	[[ $WORLD != *lossy* ]] || return 0
+	seen=$(guest_counters | grep -E '^(out_of_seq_request|rcvd_seq_err) [1-9]') || return 0
+	fail "rxe counted $seen"
 }

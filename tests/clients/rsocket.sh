@@ -6,6 +6,7 @@
 enter "$1" "$@"
 learn_gids
 registry >"$TMP/registry_before"
+[ -z "$GUEST" ] || on "$GUEST" mkdir -p "$TMP"
 
 STREAMED='^(custom|[0-9]+[km]?_(lat|bw)) ' # a line of results
 
@@ -19,14 +20,17 @@ stream() {
 	verdict "IPv$family $program $*" "$STREAMED" "$STREAMED"
 }
 
+# sum SIDE FILE
+sum() { on "$1" sha256sum "$2" | cut -d ' ' -f 1; }
+
 # copies BYTES: rcopy, whose server goes on for ever.
 copies() {
 	local from=$TMP/from to=$TMP/to
-	head -c "$1" /dev/urandom >"$from"
-	rm -f "$to"
+	on B sh -c "head -c $1 /dev/urandom >$from"
+	on A rm -f "$to"
 	serve server rcopy
 	start client B rcopy "$from" "$IP4_A:$to" -p "$PORT"
-	finish client && cmp "$from" "$to" || fail "rcopy of $1 bytes" "$TMP/server" "$TMP/client"
+	finish client && [ "$(sum B "$from")" = "$(sum A "$to")" ] || fail "rcopy of $1 bytes" "$TMP/server" "$TMP/client"
 	kill_hard server
 	say "ok    rcopy of $1 bytes"
 }
@@ -57,7 +61,10 @@ refused() {
 }
 
 refused
-for mode in "" "-T b" "-T a" "-T b -T a"; do
+MODES=("" "-T b")
+# rdma-core's own client with -T a fails, over rxe to rxe too, when the connection's end comes with the last bytes.
+[ "$GUEST" = B ] || MODES+=("-T a" "-T b -T a")
+for mode in "${MODES[@]}"; do
 	# shellcheck disable=SC2086 # words
 	for size in "64 -I 200 -C 1" "64 -C 5000" "4096 -C 500" "65536 -C 100" "1000000 -C 10"; do
 		stream 4 rstream -T v $mode -S $size
@@ -76,7 +83,8 @@ done
 stream 6 riostream -T v -S 1000 -I 10 -C 5
 copies 1
 copies 3000000
-killed server client -T b -S 100000 -C 100000000
-killed client server -T b -T a -S 1000 -I 1000000 -C 1000
+# Linux's rxe asks for ever, as rsockets tell it to (retry_cnt 7).
+[ "$GUEST" = B ] || killed server client -T b -S 100000 -C 100000000
+[ "$GUEST" = A ] || killed client server -T b -T a -S 1000 -I 1000000 -C 1000
 nothing_left
 done_testing

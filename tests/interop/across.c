@@ -19,6 +19,7 @@ static const struct {
 } cases[] = {
 	{"lengths", data_of_every_length},
 	{"unreliable", unreliable_data_of_every_length},
+	{"gaps", unreliable_data_with_gaps},
 	{"reads", reads_at_full_depth},
 	{"atomics", atomics_at_full_depth},
 	{"both", everything_in_both_directions},

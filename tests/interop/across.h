@@ -30,6 +30,7 @@ enum { CALLER, TARGET };
 
 void data_of_every_length(struct end *e);
 void unreliable_data_of_every_length(struct end *e);
+void unreliable_data_with_gaps(struct end *e);
 void reads_at_full_depth(struct end *e);
 void atomics_at_full_depth(struct end *e);
 void everything_in_both_directions(struct end *e);

@@ -8,7 +8,7 @@ WIRE=$ANYRDMA_BUILD/tests/clients/lossy_wire
 enter "$1" "$@"
 CASES=("${@:2}")
 case ${#CASES[@]}:$1 in
-0:*lossy*) CASES=(lengths reads atomics both late) ;;
+0:*lossy*) CASES=(lengths gaps reads atomics both late) ;;
 0:*) CASES=(all killed) ;;
 esac
 

@@ -12,19 +12,25 @@ ping() {
 	verdict "IPv$family rping -V -C 10 $*" '' ''
 }
 
-# connected ARGS...: server and client take the same arguments.
+# connected FAMILY ARGS...: server and client take the same arguments.
 connected() {
-	serve server ucmatose -b "$IP4_A" "$@"
-	start client B ucmatose -s "$IP4_A" -p "$PORT" "$@"
-	verdict "ucmatose $*" 'return status 0' 'return status 0'
+	local family=$1 a
+	shift
+	a=$(address "$family" A)
+	serve server ucmatose -b "$a" "$@"
+	start client B ucmatose -s "$a" -p "$PORT" "$@"
+	verdict "IPv$family ucmatose $*" 'return status 0' 'return status 0'
 }
 
-# datagrams ARGS...: udaddy has a port of its own (its -p is the port space).
+# datagrams FAMILY ARGS...: udaddy has a port of its own (its -p is the port space).
 datagrams() {
-	start server A udaddy -b "$IP4_A" "$@"
+	local family=$1 a
+	shift
+	a=$(address "$family" A)
+	start server A udaddy -b "$a" "$@"
 	until_true "$PATIENCE" listens_rdma "${PID[server]}" 7174 || true
-	start client B udaddy -s "$IP4_A" "$@"
-	verdict "udaddy $*" 'return status 0' 'return status 0'
+	start client B udaddy -s "$a" "$@"
+	verdict "IPv$family udaddy $*" 'return status 0' 'return status 0'
 }
 
 # group FAMILY ADDRESS
@@ -35,7 +41,7 @@ group() {
 	verdict "mckey $2" 'return status 0' 'data transfers complete'
 }
 
-# measure PROGRAM ARGS...
+# measure PROGRAM ARGS...: perftest's -R knows IPv4 only.
 measure() {
 	local program=$1
 	shift

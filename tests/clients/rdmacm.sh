@@ -99,30 +99,33 @@ nobody_listens() {
 	say "ok    a port nobody listens to: REJECTED, 8"
 }
 
-# dead_host: nobody has these addresses; no way leads to those; nobody runs an RDMA program on that host.
+# all_say PATTERN LABEL NAME...: these end, and say that.
+all_say() {
+	local pattern=$1 label=$2 name
+	shift 2
+	for name; do
+		finish "$name" || true
+		says "$name" "$pattern" || fail "$label" "$TMP/$name"
+	done
+	say "ok    $label"
+}
+
+# dead_host: nobody has these addresses; no way leads to those.
 dead_host() {
-	local name
-	start empty_4 B ucmatose -s "$IP4_A"
-	start empty_6 B ucmatose -s "$IP6_A" -f ip6
-	start empty_ud B udaddy -s "$IP4_A"
 	start dead_4 B ucmatose -s 10.77.0.99
 	start dead_6 B ucmatose -s fd77::99
 	start lost_4 B ucmatose -s 192.0.2.1
 	start lost_6 B ucmatose -s 2001:db8::1
-	for name in dead_4 dead_6 lost_4 lost_6 empty_4 empty_6 empty_ud; do
-		finish "$name" || true
-	done
-	for name in dead_4 dead_6; do
-		says "$name" 'RDMA_CM_EVENT_ADDR_ERROR, error: -110' || fail "connect to a dead host" "$TMP/$name"
-	done
-	for name in lost_4 lost_6; do
-		says "$name" 'Network is unreachable' || fail "connect to where no way leads" "$TMP/$name"
-	done
-	for name in empty_4 empty_6 empty_ud; do
-		says "$name" 'RDMA_CM_EVENT_UNREACHABLE, error: -111' || fail "connect to a host without RDMA" "$TMP/$name"
-	done
-	say "ok    a host without RDMA programs: UNREACHABLE, -111"
-	say "ok    a dead host: ADDR_ERROR, -110; no way: ENETUNREACH"
+	all_say 'RDMA_CM_EVENT_ADDR_ERROR, error: -110' "a dead host: ADDR_ERROR, -110" dead_4 dead_6
+	all_say 'Network is unreachable' "no way to a host: ENETUNREACH" lost_4 lost_6
+}
+
+# host_without_rdma: nobody runs an RDMA program there.
+host_without_rdma() {
+	start empty_4 B ucmatose -s "$IP4_A"
+	start empty_6 B ucmatose -s "$IP6_A" -f ip6
+	start empty_ud B udaddy -s "$IP4_A"
+	all_say 'RDMA_CM_EVENT_UNREACHABLE, error: -111' "a host without RDMA programs: UNREACHABLE, -111" empty_4 empty_6 empty_ud
 }
 
 # taken_port: the port space is the host's, not the process's; a crash gives it back.
@@ -152,6 +155,8 @@ client_killed() {
 
 nobody_listens
 [ "$WORLD" = loopback ] || dead_host
+# Linux's own CM has no ear for ICMP and asks for a minute; as a host it always answers.
+[ "$WORLD" = loopback ] || [ -n "$GUEST" ] || host_without_rdma
 taken_port
 client_killed
 for family in 4 6; do
@@ -163,11 +168,11 @@ any_address 4 0.0.0.0
 any_address 6 ::0
 any_address 4 ::0
 eight_clients
-connected
-connected -c 10 -C 20 -S 5000 -t 32
-connected -m -c 5
-datagrams
-datagrams -c 5 -C 20 -S 1000
+connected 4
+connected 6 -c 10 -C 20 -S 5000 -t 32
+connected 4 -m -c 5
+datagrams 6
+datagrams 4 -c 5 -C 20 -S 1000
 synchronous
 connects 200
 group 4 239.7.7.4

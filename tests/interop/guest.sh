@@ -75,11 +75,14 @@ lossy_wire() {
 	bring_up va 10.77.0.1 fd77::1
 }
 
-# initramfs: Debian's part out of the cache, and behind it what is ours: archives add up.
+# initramfs: Debian's part out of the cache, and behind it what is ours, anyrdma too: archives add up.
 initramfs() {
-	local tree=$TMP/tree
+	local tree=$TMP/tree isal
 	install -D -t "$tree" "$INTEROP/init"
-	install -D -t "$tree/usr/bin" "$GUEST_TOOLS"/{agent,across}
+	install -D -t "$tree/usr/bin" "$GUEST_TOOLS"/{agent,across} "$ANYRDMA"
+	isal=$(ldd "$ANYRDMA_BUILD/lib/anyrdma/libibverbs.so.1" | sed -n 's/.*libisal.*=> \([^ ]*\).*/\1/p')
+	install -D "$isal" "$tree/usr${isal#/usr}"
+	cp -a "$ANYRDMA_BUILD/lib/anyrdma" "$tree/usr/lib"
 	cat "$GUEST_FOLDER/root.cpio"
 	(cd "$tree" && find . | cpio --quiet -o -H newc -R 0:0)
 }

@@ -26,8 +26,8 @@ measurements() {
 by_address() {
 	ping 4 -v
 	ping 6 -S 60000
-	connected -c 3
-	datagrams
+	connected 6 -c 3
+	datagrams 4
 	group 4 239.7.7.4
 	measure ib_send_bw -s 5001
 	measure ib_read_bw -s 5001

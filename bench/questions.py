@@ -13,6 +13,7 @@ QUICK_SIZES = [8, 1 << 20]  # where the goals are
 PACKET_SIZES = [8, 512, 4096]      # what fits a packet
 SOCKPERF_SIZES = [8, 4096, 65536]  # sockperf knows 14 to 65507 bytes: the ends are moved there
 QPS = [1, 4, 16, 64, 256, 1000]
+GUEST_SIZES = [8, 65536]
 IDLE_QPS = [1, 10, 100, 1000, 4000]
 
 
@@ -47,7 +48,7 @@ class Question:
     x_label: Optional[str] = None  # None: bars, one per line
     x_is_size: bool = False
     rival: Optional[str] = None  # the line that ratios are taken to
-    worlds: tuple = field(default=worlds.NAMES)
+    worlds: tuple = field(default=worlds.LINKS)
 
 
 def bandwidth(sizes):
@@ -139,10 +140,25 @@ def connect():
         rival="TCP", worlds=(worlds.LOOPBACK, "veth-1500"))
 
 
+def kernel(sizes):
+    def contender(name, role):
+        return Line(name, role, lambda p, w, x: w.measure(name, x), sizes)
+
+    verbs = ("write", "send", "read")
+    return Question(
+        "kernel", "Beside Linux's own RoCE", "the same perftest commands on the same interface of one guest with Debian's kernel, "
+        "rxe to rxe inside the kernel and anyrdma to anyrdma through its UDP sockets. Where the processor cannot virtualise it is "
+        "emulated: only the ratios mean something",
+        [contender("rxe", RIVAL), contender("anyrdma", OURS)],
+        [Field(f"{v}_mbps", f"Bandwidth of ib_{v}_bw in a guest", "MB/s", True, name=f"{v}-bandwidth") for v in verbs] +
+        [Field(f"{v}_us", f"Latency of ib_{v}_lat in a guest", "µs", name=f"{v}-latency") for v in verbs],
+        "message size", True, "rxe", (worlds.GUEST,))
+
+
 def all_questions(quick):
     if not quick:
-        return [bandwidth(SIZES), latency(SIZES), rate(QPS), cpu(), connections(IDLE_QPS), connect()]
+        return [bandwidth(SIZES), latency(SIZES), rate(QPS), cpu(), connections(IDLE_QPS), connect(), kernel(GUEST_SIZES)]
     asked = [bandwidth(QUICK_SIZES), latency(QUICK_SIZES[:1]), rate([1, 16]), cpu(), connections([1, 1000]), connect()]
     for q in asked[2:4]:
-        q.worlds = worlds.NAMES[-1:]  # one link will do
+        q.worlds = worlds.LINKS[-1:]  # one link will do
     return asked

@@ -33,8 +33,9 @@ datagrams() {
 	verdict "IPv$family udaddy $*" 'return status 0' 'return status 0'
 }
 
-# group FAMILY ADDRESS
+# group FAMILY ADDRESS: mckey has no receives for the copies of what it sends itself; they are dropped.
 group() {
+	local COMPLAINTS=${COMPLAINTS/|dropped/}
 	start server A mckey -m "$2" -b "$(address "$1" A)"
 	until_true "$PATIENCE" in_group "$2" "$NETDEV_A" || fail "mckey does not join $2" "$TMP/server"
 	start client B mckey -m "$2" -b "$(address "$1" B)" -s

@@ -19,7 +19,6 @@ RESULT="$RESULT|^ *[0-9]+ +[0-9]+ +inf" # perftest does not always understand a 
 GUEST_MAC=02:00:00:77:00:02 HOST_MAC=02:00:00:77:00:01
 export ANYRDMA_LOG=${ANYRDMA_LOG:-info} # what our ends counted
 COMPLAINTS="$COMPLAINTS| (bad_icrc|bad_length|dropped|wrong_peer)="
-OUT_OF_SEQUENCE='| (out_of_sequence|naks_sent|naks_received)='
 GUEST_NETWORK=() # enters the namespace of the guest's TAP interface, when it is not ours
 
 # make_guest: sees to it that the guest's files are there; $GUEST_FOLDER is where.
@@ -52,7 +51,7 @@ with_guest() {
 
 # calls_wire MTU: the guest's TAP interface is our end of the wire, which loses nothing.
 calls_wire() {
-	GUEST_TAP=va COMPLAINTS=$COMPLAINTS$OUT_OF_SEQUENCE
+	GUEST_TAP=va
 	ip tuntap add va mode tap
 	ip link set va mtu "$1" txqueuelen 10000
 	bring_up va "$IP4_A" "$IP6_A"
@@ -119,12 +118,10 @@ boot_qemu() {
 		-device virtio-net-pci,netdev=wire,mac=$GUEST_MAC,romfile=
 }
 
-# Each of this guest's processes is one of ours: a process namespace ends them all with the first.
 boot_uml() {
 	mkdir "$TMP/uml"
-	exec "${GUEST_NETWORK[@]}" setpriv --pdeathsig KILL unshare -p -f --kill-child -- \
-		"$GUEST_FOLDER/kernel" mem=512M initrd="$TMP/initramfs" uml_dir="$TMP/uml/" umid=guest \
-		con=null con0=null,fd:1 ssl=null "vec0:transport=tap,ifname=$GUEST_TAP,mac=$GUEST_MAC,depth=128,mtu=${1##*mtu=}" \
+	exec "${GUEST_NETWORK[@]}" setpriv --pdeathsig KILL "$GUEST_FOLDER/kernel" mem=512M \
+		initrd="$TMP/initramfs" uml_dir="$TMP/uml/" umid=guest con=null con0=null,fd:1 ssl=null "vec0:transport=tap,ifname=$GUEST_TAP,mac=$GUEST_MAC,depth=128,mtu=${1##*mtu=}" \
 		quiet "$1"
 }
 
@@ -164,10 +161,18 @@ counted() {
 		awk -v name="$1" 'NR == FNR { was[$1] = $2; next } $1 == name { print $2 - was[name] }' "$TMP/noted" -
 }
 
-# sequence_kept: where the wire loses nothing, rxe met no gap in what we sent, and we found none in what it sent.
+# content NAME: as lib.sh has it; and where the wire loses nothing, our end counted no gap either. rxe refuses as out of
+# sequence what is behind a request that it had no receive for (RNR).
+content() {
+	! says "$1" "$COMPLAINTS" || return
+	[[ $WORLD == *lossy* ]] || awk '/ counted / { for (i = 1; i <= NF; i++) { split($i, a, "="); n[a[1]] += a[2] } }
+		END { exit n["out_of_sequence"] + n["naks_sent"] > 0 || n["naks_received"] > n["rnr_received"] }' "$TMP/$1"
+}
+
+# sequence_kept: the same of rxe, for the whole test.
 sequence_kept() {
-	local seen
 	[[ $WORLD != *lossy* ]] || return 0
-	seen=$(guest_counters | grep -E '^(out_of_seq_request|rcvd_seq_err) [1-9]') || return 0
-	fail "rxe counted $seen"
+	guest_counters >"$TMP/counters"
+	awk '{ n[$1] = $2 } END { exit n["rcvd_seq_err"] > 0 || n["out_of_seq_request"] > n["send_rnr_err"] }' "$TMP/counters" ||
+		fail "rxe saw gaps in what we sent" "$TMP/counters"
 }

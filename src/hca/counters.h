@@ -25,6 +25,7 @@
 	X(out_of_sequence) /* requests ahead of the expected PSN */                                          \
 	X(stale_responses) /* acknowledges and responses nobody waits for */                                 \
 	X(dropped)         /* packets refused by a check: see the log at level debug for which */            \
+	X(not_ready)       /* packets that came before RTR or after an error */                              \
 	X(wrong_peer)      /* right QP, but not from the connected peer's address */
 
 #define HCA_ADAPTER_COUNTERS(X)                                                                              \

@@ -118,8 +118,12 @@ static void receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 	struct ibt_packet p;
 
 	if (!take_apart(in, &p) || (p.opcode & IBT_SERVICE_MASK) != ibt_service(qp) ||
-		!pkey_matches(in->bytes) || !can_receive(qp)) {
+		!pkey_matches(in->bytes)) {
 		qp->count->dropped++;
+		return;
+	}
+	if (!can_receive(qp)) {
+		qp->count->not_ready++;
 		return;
 	}
 	if (ud ? !for_device(qp, in) : !from_peer(qp, in)) {

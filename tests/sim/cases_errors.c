@@ -48,6 +48,8 @@ static void two_writes_with_a_wrong_key_kill_one_queue_pair_once(void **state)
 	assert_int_equal(naks(d, 1, AETH_NAK | NAK_ACCESS, 0xff), 1);
 	assert_int_equal(events(&d->w.node[1], IBV_EVENT_QP_ACCESS_ERR), 1);
 	assert_int_equal(hca_qp_state(d->qp[1]), IBV_QPS_ERR);
+	assert_int_equal(d->qp[1]->count->not_ready, 1); /* the second, which no check refused */
+	assert_int_equal(d->qp[1]->count->dropped, 0);
 	post_on(d, other[0], 0, IBV_WR_RDMA_WRITE, 3, 128, 64, 0);
 	sim_run_idle(&d->w);
 	expect_wc(d, 0, 3, IBV_WC_SUCCESS);

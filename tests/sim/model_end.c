@@ -148,7 +148,7 @@ static void check_target(struct model *m, struct side *s)
 /* In a perfect network a datagram that is for this queue pair came, or was refused for want of a receive. */
 static void check_datagrams(struct model *m, struct side *s)
 {
-	uint64_t sent = 0;
+	uint64_t refused = s->qp->count->dropped + s->qp->count->not_ready, sent = 0;
 
 	for (unsigned i = 0; i < m->nsides; i++) {
 		const struct side *from = &m->side[i];
@@ -156,9 +156,9 @@ static void check_datagrams(struct model *m, struct side *s)
 		for (unsigned k = 0; from->opts.type == IBV_QPT_UD && k < from->posted; k++)
 			sent += from->wr[k].done && from->wr[k].dqpn == hca_qpn(s->qp);
 	}
-	if (s->datagrams + s->qp->count->dropped < sent)
+	if (s->datagrams + refused < sent)
 		model_fail(m, s, "took %llu and refused %llu of %llu datagrams",
-			(unsigned long long)s->datagrams, (unsigned long long)s->qp->count->dropped,
+			(unsigned long long)s->datagrams, (unsigned long long)refused,
 			(unsigned long long)sent);
 }
 

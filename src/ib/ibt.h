@@ -97,6 +97,7 @@ struct ibt_requester {
 
 struct ibt_responder {
 	uint32_t epsn, msn;
+	uint32_t ack_psn;          /* what an acknowledge names: the last SEND or WRITE packet executed */
 	bool in_message, is_write; /* between FIRST and LAST */
 	bool discard;              /* UC: the rest of a message whose start was lost */
 	uint32_t off;              /* bytes of it that arrived */

@@ -140,7 +140,7 @@ bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 	if (r->nak_due)
 		put_aeth_frame(qp, out, r->nak_psn, r->nak_syndrome);
 	else if (r->ack_due && hca_qp_state(qp) != IBV_QPS_ERR)
-		put_aeth_frame(qp, out, psn_add(r->epsn, PSN_MASK), AETH_ACK | credits(qp));
+		put_aeth_frame(qp, out, r->ack_psn, AETH_ACK | credits(qp));
 	if (r->ack_due && qp->answer_at && now >= qp->answer_at)
 		r->riders = RIDERS_LOST;
 	qp->answer_at = 0;
@@ -161,7 +161,7 @@ void ibt_ack_first(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 	learn_rider(r, now);
 	if ((!r->ack_due && !r->ack_leaving) || r->nak_due || r->answer_tail != r->answer_head)
 		return;
-	put_aeth_frame(qp, out, psn_add(r->epsn, PSN_MASK), AETH_ACK | credits(qp));
+	put_aeth_frame(qp, out, r->ack_psn, AETH_ACK | credits(qp));
 	r->ack_due = r->ack_leaving = false;
 	qp->answer_at = 0;
 }

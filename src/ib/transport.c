@@ -32,8 +32,10 @@ static void modified(struct hca_qp *qp, int mask, uint64_t now)
 {
 	struct ibt_qp *s = ibt_qp(qp);
 
-	if (mask & IBV_QP_RQ_PSN)
+	if (mask & IBV_QP_RQ_PSN) {
 		s->resp.epsn = qp->attr.rq_psn;
+		s->resp.ack_psn = psn_add(qp->attr.rq_psn, PSN_MASK);
+	}
 	if (mask & IBV_QP_SQ_PSN)
 		ibt_requester_start(qp);
 	if (mask & IBV_QP_RETRY_CNT)

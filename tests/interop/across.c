@@ -44,7 +44,8 @@ struct vt_conn usual(const struct end *e)
 	struct vt_conn c = vt_conn(e->t);
 
 	c.mtu = e->t->port.active_mtu;
-	c.retry = 6; /* rxe takes 7 for "for ever" */
+	c.retry = 6;    /* rxe takes 7 for "for ever" */
+	c.timeout = 16; /* 268 ms: a busy machine may keep an end from running for longer than the usual 67 */
 	return c;
 }
 

@@ -307,7 +307,7 @@ become() {
 	local -n prefix=ON_$1
 	if [ "$1" = "$GUEST" ]; then
 		shift
-		exec setpriv --pdeathsig KILL "${prefix[@]}" "$@"
+		exec "${prefix[@]}" "$@"
 	fi
 	shift
 	exec "${prefix[@]}" "${IDENTITY[@]}" setpriv --pdeathsig KILL "${SANITIZER[@]}" "$ANYRDMA" run "$@"

@@ -34,6 +34,8 @@ for name in first second; do
 	! says "$name" SKIP || skip "$(sed -n 's/^SKIP *//p' "$TMP/$name")"
 	says "$name" '^status 0' || fail "no guest" "$TMP/$name"
 done
+echo 'echo busy; while :; do :; done' >"$TMP/first.input"
+until_true "$PATIENCE" says first '^busy' || fail "the first guest does nothing" "$TMP/first"
 ! nothing_of first || fail "where are the processes of the first?"
 
 kill_hard first

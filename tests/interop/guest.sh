@@ -38,7 +38,7 @@ with_guest() {
 	"$role"_wire "$mtu"
 	initramfs >"$TMP/initramfs"
 	boot "ip4=$IP4_B/24 ip6=$IP6_B/64 mtu=$mtu"
-	GUEST=B ON_B=("$GUEST_TOOLS/guest_run" "$IP4_B")
+	GUEST=B ON_B=(setpriv --pdeathsig KILL "$GUEST_TOOLS/guest_run" "$IP4_B")
 	if [ "$GUEST_KIND" = uml ]; then
 		keep_awake &
 		PID[keep_awake]=$!
@@ -118,9 +118,10 @@ boot_qemu() {
 		-device virtio-net-pci,netdev=wire,mac=$GUEST_MAC,romfile=
 }
 
+# Each process of this guest is one of ours, and the one that runs outlives the kernel: a process namespace ends it.
 boot_uml() {
 	mkdir "$TMP/uml"
-	exec "${GUEST_NETWORK[@]}" setpriv --pdeathsig KILL "$GUEST_FOLDER/kernel" mem=512M \
+	exec "${GUEST_NETWORK[@]}" setpriv --pdeathsig KILL unshare -p -f --kill-child -- "$GUEST_FOLDER/kernel" mem=512M \
 		initrd="$TMP/initramfs" uml_dir="$TMP/uml/" umid=guest con=null con0=null,fd:1 ssl=null "vec0:transport=tap,ifname=$GUEST_TAP,mac=$GUEST_MAC,depth=128,mtu=${1##*mtu=}" \
 		quiet "$1"
 }

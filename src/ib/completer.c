@@ -76,6 +76,7 @@ static void take_responses(struct ibt_requester *r, const struct hca_send_wqe *w
 
 	for (; k < w->npkts && ibt_got(r, r->una); k++) {
 		ibt_got_flip(r, r->una);
+		ibt_again_set(r, r->una, false);
 		r->una = psn_add(r->una, 1);
 		if ((k + 1) % r->chunk == 0 || k + 1 == w->npkts)
 			r->reads -= r->reads ? 1 : 0;
@@ -311,6 +312,8 @@ static void got_response(struct hca_qp *qp, const struct ibt_packet *p, uint64_t
 	}
 	news = executed(qp, psn_add(p->psn, 1));
 	ibt_got_flip(r, p->psn);
+	if (ibt_again(r, p->psn))
+		r->asked = r->una; /* more may be missing behind it, which has waited for this */
 	advance(qp, news, now);
 }
 

@@ -74,13 +74,14 @@ struct ibt_recovery {
 };
 
 struct ibt_requester {
-	uint32_t next;                /* index of the WQE whose packets go next */
-	uint32_t pkt;                 /* which of its packets */
-	uint32_t psn;                 /* first PSN not given to any WQE */
-	uint32_t una, acked;          /* oldest not done; first that the peer is not known to have executed */
-	uint32_t sent, high;          /* next to send; first never sent */
-	uint32_t asked;               /* responses that are missing before it were asked for again */
-	uint64_t got[IBT_AHEAD / 64]; /* responses in [una, acked) that have come; a bit per PSN, modulo */
+	uint32_t next;       /* index of the WQE whose packets go next */
+	uint32_t pkt;        /* which of its packets */
+	uint32_t psn;        /* first PSN not given to any WQE */
+	uint32_t una, acked; /* oldest not done; first that the peer is not known to have executed */
+	uint32_t sent, high; /* next to send; first never sent */
+	uint32_t asked;      /* before it, what is missing was looked for */
+	/* Responses in [una, acked) that have come, and that were asked for again; a bit per PSN, modulo. */
+	uint64_t got[IBT_AHEAD / 64], again[IBT_AHEAD / 64];
 	uint32_t reads;               /* READ and atomic requests in flight */
 	uint32_t chunk;               /* packets one READ request asks for: see requester.c */
 	uint32_t unasked;             /* cost sent since an acknowledge was last asked for */
@@ -182,6 +183,18 @@ static inline void ibt_got_flip(struct ibt_requester *r, uint32_t psn)
 	r->got[psn % IBT_AHEAD / 64] ^= 1ull << psn % 64;
 }
 
+static inline bool ibt_again(const struct ibt_requester *r, uint32_t psn)
+{
+	return r->again[psn % IBT_AHEAD / 64] >> psn % 64 & 1;
+}
+
+static inline void ibt_again_set(struct ibt_requester *r, uint32_t psn, bool on)
+{
+	uint64_t *word = &r->again[psn % IBT_AHEAD / 64], bit = 1ull << psn % 64;
+
+	*word = on ? *word | bit : *word & ~bit;
+}
+
 /* requester.c */
 bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
 void ibt_requester_start(struct hca_qp *qp);
@@ -193,6 +206,8 @@ void ibt_release(struct hca_qp *qp, uint32_t from, uint32_t to);
 void ibt_release_all(struct hca_qp *qp);
 /* The started request that has this PSN; NULL: none. */
 struct hca_send_wqe *ibt_wqe_at(struct hca_qp *qp, uint32_t psn);
+/* Everything that is missing is asked for once more. */
+void ibt_ask_again(struct ibt_requester *r);
 /* The next packet to send is this one: back for a loss, or ahead when it has arrived after all. */
 void ibt_move_to(struct hca_qp *qp, uint32_t psn);
 

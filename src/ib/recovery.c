@@ -231,7 +231,7 @@ void ibt_probe_answered(struct hca_qp *qp, uint64_t now)
 		return;
 	r->rec.probe_due = false;
 	if (r->una != r->acked) {
-		r->asked = r->una;
+		ibt_ask_again(r);
 		return;
 	}
 	hca_flow_loss(qp->flow);

@@ -461,44 +461,71 @@ static enum step send_probe(struct hca_qp *qp, struct frame_batch *out)
 	return STEP_ON;
 }
 
-/* Where the run of missing responses from packet k on ends: no further than one READ request asked for. */
-static uint32_t missing_end(const struct ibt_requester *r, const struct hca_send_wqe *w, uint32_t k)
+void ibt_ask_again(struct ibt_requester *r)
 {
-	uint32_t end = chunk_end(r, w, k), known = (uint32_t)psn_diff(r->acked, w->psn);
-
-	if (end > known)
-		end = known;
-	do
-		k++;
-	while (k < end && !ibt_got(r, psn_add(w->psn, k)));
-	return k;
+	r->asked = r->una;
+	memset(r->again, 0, sizeof(r->again));
 }
 
-/* Responses that were lost, since the peer is past them: asks for these again, and for nothing else. */
+/* The run of responses [first, end) that is missing first in the chunk of packet k; false: none. */
+static bool missing_in_chunk(const struct ibt_requester *r, const struct hca_send_wqe *w, uint32_t k,
+	uint32_t *first, uint32_t *end)
+{
+	uint32_t known = (uint32_t)psn_diff(r->acked, w->psn), limit = chunk_end(r, w, k);
+	int32_t done = psn_diff(r->una, w->psn);
+
+	if (limit > known)
+		limit = known;
+	k -= k % r->chunk;
+	if (done > (int32_t)k)
+		k = (uint32_t)done;
+	while (k < limit && ibt_got(r, psn_add(w->psn, k)))
+		k++;
+	*first = k;
+	while (k < limit && !ibt_got(r, psn_add(w->psn, k)))
+		k++;
+	*end = k;
+	return *first < *end;
+}
+
+static void ask(struct hca_qp *qp, const struct hca_send_wqe *w, uint32_t first, uint32_t end,
+	struct frame_batch *out)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	if (ibt_is_read(w))
+		put_read(qp, w, first, end, out);
+	else
+		put_atomic(qp, w, out);
+	for (uint32_t k = first; k < end; k++)
+		ibt_again_set(r, psn_add(w->psn, k), true);
+	qp->count->retransmits++;
+	hca_flow_loss(qp->adapter->read_flow);
+}
+
+/*
+ * Responses that were lost, since the peer is past them: asks for these again, and for nothing else. Of a
+ * chunk only for those that are missing first, and for the next when they have come: Linux's rxe answers no
+ * part of a READ request that begins before a part which it has answered since.
+ */
 static enum step send_missing(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	while (psn_diff(r->asked, r->acked) < 0) {
 		const struct hca_send_wqe *w = ibt_wqe_at(qp, r->asked);
-		uint32_t k, end;
+		uint32_t k, first, end;
 
 		if (!w)
 			break;
 		k = (uint32_t)psn_diff(r->asked, w->psn);
-		end = !ibt_has_response(w) ? w->npkts : k + 1;
-		if (ibt_has_response(w) && !ibt_got(r, r->asked)) {
+		if (ibt_has_response(w) && missing_in_chunk(r, w, k, &first, &end) &&
+			!ibt_again(r, psn_add(w->psn, first))) {
 			if (frame_batch_full(out, 0))
 				return STEP_FULL;
-			end = ibt_is_read(w) ? missing_end(r, w, k) : 1;
-			if (ibt_is_read(w))
-				put_read(qp, w, k, end, out);
-			else
-				put_atomic(qp, w, out);
-			qp->count->retransmits++;
-			hca_flow_loss(qp->adapter->read_flow);
+			ask(qp, w, first, end, out);
 		}
-		r->asked = psn_add(w->psn, end);
+		r->asked = psn_add(w->psn, ibt_has_response(w) ? chunk_end(r, w, k) : w->npkts);
 	}
 	if (psn_diff(r->asked, r->acked) > 0)
 		r->asked = r->acked;

@@ -402,6 +402,30 @@ static void no_acknowledge_names_a_read_or_atomic(void **state)
 	}
 }
 
+/*
+ * Linux's rxe answers no part of a READ request that begins before a part which it has answered since. So of
+ * what is missing the first is asked for, and the next when that has come, however often it is lost.
+ */
+static void missing_parts_of_a_read_are_asked_for_in_order(void **state)
+{
+	struct duo *d = duo_new();
+
+	duo_connect(d);
+	script(d, 1, OP_READ_RESP_MIDDLE, 2, 2, SIM_LOST);
+	script(d, 1, OP_READ_RESP_MIDDLE, 6, 7, SIM_LOST);
+	script(d, 1, OP_READ_RESP_ONLY, 0, 2, SIM_LOST);
+	post(d, 0, IBV_WR_RDMA_READ, 0, 0, 12 * MTU);
+	post(d, 0, IBV_WR_RDMA_WRITE, 1, 65536, 64);
+	sim_run_idle(&d->w);
+	expect_all(d, 0, 2);
+	assert_memory_equal(mem[0], mem[1], 12 * MTU);
+	assert_true(sent(d, 0, OP_READ_REQUEST) >= 5);
+	for (unsigned k = 1; k < sent(d, 0, OP_READ_REQUEST); k++)
+		assert_true(psn_diff(nth(d, 0, OP_READ_REQUEST, k)->psn,
+				    nth(d, 0, OP_READ_REQUEST, k - 1)->psn) >= 0);
+	duo_end(d);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -424,6 +448,7 @@ int main(void)
 		cmocka_unit_test(responses_that_come_twice_are_taken_once),
 		cmocka_unit_test(compare_and_swap_is_not_done_twice),
 		cmocka_unit_test(no_acknowledge_names_a_read_or_atomic),
+		cmocka_unit_test(missing_parts_of_a_read_are_asked_for_in_order),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

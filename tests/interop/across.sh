@@ -26,6 +26,7 @@ ends_well() {
 	[ "$2" != gaps ] || complaints=${COMPLAINTS/|dropped/}
 	[ "$1 $2" != "target killed" ] || due=137
 	finish "$1" || status=$?
+	[ -z "$GUEST" ] || note_counted "$1"
 	[ "$status" -eq "$due" ] && ! says "$1" "$complaints"
 }
 

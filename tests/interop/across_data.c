@@ -128,6 +128,16 @@ static bool arrived(struct end *e, struct ibv_wc *wc)
 	return n;
 }
 
+/* The stream between the ends may overtake the messages: a quarter of them is waited for, and of the rest
+ * those count that are there. */
+static bool next_of_many(struct end *e, unsigned came, struct ibv_wc *wc)
+{
+	if (came >= MANY / 4)
+		return arrived(e, wc);
+	*wc = vt_wait(e->ep);
+	return true;
+}
+
 /* On a wire that loses packets: messages may be missing, but what comes is whole and nothing else. */
 void unreliable_data_with_gaps(struct end *e)
 {
@@ -152,14 +162,13 @@ void unreliable_data_with_gaps(struct end *e)
 		vt_ok(e->ep, i);
 	}
 	turn(e);
-	for (; !e->calls && arrived(e, &wc); came++) {
+	for (; !e->calls && next_of_many(e, came, &wc); came++) {
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 		assert_int_equal(wc.byte_len, EACH);
 		vt_check(e->ep->buf + wc.wr_id * EACH, EACH, ntohl(wc.imm_data));
 	}
 	if (!e->calls)
 		print_message("  %u of %u came\n", came, MANY);
-	assert_true(e->calls || came);
 	part(e);
 }
 

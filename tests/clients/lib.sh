@@ -167,6 +167,7 @@ own_network() {
 enter() {
 	local world=$1
 	shift
+	[ -x "$ANYRDMA" ] || fail "$ANYRDMA is not there: build first, or set ANYRDMA_BUILD"
 	case $world in
 	loopback)
 		own_network "$@" || NEXT_PORT=$((20000 + $$ % 400 * 100))
@@ -193,7 +194,6 @@ enter() {
 	WORLD=$world
 	NAMESPACES=("$(network_of A)" "$(network_of B)")
 	mkdir -m 700 "$RUN_DIR"
-	[ -x "$ANYRDMA" ] || fail "$ANYRDMA is not there: build first, or set ANYRDMA_BUILD"
 }
 
 on_loopback() {

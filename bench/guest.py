@@ -21,7 +21,7 @@ class Guest:
     def __init__(self, build):
         self.name, self.port, self.gids = worlds.GUEST, 21000, {}
         self.console = subprocess.Popen([CONSOLE, "rxe-calls-9000"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        env=os.environ | {"ANYRDMA_BUILD": os.path.abspath(build)})
+                                        env=os.environ | {"ANYRDMA_BUILD": os.path.abspath(build), "GUEST_KIND": "qemu"})
         status, out = self.answer()
         if status != 0:
             self.close()

@@ -83,7 +83,7 @@ initramfs() {
 	install -D -t "$tree/usr/bin" "$GUEST_TOOLS"/{agent,across} "$ANYRDMA"
 	isal=$(ldd "$ANYRDMA_BUILD/lib/anyrdma/libibverbs.so.1" | sed -n 's/.*libisal.*=> \([^ ]*\).*/\1/p')
 	install -D "$isal" "$tree/usr${isal#/usr}"
-	cp -a "$ANYRDMA_BUILD/lib/anyrdma" "$tree/usr/lib"
+	cp -dR "$ANYRDMA_BUILD/lib/anyrdma" "$tree/usr/lib" # not the owner: it may be nobody in a user namespace
 	cat "$GUEST_FOLDER/root.cpio"
 	(cd "$tree" && find . | cpio --quiet -o -H newc -R 0:0)
 }

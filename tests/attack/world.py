@@ -65,11 +65,12 @@ def skip(why):
 
 def own_network():
     """Runs the program again in a network namespace of its own: plainly as root, else in a user namespace."""
-    if os.environ.get("IN_OWN_NETWORK"):
+    here = os.readlink("/proc/self/ns/net")
+    if os.environ.get("LEFT_NETWORK", here) != here:
         return
     for how in ("-n", "-Urn"):
         if subprocess.run(["unshare", how, "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
-            os.environ["IN_OWN_NETWORK"] = "1"
+            os.environ["LEFT_NETWORK"] = here
             os.execvp("unshare", ["unshare", how, "--", sys.executable] + sys.argv)
     skip("needs root or user namespaces to make network namespaces")
 

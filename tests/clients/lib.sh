@@ -57,7 +57,7 @@ leave() {
 # remove_run_dir: the usual place outlives our namespaces; what lies there in their names goes with them.
 remove_run_dir() {
 	local inode
-	[ "$RUN_DIR" != "$TMP/run" ] && [ -n "${IN_OWN_NETWORK:-}" ] || return 0
+	[ "$RUN_DIR" != "$TMP/run" ] && in_own_network || return 0
 	for inode in "${NAMESPACES[@]}"; do
 		rm -rf "$RUN_DIR/net-$inode"
 	done
@@ -149,15 +149,19 @@ cpu_ticks() { sed 's/.*) //' "/proc/$1/stat" | awk '{ print $12 + $13 }'; }
 
 # ---- worlds -------------------------------------------------------------------------------------------
 
+# in_own_network: we are in another network namespace than the one we came from. Whatever the environment says: nothing
+# is made in the machine's own.
+in_own_network() { [ -n "${LEFT_NETWORK:-}" ] && [ "$LEFT_NETWORK" != "$(readlink /proc/self/ns/net)" ]; }
+
 # own_network "$@": runs the script again in a network namespace of its own: plainly as root, else inside
 # a user namespace. Returns 1 where neither is allowed.
 own_network() {
 	local how
-	[ -z "${IN_OWN_NETWORK:-}" ] || return 0
+	! in_own_network || return 0
 	for how in -n -Urn; do
 		if unshare "$how" true 2>/dev/null; then
 			rm -rf "$TMP"
-			IN_OWN_NETWORK=1 exec unshare "$how" -- "$0" "$@"
+			LEFT_NETWORK=$(readlink /proc/self/ns/net) exec unshare "$how" -- "$0" "$@"
 		fi
 	done
 	return 1
@@ -171,7 +175,7 @@ enter() {
 	case $world in
 	loopback)
 		own_network "$@" || NEXT_PORT=$((20000 + $$ % 400 * 100))
-		[ -z "${IN_OWN_NETWORK:-}" ] || ip link set lo up
+		! in_own_network || ip link set lo up
 		on_loopback
 		;;
 	veth-*)

@@ -72,7 +72,7 @@ static unsigned char outcome(int s, pid_t command)
 static void serve(int s)
 {
 	static char *words[AGENT_WORDS + 1];
-	unsigned char status;
+	char last[AGENT_LAST] = AGENT_END;
 	pid_t command;
 
 	receive_words(s, words);
@@ -81,8 +81,8 @@ static void serve(int s)
 		die("fork");
 	if (command == 0)
 		become_command(s, words);
-	status = outcome(s, command);
-	exit(send(s, &status, 1, MSG_NOSIGNAL) != 1);
+	last[AGENT_LAST - 1] = (char)outcome(s, command);
+	exit(send(s, last, sizeof(last), MSG_NOSIGNAL) != sizeof(last));
 }
 
 static int listen_everywhere(void)

@@ -50,24 +50,26 @@ static void send_words(int s, char **words)
 		die("send");
 }
 
-/* Prints all but the last byte, which it returns. */
+/* Prints all but the agent's last words, and returns the status in them. */
 static int copy_output(int s)
 {
-	unsigned char text[65536];
-	size_t held = 0; /* the last byte so far, which may be the status */
+	char text[65536];
+	size_t held = 0; /* what may be the last words */
 	ssize_t n;
 
 	while ((n = read(s, text + held, sizeof(text) - held)) > 0) {
-		size_t have = held + (size_t)n;
+		size_t have = held + (size_t)n, out = have > AGENT_LAST ? have - AGENT_LAST : 0;
 
-		if (write(STDOUT_FILENO, text, have - 1) != (ssize_t)have - 1)
+		if (write(STDOUT_FILENO, text, out) != (ssize_t)out)
 			die("write");
-		text[0] = text[have - 1];
-		held = 1;
+		held = have - out;
+		memmove(text, text + out, held);
 	}
-	if (n < 0 || !held)
-		die("guest_run");
-	return text[0];
+	if (n < 0 || held != AGENT_LAST || memcmp(text, AGENT_END, AGENT_LAST - 1)) {
+		fprintf(stderr, "guest_run: the guest broke off\n");
+		exit(NO_ANSWER);
+	}
+	return (unsigned char)text[AGENT_LAST - 1];
 }
 
 int main(int argc, char **argv)

@@ -63,3 +63,15 @@ start_measure() {
 came_too_early() {
 	until_true "$PATIENCE" gone "${PID[client]}" && says client 'REJECTED; error: 8'
 }
+
+STREAMED='^(custom|[0-9]+[km]?_(lat|bw)) ' # a line of results
+
+# stream FAMILY PROGRAM ARGS...: rstream or riostream, both ends with the same arguments.
+stream() {
+	local family=$1 program=$2 a
+	shift 2
+	a=$(address "$family" A)
+	serve server "$program" -b "$a" "$@"
+	start client B "$program" -s "$a" -p "$PORT" "$@"
+	verdict "IPv$family $program $*" "$STREAMED" "$STREAMED"
+}

@@ -4,6 +4,8 @@
 # an error, with the right bytes. How fast is not judged here.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/clients/cm.sh
+. "$HERE/cm.sh"
 [ -w /dev/net/tun ] || skip "needs /dev/net/tun"
 WIRE=$ANYRDMA_BUILD/tests/clients/lossy_wire
 MTU=${2:-9000}
@@ -24,6 +26,15 @@ checked() {
 
 PATIENT=(-F -u 16) # perftest's own 0.5 s of retries are less than a busy machine may keep a peer from running
 
+# by_address: what connects by address, with Linux at the other end.
+by_address() {
+	ping 4 -v
+	connected 6 -c 3
+	stream 4 rstream -T v -S 4096 -C 100
+	measure ib_send_bw -u 16 -s 5001
+	measure ib_read_bw -u 16 -s 5001
+}
+
 # on_wire HARM...: everything over a wire of this kind. The measuring programs part by TCP: bad to the end.
 on_wire() {
 	local operation
@@ -40,6 +51,7 @@ on_wire() {
 	done
 	pair 4 ib_atomic_bw "${PATIENT[@]}" -n 500
 	pair 4 ib_write_bw "${PATIENT[@]}" -s 65536 -n "$MANY" -q 4 -b
+	[ -z "$GUEST" ] || by_address
 }
 
 on_wire loss=10 double=20 swap=20

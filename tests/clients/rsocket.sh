@@ -3,22 +3,12 @@
 # rsocket.sh WORLD: programs of rdmacm-utils that use stream rsockets.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/clients/cm.sh
+. "$HERE/cm.sh"
 enter "$1" "$@"
 learn_gids
 registry >"$TMP/registry_before"
 [ -z "$GUEST" ] || on "$GUEST" mkdir -p "$TMP"
-
-STREAMED='^(custom|[0-9]+[km]?_(lat|bw)) ' # a line of results
-
-# stream FAMILY PROGRAM ARGS...: rstream or riostream, both ends with the same arguments.
-stream() {
-	local family=$1 program=$2 a
-	shift 2
-	a=$(address "$family" A)
-	serve server "$program" -b "$a" "$@"
-	start client B "$program" -s "$a" -p "$PORT" "$@"
-	verdict "IPv$family $program $*" "$STREAMED" "$STREAMED"
-}
 
 # sum SIDE FILE
 sum() { on "$1" sha256sum "$2" | cut -d ' ' -f 1; }

@@ -107,6 +107,9 @@ until_true() {
 
 gone() { ! kill -0 "$1" 2>/dev/null; }
 
+# has ARGS...: grep at the end of a pipe. It reads all, unlike grep -q, whose early end would be the failure of who writes.
+has() { grep "$@" >/dev/null; }
+
 # listens_rdma PID PORT: the process on side A listens on the RDMA port, or is over. An entry of the port file is
 # four words, the claim first and the process id last (src/hca/ports_table.c).
 listens_rdma() {
@@ -124,13 +127,13 @@ listens_rdma() {
 }
 
 # in_group ADDRESS NETDEV: the interface on side A is a member of the IPv4 or IPv6 group.
-in_group() { on A ip maddr show dev "$2" | grep -qw "$1"; }
+in_group() { on A ip maddr show dev "$2" | has -w "$1"; }
 
 # listens PID PORT: something listens on the TCP port on side A, or the process is over.
 listens() {
 	local listening
 	listening="^ *[0-9]*: [0-9a-f]*:$(printf %04x "$2") [0-9a-f]*:0000 0a "
-	gone "$1" || on A cat /proc/net/tcp /proc/net/tcp6 | grep -qi "$listening"
+	gone "$1" || on A cat /proc/net/tcp /proc/net/tcp6 | has -i "$listening"
 }
 
 # says NAME PATTERN: the program's output has a line that matches.
@@ -265,7 +268,7 @@ bring_up() {
 	ip link set "$1" up
 }
 
-is_up() { on "$1" ip link show "$(netdev "$1")" | grep -q LOWER_UP; }
+is_up() { on "$1" ip link show "$(netdev "$1")" | has LOWER_UP; }
 
 netdev() { local -n dev=NETDEV_$1 && echo "$dev"; }
 

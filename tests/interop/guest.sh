@@ -151,7 +151,7 @@ swap_sides() {
 
 # guest_listens_rdma PORT: somebody in the guest listens on the RDMA port.
 guest_listens_rdma() {
-	on "$GUEST" rdma resource show cm_id | grep -Eq "state LISTEN .* src-addr [^ ]*:$1( |$)"
+	on "$GUEST" rdma resource show cm_id | has -E "state LISTEN .* src-addr [^ ]*:$1( |$)"
 }
 
 # note_counters, counted NAME: how much rxe's counter has grown since it was noted.

@@ -124,8 +124,8 @@ boot_qemu() {
 boot_uml() {
 	mkdir "$TMP/uml"
 	exec "${GUEST_NETWORK[@]}" setpriv --pdeathsig KILL unshare -p -f --kill-child -- "$GUEST_FOLDER/kernel" mem=512M \
-		initrd="$TMP/initramfs" uml_dir="$TMP/uml/" umid=guest con=null con0=null,fd:1 ssl=null "vec0:transport=tap,ifname=$GUEST_TAP,mac=$GUEST_MAC,depth=128,mtu=${1##*mtu=}" \
-		quiet "$1"
+		initrd="$TMP/initramfs" uml_dir="$TMP/uml/" umid=guest con=null con0=null,fd:1 ssl=null \
+		"vec0:transport=tap,ifname=$GUEST_TAP,mac=$GUEST_MAC,depth=128,mtu=${1##*mtu=}" quiet "$1"
 }
 
 # keep_awake: now and then User Mode Linux does not notice a packet before the next one comes. So one comes.

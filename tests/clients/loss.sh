@@ -13,7 +13,7 @@ enter "${1:-lossy}" "$@"
 
 LARGE=(-s 1048576 -n 200) MANY=500
 # rxe goes back to the first that is missing, for each that is lost or swapped: ten packets for one.
-[ -z "$GUEST" ] || LARGE=(-s 100003 -n 20) MANY=50
+[ -z "$GUEST" ] || LARGE=(-s 100003 -n 200) MANY=200
 
 # checked FRAMES PAIR...: contents checked. These programs leave with their last completion: should the last
 # acknowledge be lost, the other end talks to nobody and rightly gets an error. So the wire is bad for fewer

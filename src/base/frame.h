@@ -23,6 +23,7 @@ struct frame_dest {
 	uint8_t sgid[16], dgid[16];
 	uint32_t ifindex; /* of the device: scope of link-local and multicast addresses */
 	uint8_t tclass, hop_limit;
+	bool local; /* a process of this host, by way of memory */
 };
 
 struct frame_out {
@@ -50,6 +51,10 @@ struct frame_in {
 	uint32_t ifindex;           /* 0: not known */
 	uint8_t tclass, hop_limit;
 	bool handed; /* by another process of this host: not to be handed on */
+	bool local;  /* came by memory */
+	const uint8_t
+		*apart; /* the payload, when it does not lie behind the headers: others may write there now */
+	uint32_t head_len; /* bytes of headers, when the payload lies apart */
 };
 
 static inline bool frame_dest_same(const struct frame_dest *a, const struct frame_dest *b)

@@ -82,7 +82,9 @@ static bool take_apart(const struct frame_in *in, struct ibt_packet *p)
 	hdr += p->op->ext_len;
 	if (in->len < hdr + bth_pad(b))
 		return false;
-	p->payload = b + hdr;
+	if (in->apart && hdr != in->head_len)
+		return false;
+	p->payload = in->apart ? in->apart : b + hdr;
 	p->len = in->len - hdr - bth_pad(b);
 	p->psn = bth_psn(b);
 	p->ackreq = bth_ackreq(b);

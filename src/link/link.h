@@ -30,6 +30,18 @@ struct link_ops {
 	/* Descriptors to sleep on: fills fds[], returns how many (at most 4). */
 	int (*fds)(struct link *l, int fds[4]);
 	/*
+	 * Whether frames to the process of this slot go another way than by the network: those whose
+	 * frame_dest says `local`. Asks for it when it is not there yet; `wait`: for a moment, for the
+	 * answer. NULL: there is no other way.
+	 */
+	bool (*reach)(struct link *l, uint32_t slot, bool wait);
+	/*
+	 * Around sleeping on fds[]: false from sleep: something is there already. woke() in any case; then
+	 * receive with max 0. NULL: the descriptors tell everything.
+	 */
+	bool (*sleep)(struct link *l);
+	void (*woke)(struct link *l);
+	/*
 	 * Gives a frame to the process of another slot: 0, -EAGAIN when it has no room, another -errno when
 	 * nobody is there. `wait`: for a moment, when there is no room. NULL: there are no other processes.
 	 */

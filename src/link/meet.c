@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+#include "link/meet.h"
+
+#include "base/fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { BACKLOG = 128 };
+
+static socklen_t name_of(struct sockaddr_un *sa, uint16_t port, uint32_t slot)
+{
+	memset(sa, 0, sizeof(*sa));
+	sa->sun_family = AF_UNIX;
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+			   (size_t)snprintf(sa->sun_path + 1, sizeof(sa->sun_path) - 1,
+				   "anyrdma/%u/%u/memory", port, slot));
+}
+
+static int new_socket(void)
+{
+	int fd = fd_above_stdio(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* Whoever was first may have any name: only its user says whose process it is. */
+static bool same_user(int fd)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.uid == geteuid();
+}
+
+int meet_listen(uint16_t port, uint32_t slot)
+{
+	struct sockaddr_un sa;
+	socklen_t len = name_of(&sa, port, slot);
+	int fd = new_socket();
+
+	if (fd >= 0 && (bind(fd, (struct sockaddr *)&sa, len) || listen(fd, BACKLOG))) {
+		int err = -errno;
+
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+int meet_connect(uint16_t port, uint32_t slot)
+{
+	struct sockaddr_un sa;
+	socklen_t len = name_of(&sa, port, slot);
+	int fd = new_socket(), err = 0;
+
+	if (fd < 0)
+		return fd;
+	if (connect(fd, (struct sockaddr *)&sa, len))
+		err = -errno;
+	else if (!same_user(fd))
+		err = -EPERM;
+	if (!err)
+		return fd;
+	close(fd);
+	return err;
+}
+
+int meet_accept(int listen_fd)
+{
+	int fd = fd_above_stdio(accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+
+	if (fd < 0)
+		return errno == ECONNABORTED ? -EPERM : -errno;
+	if (same_user(fd))
+		return fd;
+	close(fd);
+	return -EPERM;
+}
+
+int meet_say(int fd, uint32_t slot, int pass)
+{
+	struct meet_hello h = {.magic = MEET_MAGIC, .version = MEET_VERSION, .slot = slot};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec iov = {&h, sizeof(h)};
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &pass, sizeof(int));
+	return sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(h) ? 0 : -errno;
+}
+
+/* Every descriptor that came: the first is kept, others have no business here. */
+static int take_passed(struct msghdr *m)
+{
+	int kept = -1;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+		size_t n = c->cmsg_len < CMSG_LEN(0) ? 0 : (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			if (kept < 0)
+				kept = fd_above_stdio(fd);
+			else
+				close(fd);
+		}
+	}
+	return kept;
+}
+
+int meet_hear(int fd, uint32_t *slot, int *passed)
+{
+	struct meet_hello h;
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
+	struct iovec iov = {&h, sizeof(h)};
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	int got;
+
+	if (n < 0)
+		return errno == EINTR ? -EAGAIN : -errno;
+	if (!n)
+		return -ECONNRESET;
+	got = take_passed(&m);
+	if (n == 1 && got < 0)
+		return 0;
+	if (n == (ssize_t)sizeof(h) && got >= 0 && h.magic == MEET_MAGIC && h.version == MEET_VERSION) {
+		*slot = h.slot;
+		*passed = got;
+		return 1;
+	}
+	if (got >= 0)
+		close(got);
+	return -EPROTO;
+}
+
+void meet_ring(int fd)
+{
+	/* Full: then the other one has enough to wake up for. Gone: that is noticed elsewhere. */
+	(void)!send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+int meet_memory(const char *name, size_t size)
+{
+	int fd = fd_above_stdio(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	if (!ftruncate(fd, (off_t)size) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
+}
+
+int meet_read_only(int fd)
+{
+	return fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) ? -errno : 0;
+}
+
+void *meet_map(int fd, size_t size, int prot)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+	void *p;
+
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) || st.st_size != (off_t)size)
+		return NULL;
+	p = mmap(NULL, size, prot, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return NULL;
+	madvise(p, size, MADV_DONTFORK); /* a child has no part in it */
+	return p;
+}

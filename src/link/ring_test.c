@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+#include "link/ring.h"
+
+#include "base/random.h"
+#include "wire/ibt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+struct pair {
+	struct ring *ring;
+	struct ring_tx tx;
+	struct ring_rx rx;
+	struct frame_batch b;
+	uint8_t payload[RING_PAYLOAD_MAX];
+	bool refuse;
+};
+
+static int make(void **state)
+{
+	struct pair *p = calloc(1, sizeof(*p));
+
+	p->ring = aligned_alloc(4096, sizeof(*p->ring));
+	memset(p->ring, 0, sizeof(*p->ring));
+	ring_tx_init(&p->tx, p->ring);
+	ring_rx_init(&p->rx, p->ring);
+	for (unsigned i = 0; i < sizeof(p->payload); i++)
+		p->payload[i] = (uint8_t)(i * 7 + 3);
+	p->b.nframes = p->b.niov = 1;
+	p->b.dest.hop_limit = 64;
+	*state = p;
+	return 0;
+}
+
+static int unmake(void **state)
+{
+	struct pair *p = *state;
+
+	free(p->ring);
+	free(p);
+	return 0;
+}
+
+static bool allow(void *arg, const struct ring_path *path)
+{
+	return !((struct pair *)arg)->refuse;
+}
+
+/* A frame whose PSN is n, with len bytes of payload from place n % 64 on. */
+static enum ring_put put(struct pair *p, uint32_t n, uint32_t len)
+{
+	struct frame_out *f = &p->b.frame[0];
+
+	*f = (struct frame_out){
+		.hdr_len = BTH_LEN, .pad = (uint8_t)(-len & 3), .iov_count = 1, .payload_len = len};
+	bth_put(f->hdr, IBT_RC | OP_SEND_ONLY, false, f->pad, PKEY_DEFAULT, 0x123456, false, n & PSN_MASK);
+	p->b.iov[0] = (struct iovec){p->payload + n % 64, len};
+	return ring_put(&p->tx, &p->b, 0);
+}
+
+static void take(struct pair *p, uint32_t n, uint32_t len)
+{
+	uint32_t pad = -len & 3;
+	struct frame_in in;
+	const uint8_t *payload;
+
+	assert_int_equal(ring_take(&p->rx, &in, allow, p), 1);
+	assert_int_equal(in.len, BTH_LEN + len + pad);
+	assert_int_equal(bth_psn(in.bytes), n & PSN_MASK);
+	payload = in.apart ? in.apart : in.bytes + BTH_LEN;
+	assert_memory_equal(payload, p->payload + n % 64, len);
+	for (uint32_t i = 0; i < pad; i++)
+		assert_int_equal(payload[len + i], 0);
+}
+
+static void frames_come_whole_and_in_order(void **state)
+{
+	struct pair *p = *state;
+	uint64_t seed = 1;
+	uint32_t put_n = 0, taken_n = 0, len[1024];
+
+	/* Several times round, with up to a thousand on their way. */
+	while (taken_n < 100000) {
+		for (uint32_t k = random_seeded(&seed) % 200; k && put_n - taken_n < 1000; k--) {
+			uint32_t l = random_seeded(&seed) % 3 ? random_seeded(&seed) % 60
+							      : random_seeded(&seed) % 4097;
+			enum ring_put how = put(p, put_n, l);
+
+			if (how == RING_FULL)
+				break;
+			assert_int_equal(how, RING_PUT);
+			len[put_n++ % 1024] = l;
+		}
+		for (uint32_t k = random_seeded(&seed) % 200; k && taken_n != put_n; k--, taken_n++)
+			take(p, taken_n, len[taken_n % 1024]);
+		if (random_seeded(&seed) % 4)
+			ring_done(&p->rx);
+	}
+}
+
+static void slot_holds_what_fits(void **state)
+{
+	struct pair *p = *state;
+	struct frame_in in;
+
+	for (uint32_t len = 0; len <= RING_BYTES; len += 4) {
+		put(p, len, len);
+		assert_int_equal(ring_take(&p->rx, &in, allow, p), 1);
+		assert_true(!in.apart == (BTH_LEN + len <= RING_BYTES));
+	}
+}
+
+static void full_ring_goes_on_when_read(void **state)
+{
+	struct pair *p = *state;
+	uint32_t n = 0, slots = 0;
+
+	while (put(p, n, 4096) == RING_PUT)
+		n++;
+	assert_int_equal(n, RING_DATA / 4096);
+	assert_int_equal(put(p, n, 4096), RING_FULL);
+	for (uint32_t i = 0; i < n; i++)
+		take(p, i, 4096);
+	assert_int_equal(put(p, n, 4096), RING_FULL); /* not given back yet */
+	ring_done(&p->rx);
+	assert_int_equal(put(p, n, 4096), RING_PUT);
+	take(p, n, 4096);
+	ring_done(&p->rx);
+	while (put(p, slots, 8) == RING_PUT)
+		slots++;
+	assert_int_equal(slots, RING_SLOTS);
+	take(p, 0, 8);
+	ring_done(&p->rx);
+	assert_int_equal(put(p, slots, 8), RING_PUT);
+}
+
+static void empty_ring_begins_where_it_is_warm(void **state)
+{
+	struct pair *p = *state;
+	struct frame_in in;
+
+	for (uint32_t n = 0; n < 100; n++) {
+		assert_int_equal(put(p, n, 4096), RING_PUT);
+		assert_int_equal(ring_take(&p->rx, &in, allow, p), 1);
+		assert_ptr_equal(in.apart, p->ring->data);
+		ring_done(&p->rx);
+	}
+}
+
+static void frame_without_its_stamp_is_not_there(void **state)
+{
+	struct pair *p = *state;
+	struct frame_in in;
+
+	put(p, 0, 100);
+	p->ring->slot[0].stamp = 0; /* as a writer leaves it that is killed before its last store */
+	assert_int_equal(ring_take(&p->rx, &in, allow, p), 0);
+}
+
+static void reader_that_lies_is_found_out(void **state)
+{
+	struct pair *p = *state;
+
+	put(p, 0, 100);
+	p->ring->taken = 2;
+	assert_int_equal(put(p, 1, 100), RING_BROKEN);
+	p->ring->taken = UINT32_MAX;
+	assert_int_equal(put(p, 1, 100), RING_BROKEN);
+}
+
+static void no_slot_leads_out_of_the_ring(void **state)
+{
+	struct pair *p = *state;
+	uint64_t seed = 7;
+	unsigned good = 0;
+
+	for (uint32_t n = 0; n < 200000; n++) {
+		struct ring_slot *s = &p->ring->slot[n % RING_SLOTS];
+		struct frame_in in;
+		int got;
+
+		for (unsigned i = 0; i < sizeof(*s); i += 8) {
+			uint64_t r = random_seeded(&seed);
+
+			memcpy((char *)s + i, &r, 8);
+		}
+		if (n % 2) /* near what can be */
+			s->hdr_len %= 64, s->path %= 70, s->off %= RING_DATA + 64, s->len %= 9000;
+		s->stamp = n + 1;
+		got = ring_take(&p->rx, &in, allow, p);
+		assert_true(got == 1 || got == -1);
+		if (got < 0)
+			continue;
+		good++;
+		assert_ptr_equal(in.bytes, p->rx.slot.bytes);
+		assert_true(in.apart || in.len <= RING_BYTES);
+		assert_true(
+			!in.apart || (in.head_len <= RING_BYTES && in.apart >= p->ring->data &&
+					     in.apart + (in.len - in.head_len) <= p->ring->data + RING_DATA));
+	}
+	assert_true(good > 1000);
+}
+
+static void path_that_may_not_be_stays_closed(void **state)
+{
+	struct pair *p = *state;
+	struct frame_in in;
+
+	p->refuse = true;
+	put(p, 0, 8);
+	assert_int_equal(ring_take(&p->rx, &in, allow, p), -1);
+	p->refuse = false; /* it was looked at once, and what lies there now is not */
+	put(p, 1, 8);
+	assert_int_equal(ring_take(&p->rx, &in, allow, p), -1);
+	p->b.dest.tclass = 1;
+	put(p, 2, 8);
+	assert_int_equal(ring_take(&p->rx, &in, allow, p), 1);
+	assert_int_equal(in.tclass, 1);
+}
+
+static void too_many_paths_do_not_fit(void **state)
+{
+	struct pair *p = *state;
+
+	for (unsigned i = 0; i < RING_PATHS; i++) {
+		p->b.dest.tclass = (uint8_t)i;
+		assert_int_equal(put(p, i, 8), RING_PUT);
+	}
+	p->b.dest.tclass = RING_PATHS;
+	assert_int_equal(put(p, 0, 8), RING_UNFIT);
+	p->b.dest.tclass = 3;
+	assert_int_equal(put(p, 0, 8), RING_PUT);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, make, unmake)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(frames_come_whole_and_in_order),
+		T(slot_holds_what_fits),
+		T(full_ring_goes_on_when_read),
+		T(empty_ring_begins_where_it_is_warm),
+		T(frame_without_its_stamp_is_not_there),
+		T(reader_that_lies_is_found_out),
+		T(no_slot_leads_out_of_the_ring),
+		T(path_that_may_not_be_stays_closed),
+		T(too_many_paths_do_not_fit),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT */
+/* Frames by memory. Who is there to take them is shm_meet.c's business. */
+#include "link/shm.h"
+
+#include "base/guard.h"
+#include "base/log.h"
+#include "link/meet.h"
+#include "link/shm_parts.h"
+#include "wire/ibt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* ---- sending ---- */
+struct put {
+	struct ring_tx *tx;
+	const struct frame_batch *b;
+	unsigned i;
+	enum ring_put how;
+};
+
+static void put_frames(void *arg)
+{
+	struct put *p = arg;
+
+	for (p->how = RING_PUT; p->i < p->b->nframes && p->how == RING_PUT; p->i++)
+		p->how = ring_put(p->tx, p->b, p->i);
+}
+
+/*
+ * Who goes to sleep says so and then looks for frames; we the other way round. Once rung, it will look: it is
+ * not rung again before it has.
+ */
+static void wake(struct shm_writer *w)
+{
+	uint32_t wakes;
+
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!atomic_load_explicit(&w->board->asleep, memory_order_relaxed))
+		return;
+	wakes = atomic_load_explicit(&w->board->wakes, memory_order_relaxed);
+	if (wakes == w->rung)
+		return;
+	w->rung = wakes;
+	meet_ring(w->end.fd);
+}
+
+/* 0, or -errno: then it goes by the wire. */
+static int put_batch(struct shm_link *l, struct shm_writer *w, const struct frame_batch *b)
+{
+	struct put p = {.tx = &w->tx, .b = b};
+	int err = 0;
+
+	lock_take(&w->lock);
+	if (w->state != SHM_UP) {
+		err = -ENOTCONN;
+	} else {
+		/* A payload that is not there any more: the rest is not sent, and a timer tells. */
+		bool there = guard_run(put_frames, &p);
+
+		if (!there || p.how == RING_FULL)
+			atomic_fetch_add(&l->tx_lost, 1);
+		if (there && p.how == RING_UNFIT)
+			err = -EMSGSIZE;
+		if (there && p.how == RING_BROKEN) {
+			log_info("process in slot %u: its ring makes no sense", w->slot);
+			link_shm_drop_writer(l, w);
+			err = -EPROTO;
+		} else {
+			wake(w);
+		}
+	}
+	lock_drop(&w->lock);
+	return err;
+}
+
+/* The process that all frames of a batch are for; 0: there is no one such. */
+static uint32_t slot_of(const struct frame_batch *b)
+{
+	uint32_t slot = qpn_slot(bth_dqpn(b->frame[0].hdr));
+
+	for (unsigned i = 1; i < b->nframes; i++) {
+		if (qpn_slot(bth_dqpn(b->frame[i].hdr)) != slot)
+			return 0;
+	}
+	return slot;
+}
+
+static int shm_send(struct link *link, const struct frame_batch *b)
+{
+	struct shm_link *l = (struct shm_link *)link;
+	struct shm_writer *w = NULL;
+
+	if (b->dest.local && b->nframes)
+		w = atomic_load_explicit(&l->writer[slot_of(b)], memory_order_acquire);
+	if (w && w->state == SHM_UP && !put_batch(l, w, b))
+		return 0;
+	return l->wire->ops->send(l->wire, b);
+}
+
+/* ---- receiving ---- */
+static bool may_come(void *arg, const struct ring_path *p)
+{
+	struct shm_link *l = arg;
+
+	return l->ours(l->ours_arg, p->sgid) && l->ours(l->ours_arg, p->dgid);
+}
+
+static int take_frames(
+	struct shm_link *l, struct shm_reader *r, unsigned max, link_deliver_fn *deliver, void *arg)
+{
+	struct frame_in in;
+	int n = 0, got;
+
+	while ((unsigned)n < max && (got = ring_take(&r->rx, &in, may_come, l))) {
+		n++;
+		/* Only what is for our own QPs: QP1 and groups go by the wire. */
+		if (got < 0 || qpn_slot(bth_dqpn(in.bytes)) != l->slot) {
+			l->bad++;
+			continue;
+		}
+		l->rx_packets++;
+		l->rx_bytes += in.len;
+		deliver(arg, &in);
+	}
+	if (n)
+		ring_done(&r->rx);
+	return n;
+}
+
+/* Nobody deals with its socket any more. */
+static void reader_free(struct shm_link *l, unsigned i)
+{
+	struct shm_reader *r = l->reader[i];
+
+	lock_take(&l->meet);
+	atomic_store(&l->reader[i], NULL);
+	lock_drop(&l->meet);
+	if (r->rx.ring)
+		munmap(r->rx.ring, sizeof(*r->rx.ring));
+	free(r);
+}
+
+static int receive_rings(struct shm_link *l, unsigned max, link_deliver_fn *deliver, void *arg)
+{
+	unsigned readers = atomic_load_explicit(&l->nreaders, memory_order_acquire);
+	int n = 0;
+
+	for (unsigned i = 0; i < readers; i++) {
+		struct shm_reader *r = atomic_load_explicit(&l->reader[i], memory_order_acquire);
+		bool gone;
+		int got = 0;
+
+		if (!r)
+			continue;
+		gone = atomic_load_explicit(&r->gone, memory_order_acquire);
+		if (atomic_load_explicit(&r->up, memory_order_acquire))
+			got = take_frames(l, r, max, deliver, arg);
+		if (gone && !got)
+			reader_free(l, i);
+		n += got;
+	}
+	return n;
+}
+
+/* What is counted is counted over both ways. */
+static void sum_up(struct shm_link *l)
+{
+	struct link_stats *s = &l->link.stats;
+
+	*s = l->wire->stats;
+	s->rx_packets += l->rx_packets;
+	s->rx_bytes += l->rx_bytes;
+	s->bad_length += l->bad;
+	s->tx_errors += atomic_load_explicit(&l->tx_lost, memory_order_relaxed);
+}
+
+static int shm_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
+{
+	enum { WIRE_EVERY = 16, ATTEND_EVERY = 256, QUIET = 64, MOST = 256 };
+	struct shm_link *l = (struct shm_link *)link;
+	int n, wire = 0;
+
+	l->polls++;
+	if (!max || l->polls % ATTEND_EVERY == 0)
+		link_shm_attend(l);
+	n = receive_rings(l, max ? max : MOST, deliver, arg);
+	/* A look at the sockets is a system call. Where the wire has been quiet and there are rings to look
+	 * at, it is taken now and then. */
+	if (!max || l->quiet < QUIET || !atomic_load_explicit(&l->nreaders, memory_order_relaxed) ||
+		l->polls % WIRE_EVERY == 0) {
+		wire = l->wire->ops->receive(l->wire, max, deliver, arg);
+		l->quiet = wire ? 0 : l->quiet + 1;
+	}
+	if (n || wire)
+		sum_up(l);
+	return n + wire;
+}
+
+/* ---- sleeping ---- */
+static bool shm_sleep(struct link *link)
+{
+	struct shm_link *l = (struct shm_link *)link;
+	bool waiting = false;
+
+	atomic_fetch_add(&l->board->asleep, 1);
+	atomic_thread_fence(memory_order_seq_cst);
+	lock_take(&l->meet); /* no reader goes away meanwhile */
+	for (unsigned i = 0; i < l->nreaders && !waiting; i++) {
+		struct shm_reader *r = atomic_load(&l->reader[i]);
+
+		waiting = r && atomic_load(&r->up) && ring_waiting(&r->rx);
+	}
+	lock_drop(&l->meet);
+	return !waiting;
+}
+
+static void shm_woke(struct link *link)
+{
+	struct shm_link *l = (struct shm_link *)link;
+
+	atomic_fetch_sub(&l->board->asleep, 1);
+	atomic_fetch_add(&l->board->wakes, 1);
+}
+
+/* ---- the rest is the wire's ---- */
+static int shm_fds(struct link *link, int fds[4])
+{
+	struct shm_link *l = (struct shm_link *)link;
+	int n = l->wire->ops->fds(l->wire, fds);
+
+	fds[n++] = l->ep_fd;
+	return n;
+}
+
+static int shm_hand_over(struct link *link, uint32_t slot, const struct frame_in *in, bool wait)
+{
+	struct link *wire = ((struct shm_link *)link)->wire;
+
+	return wire->ops->hand_over(wire, slot, in, wait);
+}
+
+static int shm_mcast(struct link *link, const uint8_t mgid[16], uint32_t ifindex, bool join)
+{
+	struct link *wire = ((struct shm_link *)link)->wire;
+
+	return wire->ops->mcast(wire, mgid, ifindex, join);
+}
+
+static void shm_close(struct link *link)
+{
+	struct shm_link *l = (struct shm_link *)link;
+
+	link_shm_meet_close(l);
+	l->wire->ops->close(l->wire);
+	free(l);
+}
+
+/* The memory is not there in a child (MADV_DONTFORK). */
+static void shm_abandon(struct link *link)
+{
+	struct shm_link *l = (struct shm_link *)link;
+
+	for (unsigned i = 0; i < QPN_SLOTS; i++) {
+		if (l->writer[i] && l->writer[i]->end.fd >= 0)
+			close(l->writer[i]->end.fd);
+	}
+	for (unsigned i = 0; i < l->nreaders; i++) {
+		if (l->reader[i] && l->reader[i]->end.fd >= 0)
+			close(l->reader[i]->end.fd);
+	}
+	close(l->listener.fd);
+	close(l->ep_fd);
+	close(l->board_fd);
+	l->wire->ops->abandon(l->wire);
+}
+
+static const struct link_ops shm_ops = {
+	.send = shm_send,
+	.receive = shm_receive,
+	.fds = shm_fds,
+	.reach = link_shm_reach,
+	.sleep = shm_sleep,
+	.woke = shm_woke,
+	.hand_over = shm_hand_over,
+	.mcast = shm_mcast,
+	.close = shm_close,
+	.abandon = shm_abandon,
+};
+
+int link_shm_open(
+	struct link **out, struct link *wire, uint16_t port, uint32_t slot, link_shm_ours_fn *ours, void *arg)
+{
+	struct shm_link *l = calloc(1, sizeof(*l));
+	int err;
+
+	if (!l)
+		return -ENOMEM;
+	l->wire = wire;
+	l->port = port;
+	l->slot = slot;
+	l->ours = ours;
+	l->ours_arg = arg;
+	err = link_shm_meet_open(l);
+	if (err) {
+		free(l);
+		return err;
+	}
+	l->link.ops = &shm_ops;
+	l->link.rcvbuf = wire->rcvbuf;
+	*out = &l->link;
+	return 0;
+}

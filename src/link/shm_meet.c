@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Who is there: connections to the processes that we send to (writers) and from those that send to us
+ * (readers). One direction each, so that two who want to talk to each other at the same moment do not get in
+ * each other's way. Whoever drives attends to the sockets, or whoever waits for an answer.
+ */
+#include "link/shm_parts.h"
+
+#include "base/cancel.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "link/meet.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	ASK_AGAIN_MS = 1000,
+	WAIT_MS = 100, /* for an answer: who does not give one is stopped */
+};
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static int watch(struct shm_link *l, struct shm_end *end)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = end};
+
+	return epoll_ctl(l->ep_fd, EPOLL_CTL_ADD, end->fd, &ev) ? -errno : 0;
+}
+
+/* Closing takes it out of the epoll set, since nobody else has the socket. */
+static void end_close(struct shm_link *l, struct shm_end *end)
+{
+	if (end->fd < 0)
+		return;
+	epoll_ctl(l->ep_fd, EPOLL_CTL_DEL, end->fd, NULL);
+	close(end->fd);
+	end->fd = -1;
+}
+
+/* ---- writers ---- */
+void link_shm_drop_writer(struct shm_link *l, struct shm_writer *w)
+{
+	if (w->state == SHM_UP)
+		log_info("process in slot %u: no more by memory, it is gone", w->slot);
+	atomic_store(&w->state, SHM_DOWN);
+	end_close(l, &w->end);
+	if (w->tx.ring)
+		munmap(w->tx.ring, sizeof(*w->tx.ring));
+	if (w->board)
+		munmap((void *)w->board, sizeof(*w->board));
+	w->tx.ring = NULL;
+	w->board = NULL;
+}
+
+/* w->lock held. 0 or -errno. */
+static int ask(struct shm_link *l, struct shm_writer *w)
+{
+	struct ring *ring = NULL;
+	int err, memory;
+
+	w->asked_at = now_ms();
+	w->end.fd = meet_connect(l->port, w->slot);
+	if (w->end.fd < 0)
+		return w->end.fd;
+	memory = meet_memory("anyrdma-ring", sizeof(*ring));
+	err = memory < 0 ? memory : 0;
+	if (!err) {
+		ring = meet_map(memory, sizeof(*ring), PROT_READ | PROT_WRITE);
+		err = ring ? 0 : -ENOMEM;
+	}
+	if (!err) {
+		ring_tx_init(&w->tx, ring);
+		err = meet_say(w->end.fd, l->slot, memory);
+	}
+	if (memory >= 0)
+		close(memory);
+	if (!err)
+		err = watch(l, &w->end);
+	if (err) {
+		link_shm_drop_writer(l, w);
+		return err;
+	}
+	atomic_store(&w->state, SHM_ASKED);
+	return 0;
+}
+
+/* The other one's answer: its board. */
+static void take_board(struct shm_link *l, struct shm_writer *w, uint32_t slot, int passed)
+{
+	w->board = meet_map(passed, sizeof(*w->board), PROT_READ);
+	close(passed);
+	if (w->state != SHM_ASKED || slot != w->slot || !w->board || w->board->magic != BOARD_MAGIC ||
+		w->board->version != BOARD_VERSION) {
+		link_shm_drop_writer(l, w);
+		return;
+	}
+	w->rung = atomic_load(&w->board->wakes) - 1;
+	atomic_store(&w->state, SHM_UP);
+	log_info("process in slot %u: by memory from now on", w->slot);
+}
+
+static void attend_writer(struct shm_link *l, struct shm_writer *w)
+{
+	uint32_t slot;
+	int passed, got;
+
+	lock_take(&w->lock);
+	while (w->end.fd >= 0 && (got = meet_hear(w->end.fd, &slot, &passed)) != -EAGAIN) {
+		if (got > 0 && !w->board)
+			take_board(l, w, slot, passed);
+		else if (got > 0)
+			close(passed);
+		if (got < 0)
+			link_shm_drop_writer(l, w);
+	}
+	lock_drop(&w->lock);
+}
+
+/* ---- readers ---- */
+static void reader_add(struct shm_link *l, int fd)
+{
+	struct shm_reader *r = calloc(1, sizeof(*r));
+	unsigned i = 0;
+
+	while (i < SHM_READERS && atomic_load(&l->reader[i]))
+		i++;
+	if (!r || i == SHM_READERS) {
+		free(r);
+		close(fd);
+		return;
+	}
+	r->end = (struct shm_end){SHM_READER, fd};
+	if (watch(l, &r->end)) {
+		close(fd);
+		free(r);
+		return;
+	}
+	atomic_store(&l->reader[i], r);
+	if (i >= l->nreaders)
+		atomic_store(&l->nreaders, i + 1);
+}
+
+static void attend_listener(struct shm_link *l)
+{
+	int fd;
+
+	while ((fd = meet_accept(l->listener.fd)) != -EAGAIN) {
+		if (fd >= 0)
+			reader_add(l, fd);
+		else if (fd != -EPERM)
+			break; /* too many descriptors: it waits, or gives up */
+	}
+}
+
+static int reader_begin(struct shm_link *l, struct shm_reader *r, uint32_t slot, int passed)
+{
+	struct ring *ring = meet_map(passed, sizeof(*ring), PROT_READ | PROT_WRITE);
+
+	close(passed);
+	if (!ring)
+		return -EPROTO;
+	ring_rx_init(&r->rx, ring);
+	r->slot = slot;
+	if (!ring_is_one(ring) || meet_say(r->end.fd, l->slot, l->board_fd))
+		return -EPROTO;
+	atomic_store(&r->up, true);
+	return 0;
+}
+
+static void attend_reader(struct shm_link *l, struct shm_reader *r)
+{
+	uint32_t slot;
+	int passed, got;
+
+	while ((got = meet_hear(r->end.fd, &slot, &passed)) != -EAGAIN) {
+		if (got > 0 && !r->rx.ring) {
+			got = reader_begin(l, r, slot, passed);
+		} else if (got > 0) {
+			close(passed);
+			got = -EPROTO;
+		}
+		if (got < 0) {
+			end_close(l, &r->end);
+			atomic_store(&r->gone, true); /* whoever receives takes what is left, then frees it */
+			return;
+		}
+	}
+}
+
+/* ---- both ---- */
+void link_shm_attend(struct shm_link *l)
+{
+	struct epoll_event ev[16];
+	int n;
+
+	if (!lock_try(&l->meet))
+		return; /* somebody does */
+	n = epoll_wait(l->ep_fd, ev, sizeof(ev) / sizeof(ev[0]), 0);
+	for (int i = 0; i < n; i++) {
+		struct shm_end *end = ev[i].data.ptr;
+
+		if (end->kind == SHM_LISTENER)
+			attend_listener(l);
+		else if (end->kind == SHM_WRITER)
+			attend_writer(l, (struct shm_writer *)end);
+		else if (end->fd >= 0)
+			attend_reader(l, (struct shm_reader *)end);
+	}
+	lock_drop(&l->meet);
+}
+
+static struct shm_writer *writer_of(struct shm_link *l, uint32_t slot)
+{
+	struct shm_writer *w = atomic_load_explicit(&l->writer[slot], memory_order_acquire), *none = NULL;
+
+	if (w)
+		return w;
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return NULL;
+	w->end = (struct shm_end){SHM_WRITER, -1};
+	w->slot = slot;
+	lock_init(&w->lock);
+	if (atomic_compare_exchange_strong(&l->writer[slot], &none, w))
+		return w;
+	free(w);
+	return none;
+}
+
+/* Whether the other one has died and nobody noticed: a new process may have its slot. */
+static void see_end(struct shm_link *l, struct shm_writer *w)
+{
+	char c;
+
+	if (w->state == SHM_UP && recv(w->end.fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+		link_shm_drop_writer(l, w);
+}
+
+static void begin(struct shm_link *l, struct shm_writer *w, bool now)
+{
+	int err;
+
+	lock_take(&w->lock);
+	see_end(l, w);
+	if (w->state == SHM_DOWN && (now || now_ms() > w->asked_at + ASK_AGAIN_MS)) {
+		err = ask(l, w);
+		if (err)
+			log_info("process in slot %u: not by memory (%s)", w->slot,
+				err == -ECONNREFUSED ? "it does not offer it" : fd_reason(-err));
+	}
+	lock_drop(&w->lock);
+}
+
+bool link_shm_reach(struct link *link, uint32_t slot, bool wait)
+{
+	struct shm_link *l = (struct shm_link *)link;
+	struct shm_writer *w = slot && slot < QPN_SLOTS - 1 ? writer_of(l, slot) : NULL;
+	uint64_t until;
+	int cancel;
+
+	if (!w)
+		return false;
+	if (!wait && w->state == SHM_UP)
+		return true;
+	if (!wait && w->state == SHM_ASKED)
+		return false;
+	cancel = cancel_off();
+	begin(l, w, wait);
+	until = now_ms() + WAIT_MS;
+	while (wait && w->state == SHM_ASKED && now_ms() < until) {
+		struct pollfd p = {.fd = l->ep_fd, .events = POLLIN};
+
+		poll(&p, 1, 1);
+		link_shm_attend(l);
+	}
+	cancel_restore(cancel);
+	return w->state == SHM_UP;
+}
+
+/* ---- life ---- */
+static int open_board(struct shm_link *l)
+{
+	int err;
+
+	l->board_fd = meet_memory("anyrdma-board", sizeof(*l->board));
+	if (l->board_fd < 0)
+		return l->board_fd;
+	l->board = meet_map(l->board_fd, sizeof(*l->board), PROT_READ | PROT_WRITE);
+	err = l->board ? meet_read_only(l->board_fd) : -ENOMEM;
+	if (err) {
+		if (l->board)
+			munmap(l->board, sizeof(*l->board));
+		close(l->board_fd);
+		return err;
+	}
+	l->board->magic = BOARD_MAGIC;
+	l->board->version = BOARD_VERSION;
+	return 0;
+}
+
+int link_shm_meet_open(struct shm_link *l)
+{
+	int err = open_board(l);
+
+	if (err)
+		return err;
+	lock_init(&l->meet);
+	l->ep_fd = fd_above_stdio(epoll_create1(EPOLL_CLOEXEC));
+	if (l->ep_fd < 0) {
+		err = -errno;
+		goto close_board;
+	}
+	l->listener = (struct shm_end){SHM_LISTENER, meet_listen(l->port, l->slot)};
+	err = l->listener.fd < 0 ? l->listener.fd : watch(l, &l->listener);
+	if (!err)
+		return 0;
+	if (l->listener.fd >= 0)
+		close(l->listener.fd);
+	close(l->ep_fd);
+close_board:
+	munmap(l->board, sizeof(*l->board));
+	close(l->board_fd);
+	return err;
+}
+
+void link_shm_meet_close(struct shm_link *l)
+{
+	for (unsigned i = 0; i < QPN_SLOTS; i++) {
+		struct shm_writer *w = l->writer[i];
+
+		if (!w)
+			continue;
+		link_shm_drop_writer(l, w);
+		lock_fini(&w->lock);
+		free(w);
+	}
+	for (unsigned i = 0; i < l->nreaders; i++) {
+		struct shm_reader *r = l->reader[i];
+
+		if (!r)
+			continue;
+		end_close(l, &r->end);
+		if (r->rx.ring)
+			munmap(r->rx.ring, sizeof(*r->rx.ring));
+		free(r);
+	}
+	close(l->listener.fd);
+	close(l->ep_fd);
+	munmap(l->board, sizeof(*l->board));
+	close(l->board_fd);
+	lock_fini(&l->meet);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/* The inside of the memory link, for its parts: shm.c moves frames, shm_meet.c finds the others. */
+#ifndef LINK_SHM_PARTS_H
+#define LINK_SHM_PARTS_H
+
+#include "base/lock.h"
+#include "link/ring.h"
+#include "link/shm.h"
+#include "wire/qpn.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { BOARD_MAGIC = 0x64616f62, BOARD_VERSION = 1, SHM_READERS = QPN_SLOTS };
+
+/* What a process shows to all who send to it: they can read it, only it writes. */
+struct shm_board {
+	uint32_t magic, version;
+	_Alignas(64) _Atomic uint32_t asleep; /* threads that want to be woken by the doorbell */
+	_Atomic uint32_t wakes;               /* how often one woke: since then the bell may be rung again */
+};
+
+enum shm_kind { SHM_LISTENER, SHM_WRITER, SHM_READER };
+
+/* A socket in the epoll set. */
+struct shm_end {
+	enum shm_kind kind;
+	int fd; /* -1: closed */
+};
+
+enum shm_state {
+	SHM_DOWN,
+	SHM_ASKED, /* we have said who we are */
+	SHM_UP,
+};
+
+/*
+ *            shm_ask()               the other's board came
+ *   DOWN ---------------> ASKED -----------------------------> UP
+ *    ^                      |                                   |
+ *    '----------------------'-----------------------------------'
+ *       the socket has ended, or nonsense came by it or by the ring
+ *
+ * Made once per slot, never freed before the link. `lock` guards all but the kind and what is atomic.
+ */
+struct shm_writer {
+	struct shm_end end;
+	struct lock lock;
+	_Atomic enum shm_state state;
+	uint32_t slot;
+	uint64_t asked_at; /* ms */
+	const struct shm_board *board;
+	uint32_t rung; /* board->wakes when we last rang */
+	struct ring_tx tx;
+};
+
+/* One who writes to us. The ring is there once it has said who it is. Freed by who receives. */
+struct shm_reader {
+	struct shm_end end;
+	_Atomic bool up, gone;
+	uint32_t slot;
+	struct ring_rx rx;
+};
+
+struct shm_link {
+	struct link link;
+	struct link *wire;
+	uint16_t port;
+	uint32_t slot;
+	link_shm_ours_fn *ours;
+	void *ours_arg;
+
+	struct lock meet; /* whoever deals with sockets: the three below, and readers that come */
+	struct shm_end listener;
+	int ep_fd;
+	int board_fd;
+
+	struct shm_board *board;
+	struct shm_writer *_Atomic writer[QPN_SLOTS];
+	struct shm_reader *_Atomic reader[SHM_READERS];
+	_Atomic unsigned nreaders; /* places above were never used */
+	unsigned polls, quiet;     /* see receive */
+	uint64_t rx_packets, rx_bytes, bad;
+	_Atomic uint64_t tx_lost;
+};
+
+/* Opens and closes what meeting needs. */
+int link_shm_meet_open(struct shm_link *l);
+void link_shm_meet_close(struct shm_link *l);
+/* Deals with whoever has something to say; any thread. */
+void link_shm_attend(struct shm_link *l);
+/* The writer to a slot is up; asks for it when it is not, and waits for a moment if told to. */
+bool link_shm_reach(struct link *link, uint32_t slot, bool wait);
+/* The other one is gone or insane; w->lock held. */
+void link_shm_drop_writer(struct shm_link *l, struct shm_writer *w);
+
+#endif

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: MIT */
+/* The memory link between processes, over a wire that only counts. */
+#include "link/shm.h"
+
+#include "base/log.h"
+#include "base/random.h"
+#include "link/meet.h"
+#include "link/ring.h"
+#include "wire/ibt.h"
+#include "wire/qpn.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+enum { HERE = 3, THERE = 7, PATIENCE_MS = 20000 };
+
+static uint16_t port; /* only a name here; our process's own */
+
+/* ---- a wire ---- */
+struct wire {
+	struct link link;
+	unsigned sent;
+};
+
+static int wire_send(struct link *l, const struct frame_batch *b)
+{
+	((struct wire *)l)->sent += b->nframes;
+	return 0;
+}
+
+static int wire_receive(struct link *l, unsigned max, link_deliver_fn *deliver, void *arg)
+{
+	return 0;
+}
+
+static int wire_fds(struct link *l, int fds[4])
+{
+	return 0;
+}
+
+static void wire_close(struct link *l)
+{
+	free(l);
+}
+
+static const struct link_ops wire_ops = {.send = wire_send,
+	.receive = wire_receive,
+	.fds = wire_fds,
+	.close = wire_close,
+	.abandon = wire_close};
+
+static bool ours(void *arg, const uint8_t gid[16])
+{
+	return gid[0] == 1;
+}
+
+struct host {
+	struct link *link;
+	struct wire *wire;
+	uint32_t next; /* PSN expected */
+	unsigned got;
+};
+
+static struct host open_host(uint32_t slot)
+{
+	struct host h = {.wire = calloc(1, sizeof(struct wire))};
+
+	h.wire->link.ops = &wire_ops;
+	assert_int_equal(link_shm_open(&h.link, &h.wire->link, port, slot, ours, NULL), 0);
+	return h;
+}
+
+static void close_host(struct host *h)
+{
+	h->link->ops->close(h->link);
+}
+
+/* ---- frames whose contents follow from their number ---- */
+static uint32_t len_of(uint32_t n)
+{
+	return n * 2654435761u % 5 ? n % 48 : n * 2246822519u % 4097;
+}
+
+static void fill(uint8_t *p, uint32_t n)
+{
+	for (uint32_t i = 0; i < len_of(n); i++)
+		p[i] = (uint8_t)(n + i * 5);
+}
+
+static int send_one(struct host *h, uint32_t slot, uint32_t n)
+{
+	static struct frame_batch b;
+	static uint8_t payload[4096];
+	struct frame_out *f = &b.frame[0];
+	uint32_t len = len_of(n);
+
+	fill(payload, n);
+	b.dest.sgid[0] = b.dest.dgid[0] = 1;
+	b.dest.local = true;
+	b.nframes = b.niov = 1;
+	*f = (struct frame_out){
+		.hdr_len = BTH_LEN, .pad = (uint8_t)(-len & 3), .iov_count = 1, .payload_len = len};
+	bth_put(f->hdr, IBT_RC | OP_SEND_ONLY, false, f->pad, PKEY_DEFAULT, slot << QPN_SLOT_SHIFT | 5, false,
+		n & PSN_MASK);
+	b.iov[0] = (struct iovec){payload, len};
+	return h->link->ops->send(h->link, &b);
+}
+
+static void check(void *arg, const struct frame_in *in)
+{
+	static uint8_t payload[4096];
+	struct host *h = arg;
+	uint32_t n = h->next;
+
+	fill(payload, n);
+	assert_true(in->local);
+	assert_int_equal(bth_psn(in->bytes), n & PSN_MASK);
+	assert_int_equal(in->len, BTH_LEN + ((len_of(n) + 3) & ~3u));
+	assert_memory_equal(in->apart ? in->apart : in->bytes + BTH_LEN, payload, len_of(n));
+	h->next++;
+	h->got++;
+}
+
+static int receive(struct host *h)
+{
+	return h->link->ops->receive(h->link, 0, check, h);
+}
+
+static bool reach(struct host *from, uint32_t slot, struct host *to)
+{
+	struct timespec ms = {.tv_nsec = 1000000};
+
+	for (int i = 0; i < PATIENCE_MS && !from->link->ops->reach(from->link, slot, false); i++) {
+		if (to)
+			receive(to);
+		receive(from);
+		nanosleep(&ms, NULL);
+	}
+	return from->link->ops->reach(from->link, slot, false);
+}
+
+/* The doorbell is the descriptor behind the wire's. */
+static bool rung(struct host *h)
+{
+	int fds[4], n = h->link->ops->fds(h->link, fds);
+	struct pollfd p = {.fd = fds[n - 1], .events = POLLIN};
+
+	return poll(&p, 1, 0) > 0;
+}
+
+/* ---- tests ---- */
+static void frames_go_by_memory(void **state)
+{
+	struct host a = open_host(HERE), b = open_host(THERE);
+
+	assert_true(reach(&a, THERE, &b));
+	for (uint32_t n = 0; n < 20000; n++) {
+		assert_int_equal(send_one(&a, THERE, n), 0);
+		if (n % 64 == 0)
+			receive(&b);
+	}
+	while (receive(&b))
+		;
+	assert_int_equal(b.got, 20000);
+	assert_int_equal(a.wire->sent, 0);
+	close_host(&a);
+	close_host(&b);
+}
+
+static void process_reaches_itself(void **state)
+{
+	struct host a = open_host(HERE);
+
+	assert_true(a.link->ops->reach(a.link, HERE, true));
+	for (uint32_t n = 0; n < 100; n++)
+		send_one(&a, HERE, n);
+	receive(&a);
+	assert_int_equal(a.got, 100);
+	close_host(&a);
+}
+
+static void nobody_there_means_the_wire(void **state)
+{
+	struct host a = open_host(HERE);
+
+	assert_false(a.link->ops->reach(a.link, THERE, true));
+	send_one(&a, THERE, 0);
+	assert_int_equal(a.wire->sent, 1);
+	close_host(&a);
+}
+
+static void sleeper_is_woken_once(void **state)
+{
+	struct host a = open_host(HERE), b = open_host(THERE);
+
+	assert_true(reach(&a, THERE, &b));
+	send_one(&a, THERE, 0);
+	assert_false(rung(&b));                   /* it did not sleep */
+	assert_false(b.link->ops->sleep(b.link)); /* nor should it */
+	b.link->ops->woke(b.link);
+	receive(&b);
+	assert_true(b.link->ops->sleep(b.link));
+	send_one(&a, THERE, 1);
+	assert_true(rung(&b));
+	send_one(&a, THERE, 2);
+	b.link->ops->woke(b.link);
+	receive(&b);
+	assert_int_equal(b.got, 3);
+	assert_false(rung(&b)); /* the second frame did not ring again */
+	/* A second time. */
+	assert_true(b.link->ops->sleep(b.link));
+	send_one(&a, THERE, 3);
+	assert_true(rung(&b));
+	b.link->ops->woke(b.link);
+	close_host(&a);
+	close_host(&b);
+}
+
+static void what_a_writer_left_is_still_read(void **state)
+{
+	struct host a = open_host(HERE), b = open_host(THERE);
+
+	assert_true(reach(&a, THERE, &b));
+	for (uint32_t n = 0; n < 100; n++)
+		send_one(&a, THERE, n);
+	close_host(&a);
+	while (receive(&b))
+		;
+	assert_int_equal(b.got, 100);
+	close_host(&b);
+}
+
+static void reader_that_left_means_the_wire(void **state)
+{
+	struct host a = open_host(HERE), b = open_host(THERE);
+
+	assert_true(reach(&a, THERE, &b));
+	close_host(&b);
+	receive(&a);
+	send_one(&a, THERE, 0);
+	assert_int_equal(a.wire->sent, 1);
+	/* Another process has the slot now. */
+	b = open_host(THERE);
+	assert_false(a.link->ops->reach(a.link, THERE, false)); /* not asked again so soon */
+	assert_true(reach(&a, THERE, &b));
+	send_one(&a, THERE, 0);
+	receive(&b);
+	assert_int_equal(b.got, 1);
+	close_host(&a);
+	close_host(&b);
+}
+
+static void nonsense_at_the_door_harms_nobody(void **state)
+{
+	struct host a = open_host(HERE), b = open_host(THERE);
+	uint8_t noise[16] = {1, 2, 3};
+	int fd[4], memory = meet_memory("test", 4096);
+
+	for (int i = 0; i < 4; i++)
+		fd[i] = meet_connect(port, THERE);
+	assert_true(send(fd[0], noise, sizeof(noise), 0) > 0);
+	assert_int_equal(meet_say(fd[1], HERE, memory), 0);        /* too short for a ring */
+	assert_int_equal(meet_say(fd[2], HERE, STDOUT_FILENO), 0); /* no memory at all */
+	meet_ring(fd[3]);                                          /* a bell before a word */
+	for (int i = 0; i < 10; i++)
+		receive(&b);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(recv(fd[i], noise, 1, 0), 0); /* thrown out */
+	assert_true(reach(&a, THERE, &b));
+	send_one(&a, THERE, 0);
+	receive(&b);
+	assert_int_equal(b.got, 1);
+	for (int i = 0; i < 4; i++)
+		close(fd[i]);
+	close(memory);
+	close_host(&a);
+	close_host(&b);
+}
+
+static void others_cannot_write_to_the_board(void **state)
+{
+	struct host b = open_host(THERE);
+	int fd = meet_connect(port, THERE), memory = meet_memory("test", sizeof(struct ring)), board;
+	struct ring *r = meet_map(memory, sizeof(*r), PROT_READ | PROT_WRITE);
+	uint32_t slot;
+
+	r->magic = RING_MAGIC;
+	r->version = RING_VERSION;
+	assert_int_equal(meet_say(fd, HERE, memory), 0);
+	for (int i = 0; i < 3; i++)
+		receive(&b);
+	assert_int_equal(meet_hear(fd, &slot, &board), 1);
+	assert_int_equal(slot, THERE);
+	assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, board, 0), MAP_FAILED);
+	assert_int_equal(errno, EPERM);
+	assert_int_not_equal(ftruncate(board, 0), 0);
+	munmap(r, sizeof(*r));
+	close(board);
+	close(memory);
+	close(fd);
+	close_host(&b);
+}
+
+/* ---- kill -9 ---- */
+static void write_for_ever(void)
+{
+	struct host a = open_host(HERE);
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while (!a.link->ops->reach(a.link, THERE, true))
+		;
+	for (uint32_t n = 0;; n++)
+		send_one(&a, THERE, n); /* what does not fit is lost, as on a wire */
+}
+
+/* Numbers may be missing where the ring was full; each frame must be whole. */
+static void check_killed(void *arg, const struct frame_in *in)
+{
+	struct host *h = arg;
+	uint32_t psn = bth_psn(in->bytes);
+
+	assert_true(((psn - h->next) & PSN_MASK) < PSN_MASK / 2);
+	h->next = psn;
+	check(h, in);
+	h->next &= PSN_MASK;
+}
+
+static void killed_writer_leaves_whole_frames(void **state)
+{
+	enum { ROUNDS = 30 };
+	uint64_t seed = (uint64_t)getpid();
+	struct host b = open_host(THERE);
+
+	for (int round = 0; round < ROUNDS; round++) {
+		pid_t pid = fork();
+		unsigned quiet = 0;
+
+		if (!pid)
+			write_for_ever();
+		b.next = b.got = 0;
+		while (b.got < random_seeded(&seed) % 3000)
+			b.link->ops->receive(b.link, 0, check_killed, &b);
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		while (quiet < 3) /* what it left, and its end */
+			quiet = b.link->ops->receive(b.link, 0, check_killed, &b) ? 0 : quiet + 1;
+	}
+	close_host(&b);
+}
+
+static void killed_reader_means_the_wire(void **state)
+{
+	enum { ROUNDS = 20 };
+	uint64_t seed = (uint64_t)getpid();
+	struct host a = open_host(HERE);
+
+	for (int round = 0; round < ROUNDS; round++) {
+		pid_t pid = fork();
+		uint32_t stop = random_seeded(&seed) % 20000;
+
+		if (!pid) {
+			struct host b = open_host(THERE);
+
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			for (;;)
+				b.link->ops->receive(b.link, 0, check_killed, &b);
+		}
+		while (!a.link->ops->reach(a.link, THERE, true))
+			;
+		a.wire->sent = 0;
+		for (uint32_t n = 0; n < stop; n++)
+			send_one(&a, THERE, n);
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		receive(&a);
+		send_one(&a, THERE, 0);
+		assert_int_equal(a.wire->sent, 1);
+	}
+	close_host(&a);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(frames_go_by_memory),
+		cmocka_unit_test(process_reaches_itself),
+		cmocka_unit_test(nobody_there_means_the_wire),
+		cmocka_unit_test(sleeper_is_woken_once),
+		cmocka_unit_test(what_a_writer_left_is_still_read),
+		cmocka_unit_test(reader_that_left_means_the_wire),
+		cmocka_unit_test(nonsense_at_the_door_harms_nobody),
+		cmocka_unit_test(others_cannot_write_to_the_board),
+		cmocka_unit_test(killed_writer_leaves_whole_frames),
+		cmocka_unit_test(killed_reader_means_the_wire),
+	};
+
+	log_init();
+	port = (uint16_t)getpid();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "hca/device.h"
 #include "hca/flow.h"
 #include "hca/qp.h"
 #include "hca/registry.h"
@@ -163,6 +164,7 @@ struct hca_flow *hca_adapter_flow(struct hca_adapter *a, const uint8_t dgid[16],
 		f = malloc(sizeof(*f));
 		if (f) {
 			hca_flow_init(f, dgid, qpn_slot(qpn));
+			f->here = hca_devices_have(a, dgid);
 			if (a->read_flow->limit > f->limit)
 				f->most = f->limit = a->read_flow->limit;
 			f->next = *head;

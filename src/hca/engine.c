@@ -75,6 +75,11 @@ void hca_engine_fini(struct hca_engine *e)
 	lock_fini(&e->defer_lock);
 }
 
+bool hca_engine_reach(struct hca_engine *e, const struct hca_flow *f, bool wait)
+{
+	return f->here && e->link && e->link->ops->reach && e->link->ops->reach(e->link, f->slot, wait);
+}
+
 int hca_engine_mcast(struct hca_engine *e, const uint8_t mgid[16], uint32_t ifindex, bool join)
 {
 	return e->link ? e->link->ops->mcast(e->link, mgid, ifindex, join) : -ENODEV;

@@ -147,6 +147,11 @@ EXPORTED int hca_engine_wait_fds(struct hca_engine *e, struct pollfd *fds, unsig
 int hca_engine_send(struct hca_engine *e, const struct frame_batch *b);
 /* Gives a frame to the process of another slot, see link_ops.hand_over; under the drive lock. */
 int hca_engine_hand_over(struct hca_engine *e, uint32_t slot, const struct frame_in *in, bool wait);
+/*
+ * Whether frames of this flow go by memory (frame_dest.local). Asks the other process for it when it was not
+ * asked yet; `wait`: for a moment, for its answer; then with no lock held.
+ */
+bool hca_engine_reach(struct hca_engine *e, const struct hca_flow *f, bool wait);
 /* Joins or leaves a multicast group; under the drive lock. 0 or -errno. */
 int hca_engine_mcast(struct hca_engine *e, const uint8_t mgid[16], uint32_t ifindex, bool join);
 /* A frame that another process or a test brought. */

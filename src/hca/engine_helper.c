@@ -84,11 +84,25 @@ static nfds_t link_fds(struct hca_engine *e, struct pollfd *p)
 	return (nfds_t)n;
 }
 
+/* Before sleeping on the link's descriptors: false: something is there that they do not tell of. */
+static bool link_sleep(struct hca_engine *e)
+{
+	return !e->link->ops->sleep || e->link->ops->sleep(e->link);
+}
+
+static void link_woke(struct hca_engine *e)
+{
+	if (e->link->ops->woke)
+		e->link->ops->woke(e->link);
+}
+
 static bool link_readable(struct hca_engine *e)
 {
 	struct pollfd p[4];
+	bool nothing = link_sleep(e);
 
-	return poll(p, link_fds(e, p), 0) > 0;
+	link_woke(e);
+	return !nothing || poll(p, link_fds(e, p), 0) > 0;
 }
 
 /* How long the helper may sleep; NULL: until something comes. */
@@ -107,11 +121,14 @@ static bool watch_once(struct hca_engine *e)
 {
 	struct pollfd p[7] = {{.fd = e->timer_fd, .events = POLLIN}, {.fd = e->wake_fd, .events = POLLIN},
 		{.fd = e->netlink_fd, .events = POLLIN}};
-	struct timespec ts;
+	struct timespec ts, none = {0};
 	nfds_t n = link_fds(e, p + 3);
+	bool sleepy = link_sleep(e);
+	int got = ppoll(p, n + 3, sleepy ? until_next_look(e, &ts) : &none, NULL);
 
-	if (ppoll(p, n + 3, until_next_look(e, &ts), NULL) <= 0)
-		return false;
+	link_woke(e);
+	if (got <= 0)
+		return !sleepy;
 	if (p[0].revents)
 		drain_timer(e);
 	if (p[1].revents)
@@ -124,7 +141,7 @@ static bool watch_once(struct hca_engine *e)
 			return true;
 		}
 	}
-	return false;
+	return !sleepy;
 }
 
 /* Lets callers drive; true when they left work lying. */
@@ -367,17 +384,26 @@ static void leave_sockets(void *arg)
 		hca_engine_wake_helper(e);
 }
 
+static void leave_asleep(void *arg)
+{
+	struct hca_engine *e = arg;
+
+	link_woke(e);
+	leave_sockets(e);
+}
+
 /* The only place where a thread that waits may be cancelled. */
 static int sleep_on(struct hca_engine *e, struct pollfd *p, nfds_t n, int ms, int cancel)
 {
-	bool at_once = atomic_load(&e->backlog) || atomic_load(&e->released);
+	bool at_once = !link_sleep(e) || atomic_load(&e->backlog) || atomic_load(&e->released);
 	int err;
 
-	pthread_cleanup_push(leave_sockets, e);
+	pthread_cleanup_push(leave_asleep, e);
 	cancel_restore(cancel);
 	err = poll(p, n, at_once ? 0 : ms) < 0 ? -errno : 0;
 	cancel_off();
 	pthread_cleanup_pop(0);
+	link_woke(e);
 	return err;
 }
 

@@ -5,11 +5,13 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "hca/adapter.h"
+#include "hca/device.h"
 #include "hca/flow.h"
 #include "hca/ports.h"
 #include "hca/registry.h"
 #include "ib/ibt.h"
 #include "link/link.h"
+#include "link/shm.h"
 #include "link/udp.h"
 #include "wire/ibt.h"
 
@@ -30,6 +32,28 @@ static uint16_t wanted_port(void)
 		return (uint16_t)port;
 	log_warn("ANYRDMA_PORT=%s is not a UDP port: using %d", v, ROCE_UDP_PORT);
 	return ROCE_UDP_PORT;
+}
+
+static bool is_ours(void *arg, const uint8_t gid[16])
+{
+	return hca_devices_have(arg, gid);
+}
+
+/* Puts the way by memory before the wire, if the user wants it and the host has it. */
+static void add_memory(struct hca_adapter *a, struct link **link, uint16_t port)
+{
+	const char *v = getenv("ANYRDMA_LOCAL");
+	int err;
+
+	if (!v || !*v || !strcmp(v, "off"))
+		return;
+	if (strcmp(v, "ring")) {
+		log_warn("ANYRDMA_LOCAL=%s is neither ring nor off: off", v);
+		return;
+	}
+	err = link_shm_open(link, *link, port, a->slot, is_ours, a);
+	if (err)
+		log_info("not by memory: %s", fd_reason(-err));
 }
 
 /* What other processes see of us. */
@@ -54,6 +78,7 @@ int hca_engine_open(struct hca_adapter *a)
 		log_error("cannot open the adapter's sockets: %s", fd_reason(EMFILE));
 	if (err)
 		return err;
+	add_memory(a, &link, a->udp_port);
 	err = hca_engine_init(e, a, link, NULL, NULL);
 	if (err) {
 		link->ops->close(link);

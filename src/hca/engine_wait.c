@@ -59,9 +59,14 @@ static bool in_burst(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 
 void hca_engine_post(struct hca_engine *e, struct hca_qp *qp)
 {
-	uint64_t now = hca_engine_now(e);
+	uint64_t now;
 
-	if (!e->running || !in_burst(e, qp, now)) {
+	if (!e->running || qp->dest.local) { /* by memory there is no call to save */
+		hca_engine_kick(e, qp);
+		return;
+	}
+	now = hca_engine_now(e);
+	if (!in_burst(e, qp, now)) {
 		hca_engine_kick(e, qp);
 		qp->burst_at = hca_engine_now(e);
 		return;

@@ -42,6 +42,7 @@ enum {
 struct hca_flow {
 	uint8_t dgid[16];
 	uint32_t slot;    /* the process at that address: the upper bits of its QP numbers */
+	bool here;        /* on this host */
 	struct lock lock; /* guards all below; taken inside a QP's lock */
 	uint32_t window, in_flight;
 	uint32_t least;          /* the window never gets smaller */

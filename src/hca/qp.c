@@ -308,6 +308,7 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	if (mask & (IBV_QP_AV | IBV_QP_DEST_QPN)) {
 		leave_flow(qp);
 		qp->flow = hca_adapter_flow(qp->adapter, qp->dest.dgid, qp->attr.dest_qp_num);
+		qp->dest.local = hca_engine_reach(&qp->adapter->engine, qp->flow, false);
 	}
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		qp->sqd_notify = attr->en_sqd_async_notify;
@@ -319,12 +320,25 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	return 0;
 }
 
+/* The way to a peer is fixed here: what a connection sends must not overtake itself on two ways. */
+static void find_way(struct hca_qp *qp, const struct ibv_qp_attr *attr)
+{
+	struct hca_adapter *a = qp->adapter;
+	struct frame_dest dest;
+
+	if (!hca_device_resolve(qp->dev, &attr->ah_attr, &dest))
+		hca_engine_reach(
+			&a->engine, hca_adapter_flow(a, dest.dgid, attr->dest_qp_num & 0xffffff), true);
+}
+
 int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	struct hca_engine *e = &qp->adapter->engine;
 	int err;
 
 	hca_engine_let_go(e);
+	if ((mask & IBV_QP_AV) && (mask & IBV_QP_DEST_QPN))
+		find_way(qp, attr);
 	/* Frames are worked on under the drive lock: no change may come in their middle. */
 	lock_take(&e->drive);
 	lock_take(&qp->lock);

@@ -48,13 +48,21 @@ static bool put_datagram(struct hca_qp *qp, struct hca_send_wqe *w, struct frame
 	return true;
 }
 
+/* Whom it is for, and by which way. */
+static void aim(struct hca_qp *qp, struct hca_send_wqe *w)
+{
+	if (gid_is_mcast(w->ud.dest.dgid))
+		return;
+	qp->flow = hca_adapter_flow(qp->adapter, w->ud.dest.dgid, w->ud.qpn);
+	w->ud.dest.local = hca_engine_reach(&qp->adapter->engine, qp->flow, false);
+}
+
 /* A group's members cannot all be asked for echoes: multicast goes out as it comes. */
 static bool take_window(struct hca_qp *qp, const struct hca_send_wqe *w, uint64_t now, bool *ask)
 {
 	*ask = false;
 	if (gid_is_mcast(w->ud.dest.dgid))
 		return true;
-	qp->flow = hca_adapter_flow(qp->adapter, w->ud.dest.dgid, w->ud.qpn);
 	return hca_qp_flow_take_unreliable(qp, qp->flow, flow_cost(1, w->length), now, ask);
 }
 
@@ -69,6 +77,7 @@ bool ibt_ud_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 		struct hca_send_wqe *w = hca_sq_at(&qp->sq, r->next);
 		bool ask;
 
+		aim(qp, w);
 		if (!out->nframes)
 			out->dest = w->ud.dest;
 		else if (memcmp(&out->dest, &w->ud.dest, sizeof(out->dest)))

@@ -125,3 +125,13 @@ void idmap_del(struct idmap *m, uint32_t id)
 	m->count--;
 	atomic_fetch_add_explicit(&m->seq, 1, memory_order_acq_rel);
 }
+
+void idmap_each(struct idmap *m, void (*fn)(void *arg, void *value), void *arg)
+{
+	struct idmap_table *t = m->table;
+
+	for (uint32_t i = 0; i <= t->mask; i++) {
+		if (t->slot[i].id && t->slot[i].value)
+			fn(arg, t->slot[i].value);
+	}
+}

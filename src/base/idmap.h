@@ -37,6 +37,8 @@ void idmap_fini(struct idmap *m);
 /* 0, -EEXIST when the id is taken (0 always is), -ENOMEM */
 int idmap_add(struct idmap *m, uint32_t id, void *value);
 void idmap_del(struct idmap *m, uint32_t id);
+/* Calls fn for every value; writers are kept away by the caller. */
+void idmap_each(struct idmap *m, void (*fn)(void *arg, void *value), void *arg);
 
 static inline uint32_t idmap_hash(uint32_t id)
 {

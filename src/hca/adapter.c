@@ -20,6 +20,7 @@ void hca_adapter_init(struct hca_adapter *a)
 	lock_init(&a->lock);
 	lock_init(&a->flow_lock);
 	lock_init(&a->bring_up);
+	lock_init(&a->board_lock);
 	lock_init(&a->engine.drive);
 	list_init(&a->devices);
 	list_init(&a->contexts);

@@ -17,6 +17,7 @@
 #include <infiniband/verbs.h>
 #include <stdbool.h>
 
+struct hca_board;
 struct hca_qp;
 struct hca_flow;
 struct hca_ports;
@@ -60,6 +61,8 @@ struct hca_adapter {
 	struct hca_ports *ports;       /* NULL in simulations, or when it cannot be had */
 	struct hca_flow *read_flow;    /* what READ responses may be in flight towards ourselves */
 	struct hca_registry *registry; /* NULL in simulations */
+	struct hca_board *board;       /* NULL: others cannot act for us, nor we for them */
+	struct lock board_lock;        /* who writes to it; the innermost */
 	struct hca_adapter_counters *count;
 	struct hca_adapter_counters own_count;
 	uint64_t seed; /* simulations: QPNs and keys come from this instead of the kernel */

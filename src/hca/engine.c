@@ -170,6 +170,8 @@ void hca_engine_quiesce(struct hca_engine *e)
 {
 	lock_take(&e->drive);
 	lock_drop(&e->drive);
+	if (e->link && e->link->ops->settle)
+		e->link->ops->settle(e->link);
 }
 
 void hca_engine_forget(struct hca_engine *e, struct hca_qp *qp)

@@ -129,7 +129,10 @@ void hca_engine_post(struct hca_engine *e, struct hca_qp *qp);
 void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp);
 /* A QP gave back its share of windows outside of the drive; any thread, any lock but the flows'. */
 void hca_engine_released(struct hca_engine *e);
-/* Waits until no frame that was being worked on when it was called still is. */
+/*
+ * Waits until no frame that was being worked on when it was called still is, and no other process acts on
+ * what our board said before.
+ */
 void hca_engine_quiesce(struct hca_engine *e);
 /* The QP leaves: no timer, no list knows it any more. */
 void hca_engine_forget(struct hca_engine *e, struct hca_qp *qp);

@@ -5,8 +5,10 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "hca/adapter.h"
+#include "hca/board.h"
 #include "hca/device.h"
 #include "hca/flow.h"
+#include "hca/mr.h"
 #include "hca/ports.h"
 #include "hca/registry.h"
 #include "ib/ibt.h"
@@ -43,17 +45,20 @@ static bool is_ours(void *arg, const uint8_t gid[16])
 static void add_memory(struct hca_adapter *a, struct link **link, uint16_t port)
 {
 	const char *v = getenv("ANYRDMA_LOCAL");
+	void *board;
 	int err;
 
 	if (!v || !*v || !strcmp(v, "off"))
 		return;
-	if (strcmp(v, "ring")) {
-		log_warn("ANYRDMA_LOCAL=%s is neither ring nor off: off", v);
+	if (strcmp(v, "ring") && strcmp(v, "copy")) {
+		log_warn("ANYRDMA_LOCAL=%s is none of copy, ring and off: off", v);
 		return;
 	}
-	err = link_shm_open(link, *link, port, a->slot, is_ours, a);
+	err = link_shm_open(link, *link, port, a->slot, is_ours, a, sizeof(struct hca_board), &board);
 	if (err)
 		log_info("not by memory: %s", fd_reason(-err));
+	else if (!strcmp(v, "copy"))
+		hca_keys_show(a, board);
 }
 
 /* What other processes see of us. */
@@ -81,6 +86,7 @@ int hca_engine_open(struct hca_adapter *a)
 	add_memory(a, &link, a->udp_port);
 	err = hca_engine_init(e, a, link, NULL, NULL);
 	if (err) {
+		hca_keys_show(a, NULL);
 		link->ops->close(link);
 		return err;
 	}
@@ -97,6 +103,7 @@ int hca_engine_open(struct hca_adapter *a)
 	if (err) {
 		log_error("cannot start the helper thread: %s", fd_reason(-err));
 		close_shared(a);
+		hca_keys_show(a, NULL);
 		hca_engine_fini(e);
 	}
 	return err;
@@ -106,6 +113,7 @@ void hca_engine_close(struct hca_adapter *a)
 {
 	hca_engine_stop_helper(&a->engine);
 	lock_take(&a->engine.drive);
+	hca_keys_show(a, NULL);
 	hca_engine_fini(&a->engine);
 	hca_counters_log_adapter(a->count);
 	close_shared(a);
@@ -134,4 +142,5 @@ void hca_engine_abandon(struct hca_adapter *a)
 	hca_registry_abandon(a->registry);
 	hca_ports_abandon(a->ports);
 	a->ports = NULL;
+	a->board = NULL;
 }

@@ -31,6 +31,7 @@ static bool send_requests(
 {
 	bool more = true;
 
+	hca_engine_direct(e, qp, now);
 	qp->flow_closed = false; /* unless it asks and finds it so */
 	while (more && rounds--) {
 		b->nframes = b->niov = 0;

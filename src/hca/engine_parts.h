@@ -14,6 +14,10 @@ void hca_engine_run_touched(struct hca_engine *e, uint64_t now);
 void hca_engine_run_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t now);
 void hca_engine_sweep_waiters(struct hca_engine *e, uint64_t now);
 
+/* ---- engine_direct.c ---- */
+/* Does what can be done without the transport; qp->lock held, any thread. */
+void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now);
+
 /* ---- engine_wait.c ---- */
 /* Whether the QP's acknowledge waits a moment longer. */
 bool hca_engine_hold(struct hca_engine *e, struct hca_qp *qp, uint64_t now);

@@ -41,9 +41,10 @@ enum {
 
 struct hca_flow {
 	uint8_t dgid[16];
-	uint32_t slot;    /* the process at that address: the upper bits of its QP numbers */
-	bool here;        /* on this host */
-	struct lock lock; /* guards all below; taken inside a QP's lock */
+	uint32_t slot;       /* the process at that address: the upper bits of its QP numbers */
+	bool here;           /* on this host */
+	_Atomic bool closed; /* the kernel does not let us into its memory */
+	struct lock lock;    /* guards all below; taken inside a QP's lock */
 	uint32_t window, in_flight;
 	uint32_t least;          /* the window never gets smaller */
 	uint32_t most, limit;    /* nor larger, for now; ever */

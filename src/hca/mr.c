@@ -3,6 +3,7 @@
 
 #include "base/guard.h"
 #include "hca/adapter.h"
+#include "hca/board.h"
 #include "hca/context.h"
 
 #include <errno.h>
@@ -21,10 +22,12 @@ static const unsigned access_known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_
 
 struct hca_pd *hca_pd_alloc(struct hca_context *ctx)
 {
+	static _Atomic uint32_t numbers;
 	struct hca_pd *pd = calloc(1, sizeof(*pd));
 
 	if (!pd)
 		return NULL;
+	pd->number = ++numbers;
 	pd->ibv.context = &ctx->v.context;
 	hca_context_get(ctx);
 	return pd;
@@ -89,6 +92,7 @@ static int key_free(struct hca_adapter *a, struct hca_key *k)
 		return EBUSY;
 	}
 	idmap_del(&a->keys, k->key);
+	hca_board_hide_key(a, k->key);
 	atomic_store_explicit(&k->key, 0, memory_order_release);
 	lock_drop(&a->lock);
 	hca_engine_quiesce(&a->engine);
@@ -173,13 +177,30 @@ static int check_region(void *addr, size_t length, uint64_t iova, unsigned acces
 	return length ? check_mapped(addr, length, access) : 0;
 }
 
-static void region_set(struct hca_key *k, void *addr, size_t length, uint64_t iova, unsigned access)
+static void region_set(
+	struct hca_adapter *a, struct hca_key *k, void *addr, size_t length, uint64_t iova, unsigned access)
 {
+	lock_take(&a->lock);
 	k->host = addr;
 	k->length = length;
 	k->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
 	/* Local reads need no right; remote ones are asked for by name. */
 	k->access = access;
+	hca_board_show_key(a, k);
+	lock_drop(&a->lock);
+}
+
+static void show(void *arg, void *key)
+{
+	hca_board_show_key(arg, key);
+}
+
+void hca_keys_show(struct hca_adapter *a, struct hca_board *b)
+{
+	lock_take(&a->lock);
+	a->board = b;
+	idmap_each(&a->keys, show, a);
+	lock_drop(&a->lock);
 }
 
 struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
@@ -202,7 +223,7 @@ struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t
 		errno = ENOMEM;
 		return NULL;
 	}
-	region_set(mr->key, addr, length, iova, access);
+	region_set(a, mr->key, addr, length, iova, access);
 	mr->ibv.context = pd->ibv.context;
 	mr->ibv.pd = &pd->ibv;
 	mr->ibv.addr = addr;
@@ -238,11 +259,13 @@ int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, si
 	if (k->windows)
 		return EBUSY;
 	/* No frame may see half of the change. */
+	hca_board_hide_key(a, k->key);
 	lock_take(&a->engine.drive);
-	region_set(k, new_addr, new_len, new_iova, new_access);
 	if (flags & IBV_REREG_MR_CHANGE_PD)
 		k->pd = hca_pd(&pd->ibv);
+	region_set(a, k, new_addr, new_len, new_iova, new_access);
 	lock_drop(&a->engine.drive);
+	hca_engine_quiesce(&a->engine);
 	mr->ibv.addr = new_addr;
 	mr->ibv.length = new_len;
 	if (flags & IBV_REREG_MR_CHANGE_PD) {

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 
 struct hca_adapter;
+struct hca_board;
 struct hca_context;
 
 struct hca_td {
@@ -27,6 +28,7 @@ struct hca_pd {
 	struct ibv_pd ibv;
 	struct hca_pd *parent;    /* of a parent domain: the PD it stands for; else NULL */
 	struct hca_td *td;        /* of a parent domain, or NULL */
+	uint32_t number;          /* how others on this host know it */
 	_Atomic unsigned objects; /* MRs, QPs, SRQs, AHs, parent domains */
 };
 
@@ -70,6 +72,8 @@ int hca_pd_dealloc(struct hca_pd *pd);
 /* NULL with errno. access: IBV_ACCESS_*, optional bits ignored. */
 struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access);
 int hca_mr_dereg(struct hca_mr *mr);
+/* Shows all regions to others on this host, from now on; NULL: no more. */
+void hca_keys_show(struct hca_adapter *a, struct hca_board *b);
 /* 0 or an errno; flags: IBV_REREG_MR_* */
 int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, size_t length, unsigned access);
 

@@ -7,6 +7,7 @@
 #include "base/guard.h"
 #include "base/log.h"
 #include "hca/adapter.h"
+#include "hca/board.h"
 #include "hca/context.h"
 #include "hca/device.h"
 #include "hca/flow.h"
@@ -181,6 +182,7 @@ static void reset(struct hca_qp *qp)
 	leave_flow(qp);
 	hca_engine_released(&qp->adapter->engine);
 	qp->flow = NULL;
+	qp->dest.local = false;
 	qp->deadline = 0;
 	qp->sq.head = 0;
 	__atomic_store_n(&qp->sq.tail, 0, __ATOMIC_RELEASE);
@@ -204,8 +206,10 @@ int hca_qp_destroy(struct hca_qp *qp)
 	lock_take(&qp->lock);
 	reset(qp);
 	hca_qp_set_state(qp, IBV_QPS_RESET); /* whoever still has it in hand finds nothing to do */
+	hca_board_show_qp(qp->adapter, qp);
 	lock_drop(&qp->lock);
 	hca_engine_forget(&qp->adapter->engine, qp);
+	hca_engine_quiesce(&qp->adapter->engine);
 	hca_async_forget(qp->ctx, &qp->ex.qp_base);
 	take_refs(qp, -1);
 	hca_counters_log_qp(qp->count);
@@ -347,8 +351,10 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 		qp->transport->modified(qp, mask, hca_engine_now(e));
 		hca_engine_kick(e, qp);
 	}
+	hca_board_show_qp(qp->adapter, qp);
 	lock_drop(&qp->lock);
 	lock_drop(&e->drive);
+	hca_engine_quiesce(e); /* what others did by the old attributes is over */
 	return err;
 }
 
@@ -486,6 +492,7 @@ void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to)
 		qp->deadline = 0;
 		leave_flow(qp);
 		hca_engine_released(&qp->adapter->engine);
+		hca_board_show_qp(qp->adapter, qp);
 		flush(qp, hca_engine_now(&qp->adapter->engine));
 	}
 }

@@ -38,6 +38,12 @@ struct hca_transport {
 	void (*answered)(struct hca_qp *qp);
 	/* A frame for this QP; under the drive lock. request() and respond() are called soon after. */
 	void (*receive)(struct hca_qp *qp, const struct frame_in *in, uint64_t now);
+	/*
+	 * For who can do a request without the transport: whether nothing of the send queue has begun, so
+	 * that the oldest request may be done elsewhere; and that it was, and is completed.
+	 */
+	bool (*idle)(struct hca_qp *qp);
+	void (*passed)(struct hca_qp *qp);
 	/* qp->deadline has passed; under the drive lock, request() and respond() follow. */
 	void (*timer)(struct hca_qp *qp, uint64_t now);
 };

@@ -64,6 +64,19 @@ static void answered(struct hca_qp *qp)
 	ibt_qp(qp)->resp.ack_leaving = false;
 }
 
+static bool idle(struct hca_qp *qp)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	return r->next == qp->sq.tail && r->una == r->sent && !r->pkt && !r->failed && !r->rnr_until &&
+	       !hca_sq_at(&qp->sq, r->next)->started;
+}
+
+static void passed(struct hca_qp *qp)
+{
+	ibt_qp(qp)->req.next = qp->sq.tail;
+}
+
 /* ---- receiving ---- */
 /* Bounds first: after this, every header the opcode promises is there. */
 static bool take_apart(const struct frame_in *in, struct ibt_packet *p)
@@ -161,5 +174,7 @@ const struct hca_transport ibt_transport = {
 	.respond = respond,
 	.answered = answered,
 	.receive = receive,
+	.idle = idle,
+	.passed = passed,
 	.timer = ibt_timer,
 };

@@ -42,6 +42,14 @@ struct link_ops {
 	bool (*sleep)(struct link *l);
 	void (*woke)(struct link *l);
 	/*
+	 * To act on what the process of a slot shows: its board and its id, NULL when it cannot be reached;
+	 * until leave(), which the same thread calls soon. settle: waits until all other processes have left
+	 * that had entered ours before.
+	 */
+	const void *(*enter)(struct link *l, uint32_t slot, int *pid);
+	void (*leave)(struct link *l, uint32_t slot);
+	void (*settle)(struct link *l);
+	/*
 	 * Gives a frame to the process of another slot: 0, -EAGAIN when it has no room, another -errno when
 	 * nobody is there. `wait`: for a moment, when there is no room. NULL: there are no other processes.
 	 */

@@ -41,6 +41,15 @@ static bool same_user(int fd)
 	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.uid == geteuid();
 }
 
+int meet_pid(int fd)
+{
+	struct ucred cred = {0};
+	socklen_t len = sizeof(cred);
+
+	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len);
+	return cred.pid;
+}
+
 int meet_listen(uint16_t port, uint32_t slot)
 {
 	struct sockaddr_un sa;

@@ -24,6 +24,8 @@ struct meet_hello {
 int meet_listen(uint16_t port, uint32_t slot);
 /* Connects without waiting: a descriptor or -errno (-ECONNREFUSED: nobody listens; -EPERM: another user). */
 int meet_connect(uint16_t port, uint32_t slot);
+/* The process we are connected to; 0: not one of ours, as seen from here. */
+int meet_pid(int fd);
 /* The next who connected: a descriptor, -EAGAIN when there is none, -EPERM when it was another user. */
 int meet_accept(int listen_fd);
 

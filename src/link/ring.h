@@ -51,8 +51,10 @@ struct ring_path {
 /* The shared memory. */
 struct ring {
 	uint32_t magic, version;
-	_Alignas(
-		64) _Atomic uint32_t taken; /* the reader's: slots it is done with, counted over all rounds */
+	/* The writer's: odd while it acts on what the reader's board says. */
+	_Alignas(64) _Atomic uint32_t acting;
+	/* The reader's: slots it is done with, counted over all rounds. */
+	_Alignas(64) _Atomic uint32_t taken;
 	_Alignas(64) struct ring_path path[RING_PATHS];
 	_Alignas(4096) struct ring_slot slot[RING_SLOTS];
 	_Alignas(4096) uint8_t data[RING_DATA];

@@ -226,6 +226,33 @@ static void shm_woke(struct link *link)
 	atomic_fetch_add(&l->board->wakes, 1);
 }
 
+/* ---- acting on what another process shows ---- */
+static const void *shm_enter(struct link *link, uint32_t slot, int *pid)
+{
+	struct shm_link *l = (struct shm_link *)link;
+	struct shm_writer *w = atomic_load_explicit(&l->writer[slot], memory_order_acquire);
+
+	if (!w)
+		return NULL;
+	lock_take(&w->act);
+	if (w->state != SHM_UP || !w->pid) {
+		lock_drop(&w->act);
+		return NULL;
+	}
+	/* Said before we look: who takes away what we look at then waits for us, or we do not find it. */
+	atomic_fetch_add(&w->tx.ring->acting, 1);
+	*pid = w->pid;
+	return w->board->above;
+}
+
+static void shm_leave(struct link *link, uint32_t slot)
+{
+	struct shm_writer *w = ((struct shm_link *)link)->writer[slot];
+
+	atomic_fetch_add_explicit(&w->tx.ring->acting, 1, memory_order_release);
+	lock_drop(&w->act);
+}
+
 /* ---- the rest is the wire's ---- */
 static int shm_fds(struct link *link, int fds[4])
 {
@@ -285,14 +312,17 @@ static const struct link_ops shm_ops = {
 	.reach = link_shm_reach,
 	.sleep = shm_sleep,
 	.woke = shm_woke,
+	.enter = shm_enter,
+	.leave = shm_leave,
+	.settle = link_shm_settle,
 	.hand_over = shm_hand_over,
 	.mcast = shm_mcast,
 	.close = shm_close,
 	.abandon = shm_abandon,
 };
 
-int link_shm_open(
-	struct link **out, struct link *wire, uint16_t port, uint32_t slot, link_shm_ours_fn *ours, void *arg)
+int link_shm_open(struct link **out, struct link *wire, uint16_t port, uint32_t slot, link_shm_ours_fn *ours,
+	void *arg, size_t board_size, void **board)
 {
 	struct shm_link *l = calloc(1, sizeof(*l));
 	int err;
@@ -304,11 +334,13 @@ int link_shm_open(
 	l->slot = slot;
 	l->ours = ours;
 	l->ours_arg = arg;
+	l->board_size = sizeof(*l->board) + board_size;
 	err = link_shm_meet_open(l);
 	if (err) {
 		free(l);
 		return err;
 	}
+	*board = l->board->above;
 	l->link.ops = &shm_ops;
 	l->link.rcvbuf = wire->rcvbuf;
 	*out = &l->link;

@@ -12,8 +12,11 @@
 /* Is this an address of this host? What comes by memory must come from one. */
 typedef bool link_shm_ours_fn(void *arg, const uint8_t gid[16]);
 
-/* Takes over the wire. 0 or -errno: then the wire is the caller's still, and as good as before. */
+/*
+ * Takes over the wire. 0 or -errno: then the wire is the caller's still, and as good as before. *board:
+ * memory of this size, all zero, that others can read; it lives as long as the link.
+ */
 int link_shm_open(struct link **out, struct link *wire, uint16_t port, uint32_t slot, link_shm_ours_fn *ours,
-	void *arg);
+	void *arg, size_t board_size, void **board);
 
 #endif

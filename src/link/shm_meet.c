@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -58,12 +59,14 @@ void link_shm_drop_writer(struct shm_link *l, struct shm_writer *w)
 		log_info("process in slot %u: no more by memory, it is gone", w->slot);
 	atomic_store(&w->state, SHM_DOWN);
 	end_close(l, &w->end);
+	lock_take(&w->act);
 	if (w->tx.ring)
 		munmap(w->tx.ring, sizeof(*w->tx.ring));
 	if (w->board)
-		munmap((void *)w->board, sizeof(*w->board));
+		munmap((void *)w->board, l->board_size);
 	w->tx.ring = NULL;
 	w->board = NULL;
+	lock_drop(&w->act);
 }
 
 /* w->lock held. 0 or -errno. */
@@ -76,6 +79,7 @@ static int ask(struct shm_link *l, struct shm_writer *w)
 	w->end.fd = meet_connect(l->port, w->slot);
 	if (w->end.fd < 0)
 		return w->end.fd;
+	w->pid = meet_pid(w->end.fd);
 	memory = meet_memory("anyrdma-ring", sizeof(*ring));
 	err = memory < 0 ? memory : 0;
 	if (!err) {
@@ -101,7 +105,7 @@ static int ask(struct shm_link *l, struct shm_writer *w)
 /* The other one's answer: its board. */
 static void take_board(struct shm_link *l, struct shm_writer *w, uint32_t slot, int passed)
 {
-	w->board = meet_map(passed, sizeof(*w->board), PROT_READ);
+	w->board = meet_map(passed, l->board_size, PROT_READ);
 	close(passed);
 	if (w->state != SHM_ASKED || slot != w->slot || !w->board || w->board->magic != BOARD_MAGIC ||
 		w->board->version != BOARD_VERSION) {
@@ -235,6 +239,7 @@ static struct shm_writer *writer_of(struct shm_link *l, uint32_t slot)
 	w->end = (struct shm_end){SHM_WRITER, -1};
 	w->slot = slot;
 	lock_init(&w->lock);
+	lock_init(&w->act);
 	if (atomic_compare_exchange_strong(&l->writer[slot], &none, w))
 		return w;
 	free(w);
@@ -291,19 +296,56 @@ bool link_shm_reach(struct link *link, uint32_t slot, bool wait)
 	return w->state == SHM_UP;
 }
 
+/* Whether the one in this place still acts on what it saw before; *seen: its count, 0 at first. */
+static bool still_acts(struct shm_link *l, unsigned i, uint32_t *seen)
+{
+	struct shm_reader *r;
+	bool acts = false;
+
+	lock_take(&l->meet); /* it does not go away meanwhile */
+	r = atomic_load(&l->reader[i]);
+	if (r && atomic_load(&r->up) && !atomic_load(&r->gone)) {
+		uint32_t acting = atomic_load(&r->rx.ring->acting);
+
+		acts = (acting & 1) && (!*seen || *seen == acting);
+		*seen = acting;
+	}
+	lock_drop(&l->meet);
+	return acts;
+}
+
+/*
+ * Who acts is done in the time of a copy, or dead, which is seen by its socket. Or stopped in between: then
+ * there is nothing for it but to wait. It is of our own user, who can also stop us.
+ */
+void link_shm_settle(struct link *link)
+{
+	struct shm_link *l = (struct shm_link *)link;
+
+	atomic_thread_fence(memory_order_seq_cst);
+	for (unsigned i = 0; i < l->nreaders; i++) {
+		uint32_t seen = 0;
+
+		while (still_acts(l, i, &seen)) {
+			sched_yield();
+			link_shm_attend(l);
+		}
+	}
+}
+
 /* ---- life ---- */
 static int open_board(struct shm_link *l)
 {
 	int err;
 
-	l->board_fd = meet_memory("anyrdma-board", sizeof(*l->board));
+	l->board_fd = meet_memory("anyrdma-board", l->board_size);
 	if (l->board_fd < 0)
 		return l->board_fd;
-	l->board = meet_map(l->board_fd, sizeof(*l->board), PROT_READ | PROT_WRITE);
+	l->board = meet_map(l->board_fd, l->board_size, PROT_READ | PROT_WRITE);
 	err = l->board ? meet_read_only(l->board_fd) : -ENOMEM;
 	if (err) {
 		if (l->board)
-			munmap(l->board, sizeof(*l->board));
+			munmap(l->board, l->board_size);
 		close(l->board_fd);
 		return err;
 	}
@@ -332,7 +374,7 @@ int link_shm_meet_open(struct shm_link *l)
 		close(l->listener.fd);
 	close(l->ep_fd);
 close_board:
-	munmap(l->board, sizeof(*l->board));
+	munmap(l->board, l->board_size);
 	close(l->board_fd);
 	return err;
 }
@@ -346,6 +388,7 @@ void link_shm_meet_close(struct shm_link *l)
 			continue;
 		link_shm_drop_writer(l, w);
 		lock_fini(&w->lock);
+		lock_fini(&w->act);
 		free(w);
 	}
 	for (unsigned i = 0; i < l->nreaders; i++) {
@@ -360,7 +403,7 @@ void link_shm_meet_close(struct shm_link *l)
 	}
 	close(l->listener.fd);
 	close(l->ep_fd);
-	munmap(l->board, sizeof(*l->board));
+	munmap(l->board, l->board_size);
 	close(l->board_fd);
 	lock_fini(&l->meet);
 }

@@ -16,8 +16,12 @@ enum { BOARD_MAGIC = 0x64616f62, BOARD_VERSION = 1, SHM_READERS = QPN_SLOTS };
 /* What a process shows to all who send to it: they can read it, only it writes. */
 struct shm_board {
 	uint32_t magic, version;
-	_Alignas(64) _Atomic uint32_t asleep; /* threads that want to be woken by the doorbell */
-	_Atomic uint32_t wakes;               /* how often one woke: since then the bell may be rung again */
+	/* Threads that want to be woken by the doorbell. */
+	_Alignas(64) _Atomic uint32_t asleep;
+	/* How often one woke: since then the bell may be rung again. */
+	_Atomic uint32_t wakes;
+	/* What those above the link show. */
+	_Alignas(64) char above[];
 };
 
 enum shm_kind { SHM_LISTENER, SHM_WRITER, SHM_READER };
@@ -41,13 +45,15 @@ enum shm_state {
  *    '----------------------'-----------------------------------'
  *       the socket has ended, or nonsense came by it or by the ring
  *
- * Made once per slot, never freed before the link. `lock` guards all but the kind and what is atomic.
+ * Made once per slot, never freed before the link. `lock` guards all but the kind and what is atomic. `act`
+ * is held by who acts on the other's board; memory goes away under both, taken in this order.
  */
 struct shm_writer {
 	struct shm_end end;
-	struct lock lock;
+	struct lock lock, act;
 	_Atomic enum shm_state state;
 	uint32_t slot;
+	int pid;           /* of the other process */
 	uint64_t asked_at; /* ms */
 	const struct shm_board *board;
 	uint32_t rung; /* board->wakes when we last rang */
@@ -76,6 +82,7 @@ struct shm_link {
 	int board_fd;
 
 	struct shm_board *board;
+	size_t board_size;
 	struct shm_writer *_Atomic writer[QPN_SLOTS];
 	struct shm_reader *_Atomic reader[SHM_READERS];
 	_Atomic unsigned nreaders; /* places above were never used */
@@ -89,6 +96,8 @@ int link_shm_meet_open(struct shm_link *l);
 void link_shm_meet_close(struct shm_link *l);
 /* Deals with whoever has something to say; any thread. */
 void link_shm_attend(struct shm_link *l);
+/* link_ops.settle */
+void link_shm_settle(struct link *link);
 /* The writer to a slot is up; asks for it when it is not, and waits for a moment if told to. */
 bool link_shm_reach(struct link *link, uint32_t slot, bool wait);
 /* The other one is gone or insane; w->lock held. */

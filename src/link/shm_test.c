@@ -26,7 +26,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-enum { HERE = 3, THERE = 7, PATIENCE_MS = 20000 };
+enum { HERE = 3, THERE = 7, PATIENCE_MS = 20000, BOARD = 5000 };
 
 static uint16_t port; /* only a name here; our process's own */
 
@@ -71,6 +71,7 @@ static bool ours(void *arg, const uint8_t gid[16])
 struct host {
 	struct link *link;
 	struct wire *wire;
+	void *board;
 	uint32_t next; /* PSN expected */
 	unsigned got;
 };
@@ -80,7 +81,7 @@ static struct host open_host(uint32_t slot)
 	struct host h = {.wire = calloc(1, sizeof(struct wire))};
 
 	h.wire->link.ops = &wire_ops;
-	assert_int_equal(link_shm_open(&h.link, &h.wire->link, port, slot, ours, NULL), 0);
+	assert_int_equal(link_shm_open(&h.link, &h.wire->link, port, slot, ours, NULL, BOARD, &h.board), 0);
 	return h;
 }
 

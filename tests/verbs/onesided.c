@@ -110,6 +110,29 @@ static void role_echo(struct vt *t, int fd)
 	}
 }
 
+/* Writes rising numbers to a place it is told of until it is refused, again and again. */
+static void role_writer(struct vt *t, int fd)
+{
+	struct vt_addr peer, place;
+	char byte;
+
+	while (read(fd, &byte, 1) == 1) {
+		struct vt_ep *ep = vt_ep(t);
+		struct ibv_wc wc = {.status = IBV_WC_SUCCESS};
+
+		vt_meet(ep, fd, NULL, &peer);
+		vt_hear(fd, &place, sizeof(place));
+		for (uint64_t n = 1; wc.status == IBV_WC_SUCCESS; n++) {
+			memcpy(ep->buf, &n, sizeof(n));
+			vt_post(ep, .op = IBV_WR_RDMA_WRITE, .id = 1, .len = sizeof(n), .raddr = place.addr,
+				.rkey = place.rkey);
+			wc = vt_wait(ep);
+		}
+		vt_tell(fd, &wc.status, sizeof(wc.status));
+		vt_ep_close(ep);
+	}
+}
+
 static const uint32_t lengths[] = {1, 8, 100, 1024, 4096, 4097, 65536, 1000003};
 
 static void exercise(struct vt_ep *a, const struct vt_addr *to)
@@ -306,12 +329,49 @@ static void killed_peer_leaves_errors_and_no_trace(void **state)
 				assert_false(failed);
 			}
 		}
+		vt_peer_kill(&p); /* it is dead now, and not only about to die */
 		vt_post(a, .op = IBV_WR_RDMA_READ, .id = 99, .len = 8, .raddr = to.addr, .rkey = to.rkey);
 		vt_expect_either(a, 99, IBV_WC_WR_FLUSH_ERR, IBV_WC_RETRY_EXC_ERR);
-		vt_peer_kill(&p);
 		vt_ep_close(a);
 	}
 	target(state, "sleeper");
+}
+
+/* Whatever way the bytes take: once ibv_dereg_mr has returned, none come any more. */
+static void nothing_lands_after_deregistration(void **state)
+{
+	enum { ROUNDS = 25 };
+	struct vt *t = *state;
+	volatile uint64_t *word = calloc(1, 4096);
+	struct vt_peer p;
+
+	vt_peer_start(&p, "writer");
+	for (int round = 0; round < ROUNDS; round++) {
+		struct vt_ep *a = vt_ep(t);
+		struct ibv_mr *mr = ibv_reg_mr(
+			a->pd, (void *)word, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+		struct vt_addr peer, place = {0};
+		enum ibv_wc_status status;
+		uint64_t last;
+
+		assert_non_null(mr);
+		place.addr = (uintptr_t)word;
+		place.rkey = mr->rkey;
+		*word = 0;
+		vt_tell(p.fd, "", 1);
+		vt_meet(a, p.fd, NULL, &peer);
+		vt_tell(p.fd, &place, sizeof(place));
+		while (*word < (uint64_t)round * 10 + 1)
+			;
+		assert_int_equal(ibv_dereg_mr(mr), 0);
+		last = *word;
+		vt_hear(p.fd, &status, sizeof(status));
+		assert_int_equal(status, IBV_WC_REM_ACCESS_ERR);
+		assert_int_equal(*word, last);
+		vt_ep_close(a);
+	}
+	vt_peer_finish(&p);
+	free((void *)word);
 }
 
 static double cpu_seconds(void)
@@ -353,6 +413,7 @@ static const struct vt_role roles[] = {
 	{"canceller", role_canceller},
 	{"many", role_many},
 	{"echo", role_echo},
+	{"writer", role_writer},
 	{NULL, NULL},
 };
 
@@ -364,6 +425,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(sleeping_target_serves_many_connections),
 	VT_TEST(two_processes_converse),
 	VT_TEST(killed_peer_leaves_errors_and_no_trace),
+	VT_TEST(nothing_lands_after_deregistration),
 	VT_TEST(idle_connections_cost_nothing),
 };
 

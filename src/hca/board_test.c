@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+#include "hca/board.h"
+
+#include "hca/adapter.h"
+#include "hca/mr.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+struct stage {
+	struct hca_adapter adapter; /* but for the board, nothing of it is used */
+	struct hca_pd pd;
+	struct hca_key key;
+};
+
+static int make(void **state)
+{
+	struct stage *s = calloc(1, sizeof(*s));
+
+	s->adapter.board = aligned_alloc(64, sizeof(*s->adapter.board));
+	memset(s->adapter.board, 0, sizeof(*s->adapter.board));
+	lock_init(&s->adapter.board_lock);
+	s->pd.number = 5;
+	s->key = (struct hca_key){.kind = KEY_MR, .pd = &s->pd, .access = 3, .iova = 1000, .length = 50};
+	*state = s;
+	return 0;
+}
+
+static int unmake(void **state)
+{
+	struct stage *s = *state;
+
+	free(s->adapter.board);
+	free(s);
+	return 0;
+}
+
+static void show(struct stage *s, uint32_t key)
+{
+	s->key.key = key;
+	s->key.host = (char *)(uintptr_t)key;
+	hca_board_show_key(&s->adapter, &s->key);
+}
+
+static void shown_keys_are_found_until_hidden(void **state)
+{
+	struct stage *s = *state;
+	struct hca_board_key k;
+
+	show(s, 0x1234);
+	assert_true(hca_board_find_key(s->adapter.board, 0x1234, &k));
+	assert_int_equal(k.pd, 5);
+	assert_int_equal(k.iova, 1000);
+	assert_int_equal(k.length, 50);
+	assert_int_equal(k.host, 0x1234);
+	assert_false(hca_board_find_key(s->adapter.board, 0x1235, &k));
+	assert_false(hca_board_find_key(s->adapter.board, 0, &k));
+	s->key.length = 60;
+	show(s, 0x1234);
+	assert_true(hca_board_find_key(s->adapter.board, 0x1234, &k));
+	assert_int_equal(k.length, 60);
+	hca_board_hide_key(&s->adapter, 0x1234);
+	assert_false(hca_board_find_key(s->adapter.board, 0x1234, &k));
+}
+
+/* What finds no place goes the usual way; hiding gives the place back. */
+static void board_may_be_too_small(void **state)
+{
+	enum { KEYS = 3 * BOARD_KEYS };
+	struct stage *s = *state;
+	struct hca_board_key k;
+	unsigned found = 0, again = 0;
+
+	for (uint32_t i = 1; i <= KEYS; i++)
+		show(s, i * 2654435761u);
+	for (uint32_t i = 1; i <= KEYS; i++)
+		found += hca_board_find_key(s->adapter.board, i * 2654435761u, &k);
+	assert_true(found > BOARD_KEYS / 2 && found <= BOARD_KEYS);
+	for (uint32_t i = 1; i <= KEYS; i++)
+		hca_board_hide_key(&s->adapter, i * 2654435761u);
+	for (uint32_t i = 1; i <= KEYS; i++)
+		again += hca_board_find_key(s->adapter.board, i * 2654435761u, &k);
+	assert_int_equal(again, 0);
+	show(s, 7);
+	assert_true(hca_board_find_key(s->adapter.board, 7, &k));
+}
+
+static void windows_are_not_shown(void **state)
+{
+	struct stage *s = *state;
+	struct hca_board_key k;
+
+	s->key.kind = KEY_MW2;
+	show(s, 9);
+	assert_false(hca_board_find_key(s->adapter.board, 9, &k));
+}
+
+static void owner_that_died_while_writing_shows_nothing(void **state)
+{
+	struct stage *s = *state;
+	struct hca_board_key k;
+
+	show(s, 11);
+	for (unsigned i = 0; i < BOARD_KEYS; i++)
+		s->adapter.board->key[i].seq |= 1;
+	assert_false(hca_board_find_key(s->adapter.board, 11, &k));
+}
+
+static _Atomic bool over;
+
+/* One entry whose fields always say the same. */
+static void *change(void *arg)
+{
+	struct stage *s = arg;
+
+	for (uint64_t n = 0; !over; n++) {
+		s->key.iova = s->key.length = n;
+		s->key.access = (unsigned)n;
+		show(s, 13);
+	}
+	return NULL;
+}
+
+static void entries_are_never_seen_half_written(void **state)
+{
+	struct stage *s = *state;
+	struct hca_board_key k;
+	pthread_t t;
+
+	show(s, 13);
+	s->key.iova = s->key.length = s->key.access = 0;
+	show(s, 13);
+	assert_int_equal(pthread_create(&t, NULL, change, s), 0);
+	for (unsigned n = 0; n < 200000; n++) {
+		if (!hca_board_find_key(s->adapter.board, 13, &k))
+			continue; /* it changed too often */
+		assert_int_equal(k.iova, k.length);
+		assert_int_equal((uint32_t)k.iova, k.access);
+	}
+	over = true;
+	pthread_join(t, NULL);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, make, unmake)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(shown_keys_are_found_until_hidden),
+		T(board_may_be_too_small),
+		T(windows_are_not_shown),
+		T(owner_that_died_while_writing_shows_nothing),
+		T(entries_are_never_seen_half_written),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

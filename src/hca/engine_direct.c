@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requests that need nobody else: when a QP has nothing on its way and its peer is on this host, the next
+ * WRITE or READ is done here and now (src/local), before the transport hears of it. So they stay in order
+ * with everything that goes by frames, and the peer's packet numbers never know.
+ */
+#include "hca/engine_parts.h"
+
+#include "base/log.h"
+#include "hca/adapter.h"
+#include "hca/flow.h"
+#include "hca/qp.h"
+#include "hca/transport.h"
+#include "link/link.h"
+#include "local/direct.h"
+
+#include <errno.h>
+#include <string.h>
+
+static bool is_next(struct hca_qp *qp)
+{
+	return qp->sq.tail != qp->sq.head && local_can(hca_sq_at(&qp->sq, qp->sq.tail)) &&
+	       hca_qp_state(qp) == IBV_QPS_RTS && qp->transport->idle(qp);
+}
+
+static void close_to_us(struct hca_flow *f)
+{
+	if (!atomic_exchange(&f->closed, true))
+		log_info("process in slot %u: one-sided requests go through its adapter, its memory is "
+			 "closed to us (%s)",
+			f->slot, strerror(errno));
+}
+
+void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
+{
+	enum local_act act = LOCAL_DONE;
+	const struct hca_board *peer;
+	pid_t pid;
+
+	if (!qp->dest.local || !e->adapter->board || !is_next(qp) ||
+		atomic_load_explicit(&qp->flow->closed, memory_order_relaxed))
+		return;
+	peer = e->link->ops->enter(e->link, qp->flow->slot, &pid);
+	if (!peer)
+		return;
+	while (act == LOCAL_DONE && is_next(qp)) {
+		act = local_do(qp, hca_sq_at(&qp->sq, qp->sq.tail), peer, pid);
+		if (act != LOCAL_DONE)
+			break;
+		hca_qp_complete_send(qp, IBV_WC_SUCCESS, now);
+		qp->transport->passed(qp);
+	}
+	e->link->ops->leave(e->link, qp->flow->slot);
+	if (act == LOCAL_CLOSED)
+		close_to_us(qp->flow);
+}

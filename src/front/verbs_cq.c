@@ -87,7 +87,8 @@ static void drive_for(struct hca_cq *cq)
 {
 	enum { PATIENCE = 64 };
 
-	hca_engine_poll(&cq->ctx->adapter->engine);
+	if (!hca_engine_poll(&cq->ctx->adapter->engine, &cq->looks))
+		return;
 	if (!hca_cq_empty(cq))
 		cq->empty_polls = 0;
 	else if (cq->empty_polls < PATIENCE)

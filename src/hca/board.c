@@ -52,11 +52,11 @@ static void write_entry(struct entry *e, uint32_t id, const uint64_t rest[7])
 {
 	uint32_t seq = atomic_load_explicit(&e->seq, memory_order_relaxed);
 
+	/* Who sees any of the new contents also sees that they are new. */
 	atomic_store_explicit(&e->seq, seq + 1, memory_order_relaxed);
-	atomic_thread_fence(memory_order_release);
-	atomic_store_explicit(&e->id, id, memory_order_relaxed);
+	atomic_store_explicit(&e->id, id, memory_order_release);
 	for (unsigned i = 0; i < 7; i++)
-		__atomic_store_n(&e->rest[i], rest[i], __ATOMIC_RELAXED);
+		__atomic_store_n(&e->rest[i], rest[i], __ATOMIC_RELEASE);
 	atomic_store_explicit(&e->seq, seq + 2, memory_order_release);
 }
 
@@ -68,9 +68,8 @@ static bool read_entry(const struct entry *e, uint32_t id, struct entry *out)
 		uint32_t seq = atomic_load_explicit(&e->seq, memory_order_acquire);
 
 		for (unsigned k = 0; k < 7; k++)
-			out->rest[k] = __atomic_load_n(&e->rest[k], __ATOMIC_RELAXED);
-		out->id = atomic_load_explicit(&e->id, memory_order_relaxed);
-		atomic_thread_fence(memory_order_acquire);
+			out->rest[k] = __atomic_load_n(&e->rest[k], __ATOMIC_ACQUIRE);
+		out->id = atomic_load_explicit(&e->id, memory_order_acquire);
 		if (!(seq & 1) && atomic_load_explicit(&e->seq, memory_order_relaxed) == seq)
 			return out->id == id;
 	}

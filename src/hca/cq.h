@@ -39,6 +39,7 @@ struct hca_cq {
 	uint32_t event_head; /* head when an event was last made */
 	bool overrun;
 	_Atomic unsigned empty_polls; /* in a row */
+	_Atomic unsigned looks;       /* of polls that only looked, see hca_engine_poll() */
 	unsigned queued_events;       /* in the channel, not yet read; under channel->q.lock */
 	unsigned reported_events;     /* read, maybe not acknowledged; likewise */
 	struct list event_node;

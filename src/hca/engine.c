@@ -120,6 +120,30 @@ static void publish_stats(struct hca_engine *e)
 	c->handed_over = s->handed_over;
 }
 
+/* Nothing to receive, as far as one can see for free, and nothing to send. */
+static bool nothing_to_do(struct hca_engine *e)
+{
+	return e->link && e->link->ops->quiet && e->link->ops->quiet(e->link) && !hca_engine_owes(e);
+}
+
+bool hca_engine_poll(struct hca_engine *e, _Atomic unsigned *looks)
+{
+	enum { LOOKS = 16 };
+	unsigned n = atomic_load_explicit(looks, memory_order_relaxed);
+
+	if (n < LOOKS && nothing_to_do(e)) {
+		atomic_store_explicit(looks, n + 1, memory_order_relaxed);
+		return false;
+	}
+	atomic_store_explicit(looks, 0, memory_order_relaxed);
+	atomic_store_explicit(
+		&e->drives, atomic_load_explicit(&e->drives, memory_order_relaxed) + 1, memory_order_relaxed);
+	hca_engine_drive(e);
+	if (atomic_load_explicit(&e->backlog, memory_order_relaxed))
+		hca_engine_owe_rest(e);
+	return true;
+}
+
 int hca_engine_drive(struct hca_engine *e)
 {
 	bool asked;

@@ -104,15 +104,11 @@ int hca_engine_drive(struct hca_engine *e);
 int hca_engine_drive_asked(struct hca_engine *e, bool *asked);
 /* A drive left QPs that have more to send, and the program may not come back. */
 void hca_engine_owe_rest(struct hca_engine *e);
-/* The same for a program that polls: the helper takes note. */
-static inline void hca_engine_poll(struct hca_engine *e)
-{
-	atomic_store_explicit(
-		&e->drives, atomic_load_explicit(&e->drives, memory_order_relaxed) + 1, memory_order_relaxed);
-	hca_engine_drive(e);
-	if (atomic_load_explicit(&e->backlog, memory_order_relaxed))
-		hca_engine_owe_rest(e);
-}
+/*
+ * The same for a program that polls: the helper takes note. Where a look costs next to nothing it mostly only
+ * looks, and counts that in *looks, which is the caller's. Whether it drove.
+ */
+bool hca_engine_poll(struct hca_engine *e, _Atomic unsigned *looks);
 
 /* Sends what was held back: the caller is about to sleep. */
 void hca_engine_let_go(struct hca_engine *e);

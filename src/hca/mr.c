@@ -47,7 +47,27 @@ int hca_pd_dealloc(struct hca_pd *pd)
 }
 
 /* ---- keys ---- */
-static struct hca_key *key_new(struct hca_adapter *a, enum hca_key_kind kind, struct hca_pd *pd)
+/* What a region is; its record is filled before anybody can find it by its key. */
+struct region {
+	void *addr;
+	size_t length;
+	uint64_t iova;
+	unsigned access;
+};
+
+/* a->lock held */
+static void region_set(struct hca_key *k, const struct region *r)
+{
+	k->host = r->addr;
+	k->length = r->length;
+	k->iova = r->access & IBV_ACCESS_ZERO_BASED ? 0 : r->iova;
+	/* Local reads need no right; remote ones are asked for by name. */
+	k->access = r->access;
+}
+
+/* r: NULL for a window, which is bound later. */
+static struct hca_key *key_new(
+	struct hca_adapter *a, enum hca_key_kind kind, struct hca_pd *pd, const struct region *r)
 {
 	struct hca_key *k = NULL;
 	struct list *n;
@@ -68,6 +88,8 @@ static struct hca_key *key_new(struct hca_adapter *a, enum hca_key_kind kind, st
 	k->parent = NULL;
 	k->qpn = 0;
 	k->windows = 0;
+	if (r)
+		region_set(k, r);
 	do {
 		key = hca_adapter_random(a);
 		err = idmap_add(&a->keys, key, k);
@@ -78,6 +100,7 @@ static struct hca_key *key_new(struct hca_adapter *a, enum hca_key_kind kind, st
 		goto out;
 	}
 	atomic_store_explicit(&k->key, key, memory_order_release);
+	hca_board_show_key(a, k);
 out:
 	lock_drop(&a->lock);
 	return k;
@@ -177,19 +200,6 @@ static int check_region(void *addr, size_t length, uint64_t iova, unsigned acces
 	return length ? check_mapped(addr, length, access) : 0;
 }
 
-static void region_set(
-	struct hca_adapter *a, struct hca_key *k, void *addr, size_t length, uint64_t iova, unsigned access)
-{
-	lock_take(&a->lock);
-	k->host = addr;
-	k->length = length;
-	k->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
-	/* Local reads need no right; remote ones are asked for by name. */
-	k->access = access;
-	hca_board_show_key(a, k);
-	lock_drop(&a->lock);
-}
-
 static void show(void *arg, void *key)
 {
 	hca_board_show_key(arg, key);
@@ -206,6 +216,7 @@ void hca_keys_show(struct hca_adapter *a, struct hca_board *b)
 struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
 {
 	struct hca_adapter *a = hca_context(pd->ibv.context)->adapter;
+	struct region r = {addr, length, iova, access};
 	struct hca_mr *mr;
 	int err = check_region(addr, length, iova, access);
 
@@ -217,13 +228,12 @@ struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return NULL;
-	mr->key = key_new(a, KEY_MR, hca_pd(&pd->ibv));
+	mr->key = key_new(a, KEY_MR, hca_pd(&pd->ibv), &r);
 	if (!mr->key) {
 		free(mr);
 		errno = ENOMEM;
 		return NULL;
 	}
-	region_set(a, mr->key, addr, length, iova, access);
 	mr->ibv.context = pd->ibv.context;
 	mr->ibv.pd = &pd->ibv;
 	mr->ibv.addr = addr;
@@ -252,6 +262,7 @@ int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, si
 	size_t new_len = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? length : mr->ibv.length;
 	unsigned new_access = flags & IBV_REREG_MR_CHANGE_ACCESS ? access : k->access;
 	uint64_t new_iova = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? (uintptr_t)addr : k->iova;
+	struct region r = {new_addr, new_len, new_iova, new_access};
 	int err = check_region(new_addr, new_len, new_iova, new_access);
 
 	if (err)
@@ -263,7 +274,10 @@ int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, si
 	lock_take(&a->engine.drive);
 	if (flags & IBV_REREG_MR_CHANGE_PD)
 		k->pd = hca_pd(&pd->ibv);
-	region_set(a, k, new_addr, new_len, new_iova, new_access);
+	lock_take(&a->lock);
+	region_set(k, &r);
+	hca_board_show_key(a, k);
+	lock_drop(&a->lock);
 	lock_drop(&a->engine.drive);
 	hca_engine_quiesce(&a->engine);
 	mr->ibv.addr = new_addr;
@@ -289,7 +303,7 @@ struct hca_mw *hca_mw_alloc(struct hca_pd *pd, enum ibv_mw_type type)
 	mw = calloc(1, sizeof(*mw));
 	if (!mw)
 		return NULL;
-	mw->key = key_new(a, type == IBV_MW_TYPE_1 ? KEY_MW1 : KEY_MW2, hca_pd(&pd->ibv));
+	mw->key = key_new(a, type == IBV_MW_TYPE_1 ? KEY_MW1 : KEY_MW2, hca_pd(&pd->ibv), NULL);
 	if (!mw->key) {
 		free(mw);
 		errno = ENOMEM;

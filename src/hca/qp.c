@@ -483,7 +483,7 @@ void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to)
 
 	assert(hca_qp_has_arrow(from, to));
 	log_debug("QP 0x%06x: %s -> %s", hca_qpn(qp), hca_qp_state_name(from), hca_qp_state_name(to));
-	qp->ex.qp_base.state = to;
+	__atomic_store_n(&qp->ex.qp_base.state, to, __ATOMIC_RELAXED);
 	qp->attr.qp_state = to;
 	if (to == IBV_QPS_SQD)
 		qp->sqd_drained_raised = false;

@@ -142,7 +142,7 @@ static inline uint32_t hca_qpn(const struct hca_qp *qp)
 
 static inline enum ibv_qp_state hca_qp_state(const struct hca_qp *qp)
 {
-	return qp->ex.qp_base.state;
+	return __atomic_load_n(&qp->ex.qp_base.state, __ATOMIC_RELAXED); /* posters look without the lock */
 }
 
 static inline enum ibv_qp_type hca_qp_type(const struct hca_qp *qp)

@@ -42,6 +42,11 @@ struct link_ops {
 	bool (*sleep)(struct link *l);
 	void (*woke)(struct link *l);
 	/*
+	 * A look that costs nothing, by any thread: true: nothing has come by the way that most comes by.
+	 * receive() all the same now and then. NULL: there is no such look.
+	 */
+	bool (*quiet)(struct link *l);
+	/*
 	 * To act on what the process of a slot shows: its board and its id, NULL when it cannot be reached;
 	 * until leave(), which the same thread calls soon. settle: waits until all other processes have left
 	 * that had entered ours before.

@@ -186,7 +186,7 @@ int meet_read_only(int fd)
 	return fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) ? -errno : 0;
 }
 
-void *meet_map(int fd, size_t size, int prot)
+void *meet_map(int fd, size_t size, int prot, void *at)
 {
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -194,9 +194,15 @@ void *meet_map(int fd, size_t size, int prot)
 
 	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) || st.st_size != (off_t)size)
 		return NULL;
-	p = mmap(NULL, size, prot, MAP_SHARED, fd, 0);
+	p = mmap(at, size, prot, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0);
 	if (p == MAP_FAILED)
 		return NULL;
 	madvise(p, size, MADV_DONTFORK); /* a child has no part in it */
 	return p;
+}
+
+void meet_vacate(void *at, size_t size)
+{
+	mmap(at, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	madvise(at, size, MADV_DONTFORK);
 }

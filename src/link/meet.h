@@ -43,7 +43,9 @@ void meet_ring(int fd);
 int meet_memory(const char *name, size_t size);
 /* Once it is mapped: from now on others can only read it. 0 or -errno. */
 int meet_read_only(int fd);
-/* Maps what was passed: NULL when it is not such memory of this size. */
-void *meet_map(int fd, size_t size, int prot);
+/* Maps what was passed, at a place or (NULL) anywhere: NULL when it is not such memory of this size. */
+void *meet_map(int fd, size_t size, int prot, void *at);
+/* Lets go of it, but leaves zeroes to read in its place, for those who look without a lock. */
+void meet_vacate(void *at, size_t size);
 
 #endif

@@ -19,8 +19,9 @@ void ring_tx_init(struct ring_tx *t, struct ring *r)
 
 void ring_rx_init(struct ring_rx *x, struct ring *r)
 {
-	memset(x, 0, sizeof(*x));
-	x->ring = r;
+	atomic_store_explicit(&x->ring, r, memory_order_relaxed);
+	atomic_store_explicit(&x->next, 0, memory_order_relaxed);
+	x->known = x->allowed = 0;
 }
 
 bool ring_is_one(const struct ring *r)

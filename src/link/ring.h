@@ -72,9 +72,9 @@ struct ring_tx {
 
 /* The reader's own. */
 struct ring_rx {
-	struct ring *ring;
-	_Atomic uint32_t next; /* others may look how far we are */
-	uint64_t known;        /* paths that were looked at, a bit each, and those that may be used */
+	struct ring *_Atomic ring; /* others may look, without a lock, whether something is there */
+	_Atomic uint32_t next;
+	uint64_t known; /* paths that were looked at, a bit each, and those that may be used */
 	uint64_t allowed;
 	struct ring_path path[RING_PATHS];
 	struct ring_slot slot; /* a copy of the one in hand */

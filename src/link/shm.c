@@ -2,6 +2,7 @@
 /* Frames by memory. Who is there to take them is shm_meet.c's business. */
 #include "link/shm.h"
 
+#include "base/fence.h"
 #include "base/guard.h"
 #include "base/log.h"
 #include "link/meet.h"
@@ -38,7 +39,7 @@ static void wake(struct shm_writer *w)
 {
 	uint32_t wakes;
 
-	atomic_thread_fence(memory_order_seq_cst);
+	fence_full();
 	if (!atomic_load_explicit(&w->board->asleep, memory_order_relaxed))
 		return;
 	wakes = atomic_load_explicit(&w->board->wakes, memory_order_relaxed);
@@ -131,17 +132,12 @@ static int take_frames(
 	return n;
 }
 
-/* Nobody deals with its socket any more. */
-static void reader_free(struct shm_link *l, unsigned i)
+/* Nobody deals with its socket any more, and nothing is left. */
+static void reader_free(struct shm_reader *r)
 {
-	struct shm_reader *r = l->reader[i];
-
-	lock_take(&l->meet);
-	atomic_store(&l->reader[i], NULL);
-	lock_drop(&l->meet);
-	if (r->rx.ring)
-		munmap(r->rx.ring, sizeof(*r->rx.ring));
-	free(r);
+	if (r->begun)
+		meet_vacate(r->rx.ring, sizeof(struct ring));
+	atomic_store(&r->state, READER_FREE);
 }
 
 static int receive_rings(struct shm_link *l, unsigned max, link_deliver_fn *deliver, void *arg)
@@ -150,17 +146,14 @@ static int receive_rings(struct shm_link *l, unsigned max, link_deliver_fn *deli
 	int n = 0;
 
 	for (unsigned i = 0; i < readers; i++) {
-		struct shm_reader *r = atomic_load_explicit(&l->reader[i], memory_order_acquire);
-		bool gone;
+		struct shm_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
+		enum shm_reader_state state = atomic_load_explicit(&r->state, memory_order_acquire);
 		int got = 0;
 
-		if (!r)
-			continue;
-		gone = atomic_load_explicit(&r->gone, memory_order_acquire);
-		if (atomic_load_explicit(&r->up, memory_order_acquire))
+		if (state == READER_UP || (state == READER_GONE && r->begun))
 			got = take_frames(l, r, max, deliver, arg);
-		if (gone && !got)
-			reader_free(l, i);
+		if (state == READER_GONE && !got)
+			reader_free(r);
 		n += got;
 	}
 	return n;
@@ -180,13 +173,13 @@ static void sum_up(struct shm_link *l)
 
 static int shm_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
 {
-	enum { WIRE_EVERY = 16, ATTEND_EVERY = 256, QUIET = 64, MOST = 256 };
+	enum { WIRE_EVERY = 8, ATTEND_EVERY = 64, QUIET = 64, MOST = 256 };
 	struct shm_link *l = (struct shm_link *)link;
 	int n, wire = 0;
 
 	l->polls++;
 	if (!max || l->polls % ATTEND_EVERY == 0)
-		link_shm_attend(l);
+		link_shm_attend(l, true);
 	n = receive_rings(l, max ? max : MOST, deliver, arg);
 	/* A look at the sockets is a system call. Where the wire has been quiet and there are rings to look
 	 * at, it is taken now and then. */
@@ -201,21 +194,28 @@ static int shm_receive(struct link *link, unsigned max, link_deliver_fn *deliver
 }
 
 /* ---- sleeping ---- */
+static bool shm_quiet(struct link *link)
+{
+	struct shm_link *l = (struct shm_link *)link;
+	unsigned readers = atomic_load_explicit(&l->nreaders, memory_order_acquire);
+
+	for (unsigned i = 0; i < readers; i++) {
+		struct shm_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
+
+		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP &&
+			ring_waiting(&r->rx))
+			return false;
+	}
+	return readers;
+}
+
 static bool shm_sleep(struct link *link)
 {
 	struct shm_link *l = (struct shm_link *)link;
-	bool waiting = false;
 
 	atomic_fetch_add(&l->board->asleep, 1);
-	atomic_thread_fence(memory_order_seq_cst);
-	lock_take(&l->meet); /* no reader goes away meanwhile */
-	for (unsigned i = 0; i < l->nreaders && !waiting; i++) {
-		struct shm_reader *r = atomic_load(&l->reader[i]);
-
-		waiting = r && atomic_load(&r->up) && ring_waiting(&r->rx);
-	}
-	lock_drop(&l->meet);
-	return !waiting;
+	fence_full();
+	return !l->nreaders || shm_quiet(link);
 }
 
 static void shm_woke(struct link *link)
@@ -296,7 +296,7 @@ static void shm_abandon(struct link *link)
 			close(l->writer[i]->end.fd);
 	}
 	for (unsigned i = 0; i < l->nreaders; i++) {
-		if (l->reader[i] && l->reader[i]->end.fd >= 0)
+		if (l->reader[i]->end.fd >= 0)
 			close(l->reader[i]->end.fd);
 	}
 	close(l->listener.fd);
@@ -312,6 +312,7 @@ static const struct link_ops shm_ops = {
 	.reach = link_shm_reach,
 	.sleep = shm_sleep,
 	.woke = shm_woke,
+	.quiet = shm_quiet,
 	.enter = shm_enter,
 	.leave = shm_leave,
 	.settle = link_shm_settle,

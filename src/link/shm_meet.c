@@ -8,6 +8,7 @@
 
 #include "base/cancel.h"
 #include "base/fd.h"
+#include "base/fence.h"
 #include "base/log.h"
 #include "link/meet.h"
 
@@ -83,7 +84,7 @@ static int ask(struct shm_link *l, struct shm_writer *w)
 	memory = meet_memory("anyrdma-ring", sizeof(*ring));
 	err = memory < 0 ? memory : 0;
 	if (!err) {
-		ring = meet_map(memory, sizeof(*ring), PROT_READ | PROT_WRITE);
+		ring = meet_map(memory, sizeof(*ring), PROT_READ | PROT_WRITE, NULL);
 		err = ring ? 0 : -ENOMEM;
 	}
 	if (!err) {
@@ -105,7 +106,7 @@ static int ask(struct shm_link *l, struct shm_writer *w)
 /* The other one's answer: its board. */
 static void take_board(struct shm_link *l, struct shm_writer *w, uint32_t slot, int passed)
 {
-	w->board = meet_map(passed, l->board_size, PROT_READ);
+	w->board = meet_map(passed, l->board_size, PROT_READ, NULL);
 	close(passed);
 	if (w->state != SHM_ASKED || slot != w->slot || !w->board || w->board->magic != BOARD_MAGIC ||
 		w->board->version != BOARD_VERSION) {
@@ -135,27 +136,38 @@ static void attend_writer(struct shm_link *l, struct shm_writer *w)
 }
 
 /* ---- readers ---- */
+/* A free place; NULL: there is none. */
+static struct shm_reader *reader_place(struct shm_link *l)
+{
+	struct shm_reader *r;
+
+	for (unsigned i = 0; i < l->nreaders; i++) {
+		r = l->reader[i];
+		if (atomic_load(&r->state) == READER_FREE)
+			return r;
+	}
+	r = l->nreaders < SHM_READERS ? calloc(1, sizeof(*r)) : NULL;
+	if (r) {
+		atomic_store(&l->reader[l->nreaders], r);
+		atomic_fetch_add(&l->nreaders, 1);
+	}
+	return r;
+}
+
 static void reader_add(struct shm_link *l, int fd)
 {
-	struct shm_reader *r = calloc(1, sizeof(*r));
-	unsigned i = 0;
+	struct shm_reader *r = reader_place(l);
 
-	while (i < SHM_READERS && atomic_load(&l->reader[i]))
-		i++;
-	if (!r || i == SHM_READERS) {
-		free(r);
+	if (!r) {
 		close(fd);
 		return;
 	}
 	r->end = (struct shm_end){SHM_READER, fd};
-	if (watch(l, &r->end)) {
+	r->begun = false;
+	if (watch(l, &r->end))
 		close(fd);
-		free(r);
-		return;
-	}
-	atomic_store(&l->reader[i], r);
-	if (i >= l->nreaders)
-		atomic_store(&l->nreaders, i + 1);
+	else
+		atomic_store(&r->state, READER_MET);
 }
 
 static void attend_listener(struct shm_link *l)
@@ -170,43 +182,56 @@ static void attend_listener(struct shm_link *l)
 	}
 }
 
-static int reader_begin(struct shm_link *l, struct shm_reader *r, uint32_t slot, int passed)
+static int reader_begin(struct shm_link *l, struct shm_reader *r, int passed)
 {
-	struct ring *ring = meet_map(passed, sizeof(*ring), PROT_READ | PROT_WRITE);
+	struct ring *ring = meet_map(passed, sizeof(*ring), PROT_READ | PROT_WRITE, r->rx.ring);
 
 	close(passed);
 	if (!ring)
 		return -EPROTO;
 	ring_rx_init(&r->rx, ring);
-	r->slot = slot;
+	r->begun = true;
 	if (!ring_is_one(ring) || meet_say(r->end.fd, l->slot, l->board_fd))
 		return -EPROTO;
-	atomic_store(&r->up, true);
+	atomic_store(&r->state, READER_UP);
 	return 0;
 }
 
-static void attend_reader(struct shm_link *l, struct shm_reader *r)
+/* Whether what the socket tells is its end, and not a ring of the bell. */
+static bool has_ended(int fd)
+{
+	char c;
+
+	return recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+static void attend_reader(struct shm_link *l, struct shm_reader *r, bool receives)
 {
 	uint32_t slot;
 	int passed, got;
 
+	if (!receives && atomic_load(&r->state) == READER_UP && !has_ended(r->end.fd))
+		return;
 	while ((got = meet_hear(r->end.fd, &slot, &passed)) != -EAGAIN) {
-		if (got > 0 && !r->rx.ring) {
-			got = reader_begin(l, r, slot, passed);
+		if (got > 0 && !r->begun) {
+			got = reader_begin(l, r, passed);
 		} else if (got > 0) {
 			close(passed);
 			got = -EPROTO;
+		} else if (!got) {
+			/* We look now; who slept and did not hear it in time has to be woken by the next. */
+			atomic_fetch_add(&l->board->wakes, 1);
 		}
 		if (got < 0) {
 			end_close(l, &r->end);
-			atomic_store(&r->gone, true); /* whoever receives takes what is left, then frees it */
+			atomic_store(&r->state, READER_GONE); /* whoever receives takes what is left */
 			return;
 		}
 	}
 }
 
 /* ---- both ---- */
-void link_shm_attend(struct shm_link *l)
+void link_shm_attend(struct shm_link *l, bool receives)
 {
 	struct epoll_event ev[16];
 	int n;
@@ -222,7 +247,7 @@ void link_shm_attend(struct shm_link *l)
 		else if (end->kind == SHM_WRITER)
 			attend_writer(l, (struct shm_writer *)end);
 		else if (end->fd >= 0)
-			attend_reader(l, (struct shm_reader *)end);
+			attend_reader(l, (struct shm_reader *)end, receives);
 	}
 	lock_drop(&l->meet);
 }
@@ -249,9 +274,7 @@ static struct shm_writer *writer_of(struct shm_link *l, uint32_t slot)
 /* Whether the other one has died and nobody noticed: a new process may have its slot. */
 static void see_end(struct shm_link *l, struct shm_writer *w)
 {
-	char c;
-
-	if (w->state == SHM_UP && recv(w->end.fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+	if (w->state == SHM_UP && has_ended(w->end.fd))
 		link_shm_drop_writer(l, w);
 }
 
@@ -290,7 +313,7 @@ bool link_shm_reach(struct link *link, uint32_t slot, bool wait)
 		struct pollfd p = {.fd = l->ep_fd, .events = POLLIN};
 
 		poll(&p, 1, 1);
-		link_shm_attend(l);
+		link_shm_attend(l, false);
 	}
 	cancel_restore(cancel);
 	return w->state == SHM_UP;
@@ -299,19 +322,16 @@ bool link_shm_reach(struct link *link, uint32_t slot, bool wait)
 /* Whether the one in this place still acts on what it saw before; *seen: its count, 0 at first. */
 static bool still_acts(struct shm_link *l, unsigned i, uint32_t *seen)
 {
-	struct shm_reader *r;
-	bool acts = false;
+	struct shm_reader *r = atomic_load(&l->reader[i]);
+	uint32_t acting;
 
-	lock_take(&l->meet); /* it does not go away meanwhile */
-	r = atomic_load(&l->reader[i]);
-	if (r && atomic_load(&r->up) && !atomic_load(&r->gone)) {
-		uint32_t acting = atomic_load(&r->rx.ring->acting);
-
-		acts = (acting & 1) && (!*seen || *seen == acting);
-		*seen = acting;
-	}
-	lock_drop(&l->meet);
-	return acts;
+	if (atomic_load(&r->state) != READER_UP)
+		return false;
+	acting = atomic_load(&r->rx.ring->acting);
+	if (!(acting & 1) || (*seen && *seen != acting))
+		return false;
+	*seen = acting;
+	return true;
 }
 
 /*
@@ -322,13 +342,13 @@ void link_shm_settle(struct link *link)
 {
 	struct shm_link *l = (struct shm_link *)link;
 
-	atomic_thread_fence(memory_order_seq_cst);
+	fence_full();
 	for (unsigned i = 0; i < l->nreaders; i++) {
 		uint32_t seen = 0;
 
 		while (still_acts(l, i, &seen)) {
 			sched_yield();
-			link_shm_attend(l);
+			link_shm_attend(l, false);
 		}
 	}
 }
@@ -341,7 +361,7 @@ static int open_board(struct shm_link *l)
 	l->board_fd = meet_memory("anyrdma-board", l->board_size);
 	if (l->board_fd < 0)
 		return l->board_fd;
-	l->board = meet_map(l->board_fd, l->board_size, PROT_READ | PROT_WRITE);
+	l->board = meet_map(l->board_fd, l->board_size, PROT_READ | PROT_WRITE, NULL);
 	err = l->board ? meet_read_only(l->board_fd) : -ENOMEM;
 	if (err) {
 		if (l->board)
@@ -394,11 +414,9 @@ void link_shm_meet_close(struct shm_link *l)
 	for (unsigned i = 0; i < l->nreaders; i++) {
 		struct shm_reader *r = l->reader[i];
 
-		if (!r)
-			continue;
 		end_close(l, &r->end);
 		if (r->rx.ring)
-			munmap(r->rx.ring, sizeof(*r->rx.ring));
+			munmap(r->rx.ring, sizeof(struct ring));
 		free(r);
 	}
 	close(l->listener.fd);

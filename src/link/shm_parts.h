@@ -60,11 +60,23 @@ struct shm_writer {
 	struct ring_tx tx;
 };
 
-/* One who writes to us. The ring is there once it has said who it is. Freed by who receives. */
+/*
+ *          connected           said who it is               its socket has ended
+ *   FREE -----------> MET --------------------> UP ----------------------------------> GONE
+ *    ^                 '------------------------------------------------------------->  |
+ *    '----------------------------------------------------------------------------------'
+ *                 who receives has taken all that it left
+ */
+enum shm_reader_state { READER_FREE, READER_MET, READER_UP, READER_GONE };
+
+/*
+ * One who writes to us. Its place and the addresses of its ring are used again, but never given back before
+ * the link is closed: anybody may look without a lock whether something is there.
+ */
 struct shm_reader {
 	struct shm_end end;
-	_Atomic bool up, gone;
-	uint32_t slot;
+	_Atomic enum shm_reader_state state;
+	bool begun; /* the ring is its own, not one of who had this place before */
 	struct ring_rx rx;
 };
 
@@ -94,8 +106,11 @@ struct shm_link {
 /* Opens and closes what meeting needs. */
 int link_shm_meet_open(struct shm_link *l);
 void link_shm_meet_close(struct shm_link *l);
-/* Deals with whoever has something to say; any thread. */
-void link_shm_attend(struct shm_link *l);
+/*
+ * Deals with whoever has something to say; any thread. The doorbell is heard only by who `receives` what is
+ * there right after.
+ */
+void link_shm_attend(struct shm_link *l, bool receives);
 /* link_ops.settle */
 void link_shm_settle(struct link *link);
 /* The writer to a slot is up; asks for it when it is not, and waits for a moment if told to. */

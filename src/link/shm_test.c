@@ -231,6 +231,41 @@ static void sleeper_is_woken_once(void **state)
 	close_host(&b);
 }
 
+/* One thread lies down to sleep; another, which polls, takes the frame and hears the bell; then it polls no
+ * more. */
+static void bell_that_another_heard_rings_again(void **state)
+{
+	struct host a = open_host(HERE), b = open_host(THERE);
+
+	assert_true(reach(&a, THERE, &b));
+	assert_true(b.link->ops->sleep(b.link));
+	send_one(&a, THERE, 0);
+	receive(&b);
+	assert_int_equal(b.got, 1);
+	assert_false(rung(&b));
+	send_one(&a, THERE, 1);
+	assert_true(rung(&b));
+	b.link->ops->woke(b.link);
+	close_host(&a);
+	close_host(&b);
+}
+
+/* Who waits for something else attends to the sockets too, but takes no frames: the bell is not for it. */
+static void bell_is_for_who_receives(void **state)
+{
+	struct host a = open_host(HERE), b = open_host(THERE);
+
+	assert_true(reach(&a, THERE, &b));
+	assert_true(b.link->ops->sleep(b.link));
+	send_one(&a, THERE, 0);
+	assert_true(b.link->ops->reach(b.link, THERE, true));
+	b.link->ops->settle(b.link);
+	assert_true(rung(&b));
+	b.link->ops->woke(b.link);
+	close_host(&a);
+	close_host(&b);
+}
+
 static void what_a_writer_left_is_still_read(void **state)
 {
 	struct host a = open_host(HERE), b = open_host(THERE);
@@ -296,7 +331,7 @@ static void others_cannot_write_to_the_board(void **state)
 {
 	struct host b = open_host(THERE);
 	int fd = meet_connect(port, THERE), memory = meet_memory("test", sizeof(struct ring)), board;
-	struct ring *r = meet_map(memory, sizeof(*r), PROT_READ | PROT_WRITE);
+	struct ring *r = meet_map(memory, sizeof(*r), PROT_READ | PROT_WRITE, NULL);
 	uint32_t slot;
 
 	r->magic = RING_MAGIC;
@@ -401,6 +436,8 @@ int main(void)
 		cmocka_unit_test(process_reaches_itself),
 		cmocka_unit_test(nobody_there_means_the_wire),
 		cmocka_unit_test(sleeper_is_woken_once),
+		cmocka_unit_test(bell_that_another_heard_rings_again),
+		cmocka_unit_test(bell_is_for_who_receives),
 		cmocka_unit_test(what_a_writer_left_is_still_read),
 		cmocka_unit_test(reader_that_left_means_the_wire),
 		cmocka_unit_test(nonsense_at_the_door_harms_nobody),

@@ -21,7 +21,7 @@ void ring_rx_init(struct ring_rx *x, struct ring *r)
 {
 	atomic_store_explicit(&x->ring, r, memory_order_relaxed);
 	atomic_store_explicit(&x->next, 0, memory_order_relaxed);
-	x->known = x->allowed = 0;
+	x->allowed = 0;
 }
 
 bool ring_is_one(const struct ring *r)
@@ -118,17 +118,18 @@ enum ring_put ring_put(struct ring_tx *t, const struct frame_batch *b, unsigned 
 }
 
 /* ---- reading ---- */
+/* Looked at until it may be used, then no more: an address may be new. */
 static bool may_use(struct ring_rx *x, unsigned path, ring_path_fn *allow, void *arg)
 {
 	uint64_t bit = 1ull << path;
 
-	if (!(x->known & bit)) {
-		x->known |= bit;
-		memcpy(&x->path[path], &x->ring->path[path], sizeof(x->path[path]));
-		if (allow(arg, &x->path[path]))
-			x->allowed |= bit;
-	}
-	return x->allowed & bit;
+	if (x->allowed & bit)
+		return true;
+	memcpy(&x->path[path], &x->ring->path[path], sizeof(x->path[path]));
+	if (!allow(arg, &x->path[path]))
+		return false;
+	x->allowed |= bit;
+	return true;
 }
 
 static bool is_sound(const struct ring_slot *s)

@@ -74,8 +74,7 @@ struct ring_tx {
 struct ring_rx {
 	struct ring *_Atomic ring; /* others may look, without a lock, whether something is there */
 	_Atomic uint32_t next;
-	uint64_t known; /* paths that were looked at, a bit each, and those that may be used */
-	uint64_t allowed;
+	uint64_t allowed; /* paths that were looked at and may be used, a bit each */
 	struct ring_path path[RING_PATHS];
 	struct ring_slot slot; /* a copy of the one in hand */
 };

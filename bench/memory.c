@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The floors of the ways by memory, between this process on the first CPU it may use and a child on the
+ * second:
+ *
+ *   line_ns        one way of a cache line that both write in turn, in memory they share
+ *   copy           of 8 bytes, in microseconds, and of 64 KiB and 1 MiB, in GB/s, by
+ *     memcpy         from private memory into shared memory, which the child has touched
+ *     writev         process_vm_writev into the child's private memory
+ *
+ * Best of several rounds each: what the machine can do, not what it does when disturbed. One line of JSON.
+ */
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { REGION = 1 << 20, TURNS = 20000, ROUNDS = 7 };
+
+struct shared {
+	_Alignas(128) _Atomic unsigned turn;
+	_Alignas(4096) char region[REGION];
+};
+
+static struct shared *shared;
+static char *own, *theirs; /* the child's has the same address */
+static pid_t child;
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void pin(int nth)
+{
+	cpu_set_t all, one;
+
+	sched_getaffinity(0, sizeof(all), &all);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (!CPU_ISSET(cpu, &all) || nth--)
+			continue;
+		CPU_ZERO(&one);
+		CPU_SET(cpu, &one);
+		sched_setaffinity(0, sizeof(one), &one);
+	}
+}
+
+static void *map(size_t size, int how)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, how | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED) {
+		perror("mmap");
+		exit(1);
+	}
+	memset(p, 1, size);
+	return p;
+}
+
+/* Takes every odd turn, for ever. */
+static void answer(void)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	pin(1);
+	memset(theirs, 2, REGION);
+	memset(shared->region, 2, REGION);
+	for (;;) {
+		unsigned t = atomic_load_explicit(&shared->turn, memory_order_acquire);
+
+		if (t & 1)
+			atomic_store_explicit(&shared->turn, t + 1, memory_order_release);
+	}
+}
+
+static void pass_line(size_t unused)
+{
+	unsigned t = atomic_load_explicit(&shared->turn, memory_order_relaxed);
+
+	(void)unused;
+	atomic_store_explicit(&shared->turn, t + 1, memory_order_release);
+	while (atomic_load_explicit(&shared->turn, memory_order_acquire) == t + 1)
+		;
+}
+
+static void by_memcpy(size_t size)
+{
+	memcpy(shared->region, own, size);
+	__asm__ volatile("" ::: "memory");
+}
+
+static void by_writev(size_t size)
+{
+	struct iovec from = {own, size}, to = {theirs, size};
+
+	if (process_vm_writev(child, &from, 1, &to, 1, 0) != (ssize_t)size) {
+		perror("process_vm_writev");
+		exit(1);
+	}
+}
+
+/* Seconds that one takes, at best. */
+static double best(void (*act)(size_t), size_t size, int n)
+{
+	double least = 1e9;
+
+	for (int round = 0; round < ROUNDS; round++) {
+		double start = now(), took;
+
+		for (int i = 0; i < n; i++)
+			act(size);
+		took = (now() - start) / n;
+		if (took < least)
+			least = took;
+	}
+	return least;
+}
+
+static void say(const char *name, void (*act)(size_t))
+{
+	printf(", \"%s_us\": %.4f, \"%s_64k\": %.2f, \"%s_1m\": %.2f", name, best(act, 8, TURNS) * 1e6, name,
+		65536 / best(act, 65536, 2000) / 1e9, name, REGION / best(act, REGION, 200) / 1e9);
+}
+
+int main(void)
+{
+	shared = map(sizeof(*shared), MAP_SHARED);
+	own = map(REGION, MAP_PRIVATE);
+	theirs = map(REGION, MAP_PRIVATE);
+	shared->turn = 0;
+	child = fork();
+	if (!child)
+		answer();
+	pin(0);
+	printf("{\"line_ns\": %.1f", best(pass_line, 0, TURNS) / 2 * 1e9);
+	say("memcpy", by_memcpy);
+	say("writev", by_writev);
+	printf("}\n");
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	return 0;
+}

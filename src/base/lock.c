@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/lock.h"
+
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { ENOUGH_FIRST = 128, ENOUGH_MOST = 1 << 20 };
+
+static bool membarrier(int cmd)
+{
+	return !syscall(SYS_membarrier, cmd, 0, 0);
+}
+
+/* Whether locks can lean: the kernel must be able to take it back. */
+static bool can_lean(void)
+{
+#ifdef __SANITIZE_THREAD__ /* sees no barrier that the kernel runs */
+	return false;
+#else
+	static _Atomic int known; /* 0: not tried */
+	int k = atomic_load_explicit(&known, memory_order_relaxed);
+
+	if (!k) {
+		k = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) ? 1 : -1;
+		atomic_store_explicit(&known, k, memory_order_relaxed);
+	}
+	return k > 0;
+#endif
+}
+
+void lock_init(struct lock *l)
+{
+	pthread_mutexattr_t a;
+
+	*l = (struct lock){.enough = ENOUGH_FIRST};
+	pthread_mutexattr_init(&a);
+	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ADAPTIVE_NP);
+	pthread_mutex_init(&l->m, &a);
+	pthread_mutexattr_destroy(&a);
+}
+
+void lock_init_upright(struct lock *l)
+{
+	lock_init(l);
+	l->upright = true;
+}
+
+void lock_fini(struct lock *l)
+{
+	pthread_mutex_destroy(&l->m);
+}
+
+/* The mutex is ours. From now on the thread it leant to finds that it does not, or is seen to be inside. */
+static void straighten(struct lock *l)
+{
+	if (!atomic_load_explicit(&l->leans_to, memory_order_relaxed))
+		return;
+	atomic_store_explicit(&l->leans_to, 0, memory_order_relaxed);
+	while (!membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))
+		membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED); /* a child of fork() may have to */
+	l->enough = l->enough < ENOUGH_MOST ? l->enough * 2 : ENOUGH_MOST;
+}
+
+static bool somebody_inside(struct lock *l)
+{
+	return atomic_load_explicit(&l->inside, memory_order_acquire);
+}
+
+static void entered(struct lock *l)
+{
+	uintptr_t self = (uintptr_t)pthread_self();
+
+	l->leant = false;
+	l->row = l->last == self ? l->row + 1 : 0;
+	l->last = self;
+	if (l->row < l->enough || l->upright)
+		return;
+	l->row = 0;
+	if (can_lean())
+		atomic_store_explicit(&l->leans_to, self, memory_order_relaxed);
+}
+
+void lock_take_upright(struct lock *l)
+{
+	pthread_mutex_lock(&l->m);
+	straighten(l);
+	for (unsigned n = 0; somebody_inside(l); n++) {
+		if (n > 100)
+			sched_yield();
+	}
+	entered(l);
+}
+
+bool lock_try_upright(struct lock *l)
+{
+	if (atomic_load_explicit(&l->leans_to, memory_order_relaxed) && somebody_inside(l))
+		return false;
+	if (pthread_mutex_trylock(&l->m))
+		return false;
+	straighten(l);
+	if (somebody_inside(l)) {
+		pthread_mutex_unlock(&l->m);
+		return false;
+	}
+	entered(l);
+	return true;
+}

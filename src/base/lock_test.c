@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/lock.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+enum { IN_A_ROW = 1000 };
+
+static void take_often(struct lock *l, unsigned n)
+{
+	while (n--) {
+		lock_take(l);
+		lock_drop(l);
+	}
+}
+
+static bool leans(struct lock *l)
+{
+	return l->leans_to == (uintptr_t)pthread_self();
+}
+
+static void *take_once(void *l)
+{
+	take_often(l, 1);
+	return NULL;
+}
+
+static void *try_once(void *l)
+{
+	bool got = lock_try(l);
+
+	if (got)
+		lock_drop(l);
+	return (void *)(uintptr_t)got;
+}
+
+static void *in_thread(void *(*fn)(void *), void *arg)
+{
+	pthread_t t;
+	void *result;
+
+	assert_int_equal(pthread_create(&t, NULL, fn, arg), 0);
+	pthread_join(t, &result);
+	return result;
+}
+
+static void leans_to_who_takes_it_and_straightens_for_others(void **state)
+{
+	struct lock l;
+
+	lock_init(&l);
+	take_often(&l, IN_A_ROW);
+	if (!leans(&l))
+		skip(); /* a kernel without membarrier, or the thread sanitizer */
+	in_thread(take_once, &l);
+	assert_int_equal(l.leans_to, 0);
+	take_often(&l, IN_A_ROW);
+	assert_true(leans(&l));
+	lock_fini(&l);
+}
+
+static void a_try_finds_it_taken(void **state)
+{
+	struct lock l;
+
+	lock_init(&l);
+	for (int leant = 0; leant < 2; leant++) {
+		lock_take(&l);
+		assert_null(in_thread(try_once, &l));
+		lock_drop(&l);
+		assert_non_null(in_thread(try_once, &l));
+		take_often(&l, IN_A_ROW);
+	}
+	lock_fini(&l);
+}
+
+static void an_upright_one_never_leans(void **state)
+{
+	struct lock l;
+
+	lock_init_upright(&l);
+	take_often(&l, IN_A_ROW);
+	assert_int_equal(l.leans_to, 0);
+	lock_fini(&l);
+}
+
+/* Threads that each take it many times in a row, so that it leans to one after the other, and some that try. */
+enum { THREADS = 4, ROUNDS = 60 };
+
+struct shared {
+	struct lock lock;
+	unsigned long count, tried;
+};
+
+static void *add(void *arg)
+{
+	struct shared *s = arg;
+
+	for (unsigned i = 0; i < ROUNDS * IN_A_ROW; i++) {
+		lock_take(&s->lock);
+		s->count++;
+		lock_drop(&s->lock);
+		if (i % IN_A_ROW == 0)
+			sched_yield();
+		if (i % 77 == 0 && lock_try(&s->lock)) {
+			s->tried++;
+			s->count++;
+			lock_drop(&s->lock);
+		}
+	}
+	return NULL;
+}
+
+static void one_at_a_time(void **state)
+{
+	static struct shared s;
+	pthread_t t[THREADS];
+
+	lock_init(&s.lock);
+	for (unsigned i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&t[i], NULL, add, &s), 0);
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(t[i], NULL);
+	assert_int_equal(s.count - s.tried, (unsigned long)THREADS * ROUNDS * IN_A_ROW);
+	lock_fini(&s.lock);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(leans_to_who_takes_it_and_straightens_for_others),
+		cmocka_unit_test(a_try_finds_it_taken),
+		cmocka_unit_test(an_upright_one_never_leans),
+		cmocka_unit_test(one_at_a_time),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* A full fence: what this thread wrote before is seen by others before what it reads after. */
+/*
+ * A full fence: what this thread wrote before is seen by others before what it reads after. It waits for the
+ * writes, and those to a line that another core has take long. Where two meet of whom one hurries and the
+ * other does not, the one in a hurry does with a light fence, and the other runs a heavy one, for which the
+ * kernel makes all CPUs that run such processes fence (membarrier).
+ */
 #ifndef BASE_FENCE_H
 #define BASE_FENCE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 static inline void fence_full(void)
 {
@@ -14,6 +20,19 @@ static inline void fence_full(void)
 #else
 	atomic_thread_fence(memory_order_seq_cst);
 #endif
+}
+
+/* Whether heavy fences of others reach this process, and it can run them; from the first call on. */
+bool fence_heavy_works(void);
+void fence_heavy(void);
+
+/* Enough when whom we meet runs heavy ones. */
+static inline void fence_light(bool they_are_heavy)
+{
+	if (they_are_heavy)
+		atomic_signal_fence(memory_order_seq_cst);
+	else
+		fence_full();
 }
 
 #endif

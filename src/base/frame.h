@@ -31,8 +31,10 @@ struct frame_out {
 	uint8_t hdr_len;
 	uint8_t pad;  /* zero bytes between payload and ICRC */
 	uint8_t copy; /* payload may change under us: link must take a copy before it computes the ICRC */
+	uint8_t own;  /* the payload is not in the program's memory */
 	uint16_t iov_first, iov_count;
 	uint32_t payload_len;
+	uint32_t note, psn; /* for ways that tell when a frame was executed: whose it is; 0: nobody asks */
 };
 
 /* Frames to one destination, in order. */
@@ -55,6 +57,7 @@ struct frame_in {
 	const uint8_t
 		*apart; /* the payload, when it does not lie behind the headers: others may write there now */
 	uint32_t head_len; /* bytes of headers, when the payload lies apart */
+	void *from;        /* the link's: see link_ops.took */
 };
 
 static inline bool frame_dest_same(const struct frame_dest *a, const struct frame_dest *b)

@@ -87,7 +87,8 @@ static void an_upright_one_never_leans(void **state)
 	lock_fini(&l);
 }
 
-/* Threads that each take it many times in a row, so that it leans to one after the other, and some that try. */
+/* Threads that each take it many times in a row, so that it leans to one after the other, and some that try.
+ */
 enum { THREADS = 4, ROUNDS = 60 };
 
 struct shared {

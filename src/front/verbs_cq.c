@@ -86,15 +86,16 @@ int ibv_destroy_cq(struct ibv_cq *cq)
 static void drive_for(struct hca_cq *cq)
 {
 	enum { PATIENCE = 64 };
+	unsigned empty;
 
 	if (!hca_engine_poll(&cq->ctx->adapter->engine, &cq->looks))
 		return;
-	if (!hca_cq_empty(cq))
-		cq->empty_polls = 0;
-	else if (cq->empty_polls < PATIENCE)
-		cq->empty_polls++;
-	else
+	empty = atomic_load_explicit(&cq->empty_polls, memory_order_relaxed);
+	if (hca_cq_empty(cq) && empty >= PATIENCE)
 		sched_yield();
+	else
+		atomic_store_explicit(
+			&cq->empty_polls, hca_cq_empty(cq) ? empty + 1 : 0, memory_order_relaxed);
 }
 
 int verbs_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
@@ -204,6 +205,8 @@ struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_a
 	cq = ibv_create_cq(c, (int)attr->cqe, attr->cq_context, attr->channel, (int)attr->comp_vector);
 	if (!cq)
 		return NULL;
+	hca_cq(cq)->stamps = attr->wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+						      IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK);
 	ex = (struct ibv_cq_ex *)cq;
 	ex->start_poll = start_poll;
 	ex->next_poll = advance;

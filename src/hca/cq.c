@@ -209,6 +209,8 @@ bool hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited, uin
 	bool overrun = false, full;
 	uint32_t head;
 
+	if (!now && cq->stamps)
+		now = hca_engine_now(&cq->ctx->adapter->engine);
 	lock_take(&cq->lock);
 	head = atomic_load_explicit(&cq->head, memory_order_relaxed);
 	full = head - cq->tail >= cq->capacity;

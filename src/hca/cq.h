@@ -38,6 +38,7 @@ struct hca_cq {
 	enum hca_cq_arm armed;
 	uint32_t event_head; /* head when an event was last made */
 	bool overrun;
+	bool stamps;                  /* somebody will ask when completions were made */
 	_Atomic unsigned empty_polls; /* in a row */
 	_Atomic unsigned looks;       /* of polls that only looked, see hca_engine_poll() */
 	unsigned queued_events;       /* in the channel, not yet read; under channel->q.lock */
@@ -65,7 +66,7 @@ int hca_cq_destroy(struct hca_cq *cq);
 
 /*
  * Adds a completion and wakes the channel when armed for it. false: the queue is full and the completion
- * lost; the first time raises the queue's event.
+ * lost; the first time raises the queue's event. now 0: nobody has looked at the clock.
  */
 bool hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited, uint64_t now);
 /* Takes up to n completions; never drives the engine (hca/engine.h does). */
@@ -74,6 +75,14 @@ bool hca_cq_take_one(struct hca_cq *cq, struct hca_cqe *out);
 void hca_cq_arm(struct hca_cq *cq, bool solicited_only);
 /* Forgets completions of a QP that is destroyed or reset. */
 void hca_cq_purge(struct hca_cq *cq, uint32_t qpn);
+
+/* As far as one can see without the lock. */
+static inline bool hca_cq_full(struct hca_cq *cq)
+{
+	return atomic_load_explicit(&cq->head, memory_order_relaxed) -
+		       atomic_load_explicit(&cq->tail, memory_order_acquire) >=
+	       cq->capacity;
+}
 
 static inline bool hca_cq_empty(struct hca_cq *cq)
 {

@@ -25,6 +25,14 @@ uint64_t hca_clock_monotonic(void *arg)
 	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
 }
 
+uint64_t hca_clock_coarse(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
 /* READs bring data to our own socket, whose size we know. */
 static void size_read_window(struct hca_flow *f, uint32_t rcvbuf)
 {
@@ -33,16 +41,48 @@ static void size_read_window(struct hca_flow *f, uint32_t rcvbuf)
 	f->least = f->limit < FLOW_WINDOW ? f->limit / 3 * 2 : FLOW_WINDOW;
 }
 
+/* ---- what the link calls while it receives ---- */
+struct deliver_arg {
+	struct hca_engine *e;
+	uint64_t now; /* 0: nobody needed it yet; looking costs as much as a small message */
+};
+
+static uint64_t now_of(struct deliver_arg *d)
+{
+	if (!d->now)
+		d->now = hca_engine_now(d->e);
+	return d->now;
+}
+
+static void deliver(void *arg, const struct frame_in *in)
+{
+	struct deliver_arg *d = arg;
+
+	if (!in->from || !hca_engine_deliver_quick(d->e, in))
+		hca_engine_deliver(d->e, in, now_of(d));
+}
+
+static void executed(void *arg, uint32_t note, uint32_t psn, bool done)
+{
+	struct deliver_arg *d = arg;
+
+	if (!hca_engine_executed(d->e, note, psn, done, d->now))
+		hca_engine_executed(d->e, note, psn, done, now_of(d));
+}
+
+/* ---- life ---- */
 int hca_engine_init(
 	struct hca_engine *e, struct hca_adapter *a, struct link *link, uint64_t (*clock)(void *), void *arg)
 {
 	e->adapter = a;
 	e->link = link;
+	link->executed = executed;
 	size_read_window(a->read_flow, link->rcvbuf);
 	e->clock = clock ? clock : hca_clock_monotonic;
 	e->clock_arg = arg;
 	lock_init(&e->timer_lock);
 	lock_init(&e->defer_lock);
+	lock_init(&e->count_lock);
 	list_init(&e->deferred);
 	list_init(&e->touched);
 	list_init(&e->held);
@@ -73,6 +113,7 @@ void hca_engine_fini(struct hca_engine *e)
 	e->heap = NULL;
 	lock_fini(&e->timer_lock);
 	lock_fini(&e->defer_lock);
+	lock_fini(&e->count_lock);
 }
 
 bool hca_engine_reach(struct hca_engine *e, const struct hca_flow *f, bool wait)
@@ -93,18 +134,6 @@ int hca_engine_send(struct hca_engine *e, const struct frame_batch *b)
 int hca_engine_hand_over(struct hca_engine *e, uint32_t slot, const struct frame_in *in, bool wait)
 {
 	return e->link->ops->hand_over ? e->link->ops->hand_over(e->link, slot, in, wait) : -ESRCH;
-}
-
-struct deliver_arg {
-	struct hca_engine *e;
-	uint64_t now;
-};
-
-static void deliver(void *arg, const struct frame_in *in)
-{
-	struct deliver_arg *d = arg;
-
-	hca_engine_deliver(d->e, in, d->now);
 }
 
 static void publish_stats(struct hca_engine *e)
@@ -151,6 +180,31 @@ int hca_engine_drive(struct hca_engine *e)
 	return hca_engine_drive_asked(e, &asked);
 }
 
+/* Timers, and who has something to send. */
+static void do_rest(struct hca_engine *e, uint64_t now)
+{
+	e->unlooked = 0;
+	hca_engine_run_timers(e, now);
+	if (atomic_load_explicit(&e->holding, memory_order_relaxed))
+		hca_engine_release_held(e, now);
+	if (atomic_load_explicit(&e->deferring, memory_order_relaxed))
+		hca_engine_touch_deferred(e);
+	if (!list_empty(&e->touched))
+		hca_engine_run_touched(e, now);
+	if (atomic_load_explicit(&e->released, memory_order_relaxed) && atomic_exchange(&e->released, false))
+		hca_engine_sweep_waiters(e, now);
+	publish_stats(e);
+}
+
+/* Whether there is more to do than the link did by itself, or may be by now. */
+static bool has_work(struct hca_engine *e, const struct deliver_arg *d)
+{
+	enum { UNLOOKED = 16 };
+
+	return d->now || ++e->unlooked >= UNLOOKED || !list_empty(&e->touched) || hca_engine_owes(e) ||
+	       atomic_load_explicit(&e->released, memory_order_relaxed);
+}
+
 int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
 {
 	struct deliver_arg d = {.e = e};
@@ -166,22 +220,11 @@ int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
 		return -1;
 	}
 	if (e->link) {
-		d.now = hca_engine_now(e);
 		woken = atomic_load_explicit(&e->woken, memory_order_relaxed) &&
 			atomic_exchange(&e->woken, false);
 		n = e->link->ops->receive(e->link, woken ? 0 : DRIVE_FRAMES, deliver, &d);
-		hca_engine_run_timers(e, d.now);
-		if (atomic_load_explicit(&e->holding, memory_order_relaxed))
-			hca_engine_release_held(e, d.now);
-		if (atomic_load_explicit(&e->deferring, memory_order_relaxed))
-			hca_engine_touch_deferred(e);
-		if (!list_empty(&e->touched))
-			hca_engine_run_touched(e, d.now);
-		if (atomic_load_explicit(&e->released, memory_order_relaxed) &&
-			atomic_exchange(&e->released, false))
-			hca_engine_sweep_waiters(e, d.now);
-		if (n)
-			publish_stats(e);
+		if (!n || has_work(e, &d))
+			do_rest(e, now_of(&d));
 		*asked = e->asked;
 		e->asked = false;
 	}

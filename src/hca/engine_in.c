@@ -16,12 +16,52 @@
 
 static void give(struct hca_engine *e, struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 {
+	bool done;
+
 	lock_take(&qp->lock);
 	qp->count->rx_packets++;
 	qp->count->rx_bytes += in->len;
-	qp->transport->receive(qp, in, now);
+	done = qp->transport->receive(qp, in, now);
+	if (in->from)
+		e->link->ops->took(e->link, in, done);
 	lock_drop(&qp->lock);
 	hca_engine_touch(e, qp);
+}
+
+bool hca_engine_deliver_quick(struct hca_engine *e, const struct frame_in *in)
+{
+	struct hca_qp *qp = idmap_get(&e->adapter->qps, bth_dqpn(in->bytes));
+	bool done;
+
+	if (!qp || !qp->transport->receive_quick)
+		return false;
+	lock_take(&qp->lock);
+	done = qp->transport->receive_quick(qp, in);
+	if (done) {
+		qp->count->rx_packets++;
+		qp->count->rx_bytes += in->len;
+		e->link->ops->took(e->link, in, true);
+	}
+	lock_drop(&qp->lock);
+	return done;
+}
+
+bool hca_engine_executed(struct hca_engine *e, uint32_t note, uint32_t psn, bool done, uint64_t now)
+{
+	struct hca_qp *qp = idmap_get(&e->adapter->qps, note & 0xffffff);
+	bool taken, more;
+
+	if (!qp)
+		return true;
+	lock_take(&qp->lock);
+	taken = qp->transport->executed(qp, note, psn, done, now);
+	hca_engine_arm(e, qp);
+	more = qp->sq.tail != qp->sq.head ||
+	       (qp->flow && atomic_load_explicit(&qp->flow->waited_for, memory_order_relaxed));
+	lock_drop(&qp->lock);
+	if (taken && more)
+		hca_engine_touch(e, qp);
+	return taken;
 }
 
 struct mcast_give {

@@ -9,7 +9,17 @@
 #include "hca/transport.h"
 #include "link/link.h"
 
+#include <string.h>
+
 enum { ROUND_BATCHES = 4 }; /* what one QP may send before others get their turn */
+
+static void count_sent(struct hca_engine *e, unsigned n, uint64_t bytes)
+{
+	lock_take(&e->count_lock);
+	e->adapter->count->tx_packets += n;
+	e->adapter->count->tx_bytes += bytes;
+	lock_drop(&e->count_lock);
+}
 
 /* Frames of the batch from `first` on are this QP's. */
 static void count_frames(struct hca_engine *e, struct hca_qp *qp, const struct frame_batch *b, unsigned first)
@@ -21,8 +31,40 @@ static void count_frames(struct hca_engine *e, struct hca_qp *qp, const struct f
 		bytes += frame_len(&b->frame[i]);
 	qp->count->tx_packets += n;
 	qp->count->tx_bytes += bytes;
-	__atomic_fetch_add(&e->adapter->count->tx_packets, n, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&e->adapter->count->tx_bytes, bytes, __ATOMIC_RELAXED);
+	count_sent(e, n, bytes);
+}
+
+/* It did not go the quick way after all. */
+static void send_one(
+	struct hca_engine *e, struct hca_qp *qp, const struct frame_out *f, const struct iovec *iov)
+{
+	struct frame_batch b;
+
+	b.dest = qp->dest;
+	b.nframes = 1;
+	b.niov = f->iov_count;
+	b.wanted = false;
+	b.frame[0] = *f;
+	memcpy(b.iov, iov, f->iov_count * sizeof(*iov));
+	e->link->ops->send(e->link, &b);
+}
+
+bool hca_engine_quick(struct hca_engine *e, struct hca_qp *qp)
+{
+	struct frame_out f;
+	struct iovec iov[HCA_MAX_SGE];
+	enum hca_quick q;
+
+	hca_engine_direct(e, qp, 0);
+	while ((q = qp->transport->request_quick(qp, hca_clock_coarse, &f, iov)) == QUICK_FRAME) {
+		qp->count->tx_packets++;
+		qp->count->tx_bytes += frame_len(&f);
+		count_sent(e, 1, frame_len(&f));
+		if (e->link->ops->put(e->link, qp->flow->slot, &qp->dest, &f, iov))
+			send_one(e, qp, &f, iov);
+	}
+	hca_engine_arm(e, qp);
+	return q == QUICK_ALL_OUT;
 }
 
 /* Sends requests; qp->lock is held all the while, since they must leave in order whoever sends them. */
@@ -31,7 +73,8 @@ static bool send_requests(
 {
 	bool more = true;
 
-	hca_engine_direct(e, qp, now);
+	if (qp->dest.local && hca_engine_quick(e, qp))
+		return false;
 	qp->flow_closed = false; /* unless it asks and finds it so */
 	while (more && rounds--) {
 		b->nframes = b->niov = 0;

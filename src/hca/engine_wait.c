@@ -9,6 +9,7 @@
 #include "base/cancel.h"
 #include "hca/adapter.h"
 #include "hca/qp.h"
+#include "link/link.h"
 
 #include <time.h>
 
@@ -62,7 +63,8 @@ void hca_engine_post(struct hca_engine *e, struct hca_qp *qp)
 	uint64_t now;
 
 	if (!e->running || qp->dest.local) { /* by memory there is no call to save */
-		hca_engine_kick(e, qp);
+		if (!qp->dest.local || !e->link || !hca_engine_quick(e, qp))
+			hca_engine_kick(e, qp);
 		return;
 	}
 	now = hca_engine_now(e);
@@ -156,6 +158,8 @@ void hca_engine_at_exit(struct hca_engine *e)
 	enum { TRIES = 40, WAIT_NS = 50 * 1000 };
 	struct timespec ts = {.tv_nsec = WAIT_NS};
 
+	if (e->link && e->link->ops->part)
+		e->link->ops->part(e->link);
 	for (int i = 0; i < TRIES && e->running && hca_engine_owes(e); i++) {
 		hca_engine_wake_helper(e);
 		nanosleep(&ts, NULL);

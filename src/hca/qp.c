@@ -179,6 +179,7 @@ bool hca_qp_flow_take_unreliable(
 static void reset(struct hca_qp *qp)
 {
 	qp->transport->reset(qp);
+	qp->lives++;
 	leave_flow(qp);
 	hca_engine_released(&qp->adapter->engine);
 	qp->flow = NULL;

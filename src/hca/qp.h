@@ -97,6 +97,7 @@ struct hca_qp {
 	struct ibv_qp_attr attr; /* what modify set, as query reports it */
 	struct ibv_qp_cap cap;
 	bool sig_all, wr_api, sqd_notify, sqd_drained_raised, last_wqe_raised, comm_est_raised;
+	uint8_t lives;           /* counts resets, round and round */
 	uint32_t max_tx_payload; /* UD: the port's MTU */
 	struct frame_dest dest;  /* RC, UC: the path, fixed at RTR */
 	struct hca_flow *flow;   /* RC, UC: the peer's; UD: the last destination's */

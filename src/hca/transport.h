@@ -16,6 +16,13 @@
 
 struct hca_qp;
 
+/* What request_quick() says. */
+enum hca_quick {
+	QUICK_FRAME,   /* a frame is to be sent */
+	QUICK_ALL_OUT, /* there is nothing more */
+	QUICK_SLOW,    /* this needs request() */
+};
+
 struct hca_transport {
 	const char *name;
 	size_t state_size; /* bytes at hca_qp.transport_state */
@@ -36,8 +43,25 @@ struct hca_transport {
 	bool (*respond)(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
 	/* What respond() filled has been sent. */
 	void (*answered)(struct hca_qp *qp);
-	/* A frame for this QP; under the drive lock. request() and respond() are called soon after. */
-	void (*receive)(struct hca_qp *qp, const struct frame_in *in, uint64_t now);
+	/*
+	 * A frame for this QP; under the drive lock. request() and respond() are called soon after. Whether
+	 * it was executed, now or before, as far as its sender can be told so.
+	 */
+	bool (*receive)(struct hca_qp *qp, const struct frame_in *in, uint64_t now);
+	/*
+	 * The usual case of a way that loses nothing, changes no order, and tells what was executed
+	 * (link_ops.put): one frame, nothing unusual before it, no clock. What they leave is for the others.
+	 * coarse: a time that may be some milliseconds old.
+	 */
+	enum hca_quick (*request_quick)(
+		struct hca_qp *qp, uint64_t (*coarse)(void), struct frame_out *f, struct iovec *iov);
+	/* Executed, and neither request() nor respond() have anything to do. */
+	bool (*receive_quick)(struct hca_qp *qp, const struct frame_in *in);
+	/*
+	 * The peer has executed what we sent under this note, up to this PSN; or (done false) has not. now 0:
+	 * nobody has looked at the clock; false: somebody has to, and call again.
+	 */
+	bool (*executed)(struct hca_qp *qp, uint32_t note, uint32_t psn, bool done, uint64_t now);
 	/*
 	 * For who can do a request without the transport: whether nothing of the send queue has begun, so
 	 * that the oldest request may be done elsewhere; and that it was, and is completed.

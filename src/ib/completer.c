@@ -119,6 +119,12 @@ static void acknowledge(struct hca_qp *qp, uint32_t to, uint64_t now)
 	advance(qp, news, now);
 }
 
+void ibt_acknowledge(struct hca_qp *qp, uint32_t to, uint64_t now)
+{
+	acknowledge(qp, to, now);
+	ibt_settle(qp, now);
+}
+
 /* ---- failures ---- */
 /*
  * Requests before the one that failed whose responses were lost: the peer is in ERR, and will not say what it
@@ -207,7 +213,7 @@ static bool is_plausible(struct hca_qp *qp, const struct ibt_packet *p)
 /* Whether to wait for more than this packet before the request fails. */
 static bool doubt(struct hca_qp *qp, const struct ibt_packet *p, enum ibv_wc_status status)
 {
-	if (is_plausible(qp, p) || !ibt_timeout_ns(qp->attr.timeout))
+	if (p->local || is_plausible(qp, p) || !ibt_timeout_ns(qp->attr.timeout))
 		return false;
 	log_debug("QP 0x%06x: a NAK with an impossible MSN is not believed", hca_qpn(qp));
 	ibt_qp(qp)->req.doubted = status;

@@ -9,6 +9,7 @@
  *   responder.c   the peer's requests, as small checks in spec order that give a verdict
  *   respond.c     answers: read responses, atomic results, ACKs and NAKs, in the order of the requests
  *   ud.c          datagrams
+ *   quick.c       the usual case on one host
  *
  * PSNs of the send queue:
  *
@@ -69,6 +70,7 @@ struct ibt_recovery {
 	uint32_t timed_psn;
 	uint64_t timed_at;
 	uint64_t srtt, rttvar; /* ns; srtt 0: never measured */
+	bool moved;            /* by quick.c, since the timers were set */
 	uint32_t nak_psn;      /* where a sequence NAK last made us go back, and when */
 	uint64_t nak_at;
 };
@@ -152,10 +154,17 @@ struct ibt_packet {
 	uint8_t opcode;
 	uint32_t psn;
 	bool ackreq, solicited;
+	bool local;         /* by memory: nobody can have forged it */
 	const uint8_t *ext; /* extension headers, behind DETH for UD */
 	const uint8_t *payload;
 	uint32_t len; /* of payload, without pad */
 };
+
+/* Under which a way tells what became of our packets: this QP, since its last reset. */
+static inline uint32_t ibt_note(const struct hca_qp *qp)
+{
+	return hca_qpn(qp) | (uint32_t)qp->lives << 24;
+}
 
 static inline bool ibt_is_read(const struct hca_send_wqe *w)
 {
@@ -208,6 +217,8 @@ void ibt_release_all(struct hca_qp *qp);
 struct hca_send_wqe *ibt_wqe_at(struct hca_qp *qp, uint32_t psn);
 /* Everything that is missing is asked for once more. */
 void ibt_ask_again(struct ibt_requester *r);
+/* Whether a request that has not begun may begin now. */
+bool ibt_may_start(struct hca_qp *qp, const struct hca_send_wqe *w);
 /* The next packet to send is this one: back for a loss, or ahead when it has arrived after all. */
 void ibt_move_to(struct hca_qp *qp, uint32_t psn);
 
@@ -215,6 +226,8 @@ void ibt_move_to(struct hca_qp *qp, uint32_t psn);
 void ibt_complete(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now);
 /* Ends requests that are done, reports a failed one when its turn has come, sets the timers. */
 void ibt_settle(struct hca_qp *qp, uint64_t now);
+/* The peer has executed everything before `to`; ends what is done. */
+void ibt_acknowledge(struct hca_qp *qp, uint32_t to, uint64_t now);
 /* The oldest request ends with this status, after those before `psn`. */
 void ibt_fail_at(struct hca_qp *qp, uint32_t psn, enum ibv_wc_status status, uint64_t now);
 
@@ -222,6 +235,8 @@ void ibt_fail_at(struct hca_qp *qp, uint32_t psn, enum ibv_wc_status status, uin
 void ibt_timer(struct hca_qp *qp, uint64_t now);
 /* Brings qp->deadline in line with what is in flight; restart: the peer was just heard. */
 void ibt_set_timers(struct hca_qp *qp, uint64_t now, bool restart);
+/* For a packet that left without a look at the clock: early enough, and late by what `coarse` is. */
+void ibt_set_lazy_timer(struct hca_qp *qp, uint64_t (*coarse)(void));
 /* `una` or `acked` has moved. */
 void ibt_progress(struct hca_qp *qp, uint64_t now);
 /* A packet leaves for the first time. */
@@ -234,12 +249,19 @@ void ibt_probe_answered(struct hca_qp *qp, uint64_t now);
 void ibt_probe_forget(struct ibt_requester *r);
 
 /* responder.c, respond.c */
-void ibt_respond_to(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now);
+/* Whether it was executed, now or before. */
+bool ibt_respond_to(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now);
 bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
 /* An acknowledge is due; it may wait a moment for a request of our own. */
 void ibt_ack_later(struct hca_qp *qp, uint64_t now);
 /* Puts the acknowledge that is due in front of requests, so that a reply never overtakes it. */
 void ibt_ack_first(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
+
+/* quick.c: see hca/transport.h */
+enum hca_quick ibt_request_quick(
+	struct hca_qp *qp, uint64_t (*coarse)(void), struct frame_out *f, struct iovec *iov);
+bool ibt_receive_quick(struct hca_qp *qp, const struct frame_in *in);
+bool ibt_executed(struct hca_qp *qp, uint32_t note, uint32_t psn, bool done, uint64_t now);
 
 /* ud.c */
 bool ibt_ud_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out);

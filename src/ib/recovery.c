@@ -127,11 +127,39 @@ void ibt_set_timers(struct hca_qp *qp, uint64_t now, bool restart)
 	}
 }
 
+void ibt_set_lazy_timer(struct hca_qp *qp, uint64_t (*coarse)(void))
+{
+	enum { COARSE_NS = 10 * 1000000 }; /* a tick of the slowest kernel */
+	uint64_t timeout = ibt_timeout_ns(qp->attr.timeout);
+
+	if (timeout)
+		qp->deadline = ibt_qp(qp)->req.rec.ack_by = coarse() + COARSE_NS + timeout;
+}
+
+/*
+ * What moves without a look at the clock does not set its timer anew. So that is done here when it rings: the
+ * time begins again, and a peer that is silent from now on is given up after twice the time at most.
+ */
+static bool moved_meanwhile(struct hca_qp *qp, uint64_t now)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	struct ibt_recovery *c = &r->rec;
+	uint64_t timeout = ibt_timeout_ns(qp->attr.timeout);
+
+	if (!c->moved || r->rnr_until || c->stuck_at)
+		return false;
+	c->moved = false;
+	c->probe_at = 0;
+	qp->deadline = c->ack_by = r->una == r->sent || !timeout ? 0 : now + timeout;
+	return true;
+}
+
 void ibt_progress(struct hca_qp *qp, uint64_t now)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	measure(r, now);
+	r->rec.moved = false;
 	r->retries = qp->attr.retry_cnt;
 	r->rnr_retries = qp->attr.rnr_retry;
 	r->rec.cautious = false;
@@ -174,6 +202,8 @@ void ibt_timer(struct hca_qp *qp, uint64_t now)
 			qp->adapter->count->echo_timeouts++;
 		return;
 	}
+	if (moved_meanwhile(qp, now))
+		return;
 	if (r->rec.stuck_at && now >= r->rec.stuck_at) {
 		look_at_flow(qp);
 	} else if (r->rnr_until) {

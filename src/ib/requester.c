@@ -204,7 +204,8 @@ struct frame_out *ibt_frame(struct frame_batch *out, uint8_t hdr_len)
 	struct frame_out *f = &out->frame[out->nframes++];
 
 	f->hdr_len = hdr_len;
-	f->pad = f->copy = 0;
+	f->pad = f->copy = f->own = 0;
+	f->note = 0;
 	f->iov_first = (uint16_t)out->niov;
 	f->iov_count = 0;
 	f->payload_len = 0;
@@ -304,6 +305,9 @@ static struct frame_out *put_data(
 		memcpy(ext, &w->imm, IMM_LEN);
 	if (ibt_op_table[op].flags & OPF_IETH)
 		put_be32(ext, w->imm);
+	if (hca_qp_type(qp) == IBV_QPT_RC)
+		f->note = ibt_note(qp);
+	f->psn = psn;
 	/* Again: the program may be at this buffer already; a damaged copy would come again and again. */
 	f->copy = psn_diff(psn, ibt_qp(qp)->req.high) < 0;
 	return f;
@@ -359,7 +363,7 @@ static enum step send_data(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t n
 		return STEP_FULL;
 	if (!take_window(qp, cost, now, &echo))
 		return STEP_STOP;
-	ask = rc && r->unasked + cost > FLOW_WINDOW / 4;
+	ask = rc && !qp->dest.local && r->unasked + cost > FLOW_WINDOW / 4;
 	if (!put_data(qp, w, r->pkt, ask, out)) {
 		if (rc)
 			hca_flow_cancel(qp->flow, cost);
@@ -544,8 +548,7 @@ static enum ibv_wc_status do_local(struct hca_qp *qp, struct hca_send_wqe *w)
 	return err ? IBV_WC_MW_BIND_ERR : IBV_WC_SUCCESS;
 }
 
-/* Whether a request that has not begun may begin now. */
-static bool may_start(struct hca_qp *qp, const struct hca_send_wqe *w)
+bool ibt_may_start(struct hca_qp *qp, const struct hca_send_wqe *w)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
@@ -574,7 +577,7 @@ static bool start(struct hca_qp *qp, struct hca_send_wqe *w)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
-	if (!may_start(qp, w))
+	if (!ibt_may_start(qp, w))
 		return false;
 	if (local_error(qp, w, &r->failed))
 		return false;
@@ -662,6 +665,8 @@ bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 	bool rc = hca_qp_type(qp) == IBV_QPT_RC;
+	/* By memory it is told what was executed, but not what was before. */
+	bool ask = !qp->dest.local || r->sent != r->high || r->rec.probe_due || r->asked != r->acked;
 	enum step step = STEP_ON;
 
 	if (hca_qp_state(qp) != IBV_QPS_RTS && hca_qp_state(qp) != IBV_QPS_SQD)
@@ -677,7 +682,7 @@ bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 		step = send_probe(qp, out);
 	while (step == STEP_ON && r->next != qp->sq.head && !r->failed && !r->rnr_until)
 		step = send_next(qp, now, out);
-	if (out->nframes && rc)
+	if (out->nframes && rc && ask)
 		ask_for_ack(r, out);
 	if (rc || !out->nframes)
 		ibt_settle(qp, now);

@@ -506,7 +506,7 @@ static void act(struct hca_qp *qp, const struct ibt_packet *p, enum verdict v, u
 		hca_qp_fail_recv(qp, o->status, o->event, now);
 }
 
-void ibt_respond_to(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
+bool ibt_respond_to(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 {
 	static enum verdict (*const checks[])(struct hca_qp *, const struct ibt_packet *) = {
 		check_psn, check_sequence, check_length, check_depth, check_receive, check_access};
@@ -517,4 +517,5 @@ void ibt_respond_to(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 	if (v == GO_ON)
 		v = execute(qp, p, now);
 	act(qp, p, v, now);
+	return v == DONE || v == DUPLICATE;
 }

@@ -102,6 +102,7 @@ static bool take_apart(const struct frame_in *in, struct ibt_packet *p)
 	p->psn = bth_psn(b);
 	p->ackreq = bth_ackreq(b);
 	p->solicited = bth_solicited(b);
+	p->local = in->local;
 	return true;
 }
 
@@ -129,7 +130,7 @@ static bool for_device(struct hca_qp *qp, const struct frame_in *in)
 	return gid_is_mcast(in->dgid) || hca_device_gid_index(qp->dev, in->dgid) >= 0;
 }
 
-static void receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
+static bool receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 {
 	bool ud = hca_qp_type(qp) == IBV_QPT_UD;
 	struct ibt_packet p;
@@ -137,15 +138,15 @@ static void receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 	if (!take_apart(in, &p) || (p.opcode & IBT_SERVICE_MASK) != ibt_service(qp) ||
 		!pkey_matches(in->bytes)) {
 		qp->count->dropped++;
-		return;
+		return false;
 	}
 	if (!can_receive(qp)) {
 		qp->count->not_ready++;
-		return;
+		return false;
 	}
 	if (ud ? !for_device(qp, in) : !from_peer(qp, in)) {
 		qp->count->wrong_peer++;
-		return;
+		return false;
 	}
 	if (hca_qp_state(qp) == IBV_QPS_RTR && !ud && !qp->comm_est_raised) {
 		qp->comm_est_raised =
@@ -160,8 +161,9 @@ static void receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 		if (hca_qp_state(qp) != IBV_QPS_RTR)
 			ibt_complete(qp, &p, now);
 	} else {
-		ibt_respond_to(qp, &p, now);
+		return ibt_respond_to(qp, &p, now);
 	}
+	return true;
 }
 
 const struct hca_transport ibt_transport = {
@@ -174,6 +176,9 @@ const struct hca_transport ibt_transport = {
 	.respond = respond,
 	.answered = answered,
 	.receive = receive,
+	.request_quick = ibt_request_quick,
+	.receive_quick = ibt_receive_quick,
+	.executed = ibt_executed,
 	.idle = idle,
 	.passed = passed,
 	.timer = ibt_timer,

@@ -18,6 +18,8 @@ struct link_stats {
 };
 
 typedef void link_deliver_fn(void *arg, const struct frame_in *in);
+/* The frames of this note (frame_out.note) were executed, or (done false) were not, up to this PSN. */
+typedef void link_executed_fn(void *arg, uint32_t note, uint32_t psn, bool done);
 
 struct link_ops {
 	/* Sends a batch; any thread. 0 or -errno; what could not be sent is as good as lost on the way. */
@@ -27,12 +29,23 @@ struct link_ops {
 	 * max 0: the caller slept on fds[] and was woken, so there is something, however rare its kind.
 	 */
 	int (*receive)(struct link *l, unsigned max, link_deliver_fn *deliver, void *arg);
+	/*
+	 * One frame to the process of a slot, by another way than the network, which loses nothing and
+	 * changes no order. -errno: it did not go. NULL: there is no such way.
+	 */
+	int (*put)(struct link *l, uint32_t slot, const struct frame_dest *dest, const struct frame_out *f,
+		const struct iovec *iov);
+	/*
+	 * What became of a frame with in->from, by who delivers it, before anyone can answer it: the sender
+	 * will be told.
+	 */
+	void (*took)(struct link *l, const struct frame_in *in, bool executed);
 	/* Descriptors to sleep on: fills fds[], returns how many (at most 4). */
 	int (*fds)(struct link *l, int fds[4]);
 	/*
 	 * Whether frames to the process of this slot go another way than by the network: those whose
-	 * frame_dest says `local`. Asks for it when it is not there yet; `wait`: for a moment, for the
-	 * answer. NULL: there is no other way.
+	 * frame_dest says `local`. What becomes of those is told (link.executed). Asks for it when it is not
+	 * there yet; `wait`: for a moment, for the answer. NULL: there is no other way.
 	 */
 	bool (*reach)(struct link *l, uint32_t slot, bool wait);
 	/*
@@ -41,6 +54,9 @@ struct link_ops {
 	 */
 	bool (*sleep)(struct link *l);
 	void (*woke)(struct link *l);
+	/* The process exits: others are told what they have to know. Takes no lock. NULL: there is nothing.
+	 */
+	void (*part)(struct link *l);
 	/*
 	 * A look that costs nothing, by any thread: true: nothing has come by the way that most comes by.
 	 * receive() all the same now and then. NULL: there is no such look.
@@ -70,6 +86,7 @@ struct link {
 	const struct link_ops *ops;
 	uint32_t rcvbuf; /* bytes that may wait to be received, overheads included */
 	struct link_stats stats;
+	link_executed_fn *executed; /* called by receive with its arg */
 };
 
 #endif

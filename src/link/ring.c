@@ -5,12 +5,13 @@
 
 #include <string.h>
 
-enum { LINE = 64 };
+enum { LINE = 64, AHEAD = 8 };
 
 void ring_tx_init(struct ring_tx *t, struct ring *r)
 {
 	t->ring = r;
-	t->head = t->taken = 0;
+	t->head = 0;
+	atomic_store_explicit(&t->taken, 0, memory_order_relaxed);
 	t->data_head = t->data_tail = 0;
 	t->npaths = 0;
 	r->magic = RING_MAGIC;
@@ -21,6 +22,9 @@ void ring_rx_init(struct ring_rx *x, struct ring *r)
 {
 	atomic_store_explicit(&x->ring, r, memory_order_relaxed);
 	atomic_store_explicit(&x->next, 0, memory_order_relaxed);
+	atomic_store_explicit(&x->done, 0, memory_order_relaxed);
+	x->published = x->told = 0;
+	memset(x->refused, 0, sizeof(x->refused));
 	x->allowed = 0;
 }
 
@@ -30,22 +34,6 @@ bool ring_is_one(const struct ring *r)
 }
 
 /* ---- writing ---- */
-/* Takes back what the reader is done with; false: it says what cannot be. */
-static bool reclaim(struct ring_tx *t)
-{
-	uint32_t taken = atomic_load_explicit(&t->ring->taken, memory_order_acquire);
-
-	if (taken - t->taken > t->head - t->taken)
-		return false;
-	if (taken != t->taken)
-		t->data_tail = t->data_end[(taken - 1) % RING_SLOTS];
-	t->taken = taken;
-	/* Nothing is on its way: begin again where the caches are warm. */
-	if (taken == t->head)
-		t->data_head = t->data_tail = 0;
-	return true;
-}
-
 /* Room for len bytes in one piece, at *off; false: there is none. */
 static bool find_room(struct ring_tx *t, uint32_t len, uint32_t *off)
 {
@@ -60,8 +48,7 @@ static bool find_room(struct ring_tx *t, uint32_t len, uint32_t *off)
 	return true;
 }
 
-/* The number of the path to this destination; -1: there are too many. */
-static int find_path(struct ring_tx *t, const struct frame_dest *d)
+int ring_path_to(struct ring_tx *t, const struct frame_dest *d)
 {
 	struct ring_path *p;
 
@@ -90,31 +77,70 @@ static void put_payload(uint8_t *to, const struct frame_out *f, const struct iov
 	memset(to, 0, f->pad);
 }
 
-enum ring_put ring_put(struct ring_tx *t, const struct frame_batch *b, unsigned i)
+enum ring_put ring_put(
+	struct ring_tx *t, int path, const struct frame_out *f, const struct iovec *iov, const uint32_t *told)
 {
 	struct ring_slot *s = &t->ring->slot[t->head % RING_SLOTS];
-	const struct frame_out *f = &b->frame[i];
-	uint32_t len = f->payload_len + f->pad, off = 0;
+	uint32_t len = f->payload_len + f->pad, off = 0,
+		 waiting = t->head - atomic_load_explicit(&t->taken, memory_order_relaxed);
 	bool apart = f->hdr_len + len > RING_BYTES;
-	int path = find_path(t, &b->dest);
 
 	if (path < 0 || f->hdr_len > RING_BYTES || len > RING_PAYLOAD_MAX)
 		return RING_UNFIT;
-	/* The reader's line is only looked at when it has to be, or may have room where it is warm. */
-	if ((apart || t->head - t->taken >= RING_SLOTS / 2) && !reclaim(t))
-		return RING_BROKEN;
-	if (t->head - t->taken >= RING_SLOTS || (apart && !find_room(t, len, &off)))
+	if (waiting >= RING_SLOTS || (apart && !find_room(t, len, &off)))
 		return RING_FULL;
-	memcpy(s->bytes, f->hdr, f->hdr_len);
-	put_payload(apart ? t->ring->data + off : s->bytes + f->hdr_len, f, b->iov + f->iov_first);
+	/* Others have these lines: they are fetched while we go on. */
+	__builtin_prefetch(&t->ring->slot[(t->head + AHEAD) % RING_SLOTS], 1);
+	memcpy(s->bytes, f->hdr, RING_BYTES); /* in one go: what is behind the headers is nobody's */
+	put_payload(apart ? t->ring->data + off : s->bytes + f->hdr_len, f, iov);
+	s->told = told ? *told : 0;
 	s->off = off;
 	s->len = (uint16_t)len;
 	s->hdr_len = f->hdr_len;
-	s->path = (uint8_t)path;
-	t->data_end[t->head % RING_SLOTS] = t->data_head;
+	s->path = (uint8_t)(path | (told ? RING_TOLD : 0));
+	t->sent[t->head % RING_SLOTS].note = (struct ring_note){f->note, f->psn, false};
+	t->sent[t->head % RING_SLOTS].data_end = t->data_head;
 	t->head++;
 	atomic_store_explicit(&s->stamp, t->head, memory_order_release);
 	return RING_PUT;
+}
+
+static bool was_refused(const struct ring *r, uint32_t i)
+{
+	return atomic_load_explicit(&r->refused[i % RING_SLOTS / 64], memory_order_relaxed) >> i % 64 & 1;
+}
+
+/* Adds a note to n others, or puts it in the place of the last one when it says the same and more. */
+static int add_note(struct ring_note *out, int n, const struct ring_note *note)
+{
+	if (!n || out[n - 1].note != note->note || out[n - 1].refused != note->refused)
+		n++;
+	out[n - 1] = *note;
+	return n;
+}
+
+int ring_collect(struct ring_tx *t, uint32_t taken, struct ring_note *out, unsigned max)
+{
+	uint32_t i = atomic_load_explicit(&t->taken, memory_order_relaxed);
+	int n = 0;
+
+	if (i - taken <= RING_SLOTS)
+		return 0; /* told before, by the other way */
+	if (taken - i > t->head - i)
+		return -1;
+	for (; i != taken && (unsigned)n < max; i++) {
+		struct ring_note note = t->sent[i % RING_SLOTS].note;
+
+		note.refused = was_refused(t->ring, i);
+		if (note.note)
+			n = add_note(out, n, &note);
+		t->data_tail = t->sent[i % RING_SLOTS].data_end;
+	}
+	atomic_store_explicit(&t->taken, i, memory_order_relaxed);
+	/* Nothing is on its way: begin again where the caches are warm. */
+	if (i == t->head)
+		t->data_head = t->data_tail = 0;
+	return n;
 }
 
 /* ---- reading ---- */
@@ -150,6 +176,9 @@ int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void 
 		return 0;
 	memcpy(s, &x->ring->slot[next % RING_SLOTS], sizeof(*s));
 	atomic_store_explicit(&x->next, next + 1, memory_order_relaxed);
+	if (s->path & RING_TOLD)
+		x->told = s->told;
+	s->path &= (uint8_t)~RING_TOLD;
 	if (!is_sound(s) || !may_use(x, s->path, allow, arg))
 		return -1;
 	p = &x->path[s->path];
@@ -167,8 +196,30 @@ int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void 
 	return 1;
 }
 
-void ring_done(struct ring_rx *x)
+void ring_took(struct ring_rx *x, bool executed)
 {
-	atomic_store_explicit(
-		&x->ring->taken, atomic_load_explicit(&x->next, memory_order_relaxed), memory_order_release);
+	uint32_t next = atomic_load_explicit(&x->next, memory_order_relaxed), i = (next - 1) % RING_SLOTS;
+	uint64_t bit = 1ull << i % 64, *word = &x->refused[i / 64];
+
+	if (!(*word & bit) != executed) {
+		*word ^= bit;
+		atomic_store_explicit(&x->ring->refused[i / 64], *word, memory_order_relaxed);
+	}
+	atomic_store_explicit(&x->done, next, memory_order_release);
+}
+
+void ring_publish(struct ring_rx *x)
+{
+	x->published = atomic_load_explicit(&x->done, memory_order_relaxed);
+	atomic_store_explicit(&x->ring->taken, x->published, memory_order_release);
+}
+
+void ring_publish_aside(struct ring_rx *x)
+{
+	uint32_t done = atomic_load_explicit(&x->done, memory_order_acquire),
+		 taken = atomic_load_explicit(&x->ring->taken, memory_order_relaxed);
+
+	while ((int32_t)(done - taken) > 0 && !atomic_compare_exchange_weak_explicit(&x->ring->taken, &taken,
+						      done, memory_order_release, memory_order_relaxed))
+		;
 }

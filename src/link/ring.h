@@ -8,6 +8,11 @@
  * leaves a slot without its stamp, which nobody looks at; a reader that is killed leaves a ring that fills
  * up.
  *
+ * How far the reader is tells the writer two things at once: the room is free again, and the frames have
+ * reached their queue pairs, which executed them but for those marked as refused. That is all the
+ * acknowledging there is for requests that need no other answer. It is told by `taken`, and by frames the
+ * other way, which carry it for nothing (`told`).
+ *
  * Each side believes nothing that the other one writes: the reader takes a copy of a slot and checks it, and
  * finds every payload within the data area; the writer takes a `taken` that cannot be for the end of the
  * connection. No I/O here, no lock: the callers see to it that one writes and one reads.
@@ -23,16 +28,18 @@
 
 enum {
 	RING_MAGIC = 0x676e6972,
-	RING_VERSION = 1,
+	RING_VERSION = 2,
 	RING_SLOTS = 4096,   /* more than a window of the smallest packets and the answers to one */
 	RING_DATA = 2 << 20, /* likewise, of the largest */
 	RING_PATHS = 64,
-	RING_BYTES = 52, /* of a frame that fit into a slot */
+	RING_BYTES = 48, /* of a frame that fit into a slot */
 	RING_PAYLOAD_MAX = 8192,
+	RING_TOLD = 0x80, /* in a slot's path: it says how far its writer is with the other ring */
 };
 
 struct ring_slot {
 	_Atomic uint32_t stamp; /* which slot it is, counted from 1 on over all rounds: it is there */
+	uint32_t told;          /* frames of the ring the other way that its reader is done with */
 	uint32_t off;           /* of the payload in the data area */
 	uint16_t len;           /* of payload and pad */
 	uint8_t hdr_len;
@@ -55,17 +62,29 @@ struct ring {
 	_Alignas(64) _Atomic uint32_t acting;
 	/* The reader's: slots it is done with, counted over all rounds. */
 	_Alignas(64) _Atomic uint32_t taken;
+	/* The reader's: slots, before `taken`, whose frame was not executed; a bit each. */
+	_Alignas(64) _Atomic uint64_t refused[RING_SLOTS / 64];
 	_Alignas(64) struct ring_path path[RING_PATHS];
 	_Alignas(4096) struct ring_slot slot[RING_SLOTS];
 	_Alignas(4096) uint8_t data[RING_DATA];
 };
 
+/* Of whom a frame is that needs no other answer than that it was executed; 0: of nobody. */
+struct ring_note {
+	uint32_t note, psn;
+	bool refused;
+};
+
 /* The writer's own. Places in the data area are counted over all rounds too. */
 struct ring_tx {
 	struct ring *ring;
-	uint32_t head, taken; /* next slot; what the reader was last seen to be done with */
+	uint32_t head;
+	_Atomic uint32_t taken; /* what the reader is done with and ring_collect() has seen */
 	uint64_t data_head, data_tail;
-	uint64_t data_end[RING_SLOTS]; /* where the data of each slot ended */
+	struct {
+		struct ring_note note;
+		uint64_t data_end; /* where its data ended */
+	} sent[RING_SLOTS];
 	unsigned npaths;
 	struct frame_dest path[RING_PATHS];
 };
@@ -74,6 +93,10 @@ struct ring_tx {
 struct ring_rx {
 	struct ring *_Atomic ring; /* others may look, without a lock, whether something is there */
 	_Atomic uint32_t next;
+	_Atomic uint32_t done;             /* frames whose fate is known: what `taken` may say */
+	uint32_t published;                /* what it says */
+	uint64_t refused[RING_SLOTS / 64]; /* as in the ring */
+	uint32_t told;
 	uint64_t allowed; /* paths that were looked at and may be used, a bit each */
 	struct ring_path path[RING_PATHS];
 	struct ring_slot slot; /* a copy of the one in hand */
@@ -91,8 +114,26 @@ void ring_rx_init(struct ring_rx *x, struct ring *r);
 /* Whether the memory was made by ring_tx_init: what there is to check before the first frame. */
 bool ring_is_one(const struct ring *r);
 
-/* Puts frame `i` of the batch. Reads the program's memory, which may be gone: the caller guards it. */
-enum ring_put ring_put(struct ring_tx *t, const struct frame_batch *b, unsigned i);
+/* The number of the path to this destination; -1: there are too many. */
+int ring_path_to(struct ring_tx *t, const struct frame_dest *d);
+/*
+ * Puts a frame; told: how far we are with the ring the other way, or NULL. Reads the program's memory, which
+ * may be gone: the caller guards it.
+ */
+enum ring_put ring_put(struct ring_tx *t, int path, const struct frame_out *f, const struct iovec *iov,
+	const uint32_t *told);
+/* Whether the reader has told by `taken` what was not collected yet. */
+static inline bool ring_told(const struct ring_tx *t)
+{
+	return (int32_t)(atomic_load_explicit(&t->ring->taken, memory_order_acquire) -
+			 atomic_load_explicit(&t->taken, memory_order_relaxed)) > 0;
+}
+/*
+ * The reader is done with all frames before `taken`: takes back their room, and fills out[] with the last of
+ * each row of frames of one note that were executed or refused. How many; -1: that cannot be. When out[] is
+ * full, the rest is for the next call.
+ */
+int ring_collect(struct ring_tx *t, uint32_t taken, struct ring_note *out, unsigned max);
 
 /* Whether a frame is there. */
 static inline bool ring_waiting(const struct ring_rx *x)
@@ -107,10 +148,19 @@ static inline bool ring_waiting(const struct ring_rx *x)
 typedef bool ring_path_fn(void *arg, const struct ring_path *p);
 /*
  * Takes the next frame: 1, 0 when there is none, -1 when it is none that may be: dropped. The headers are a
- * copy, valid until the next call; the payload lies in the ring until ring_done().
+ * copy, valid until the next call; the payload lies in the ring until ring_publish(). x->told is what the
+ * writer last said about the other ring.
  */
 int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void *arg);
-/* The writer may have the room of what was taken. */
-void ring_done(struct ring_rx *x);
+/* What became of the frame that was taken last. */
+void ring_took(struct ring_rx *x, bool executed);
+static inline bool ring_untold(const struct ring_rx *x)
+{
+	return atomic_load_explicit(&x->done, memory_order_relaxed) != x->published;
+}
+/* Tells the writer by `taken`. */
+void ring_publish(struct ring_rx *x);
+/* The same by a thread that does not read. */
+void ring_publish_aside(struct ring_rx *x);
 
 #endif

@@ -60,7 +60,18 @@ static enum ring_put put(struct pair *p, uint32_t n, uint32_t len)
 		.hdr_len = BTH_LEN, .pad = (uint8_t)(-len & 3), .iov_count = 1, .payload_len = len};
 	bth_put(f->hdr, IBT_RC | OP_SEND_ONLY, false, f->pad, PKEY_DEFAULT, 0x123456, false, n & PSN_MASK);
 	p->b.iov[0] = (struct iovec){p->payload + n % 64, len};
-	return ring_put(&p->tx, &p->b, 0);
+	f->note = 0x123456;
+	f->psn = n;
+	return ring_put(&p->tx, ring_path_to(&p->tx, &p->b.dest), f, p->b.iov, NULL);
+}
+
+/* What was taken is given back. */
+static int done(struct pair *p)
+{
+	struct ring_note note[4];
+
+	ring_publish(&p->rx);
+	return ring_collect(&p->tx, p->ring->taken, note, 4);
 }
 
 static void take(struct pair *p, uint32_t n, uint32_t len)
@@ -76,6 +87,7 @@ static void take(struct pair *p, uint32_t n, uint32_t len)
 	assert_memory_equal(payload, p->payload + n % 64, len);
 	for (uint32_t i = 0; i < pad; i++)
 		assert_int_equal(payload[len + i], 0);
+	ring_took(&p->rx, true);
 }
 
 static void frames_come_whole_and_in_order(void **state)
@@ -99,7 +111,7 @@ static void frames_come_whole_and_in_order(void **state)
 		for (uint32_t k = random_seeded(&seed) % 200; k && taken_n != put_n; k--, taken_n++)
 			take(p, taken_n, len[taken_n % 1024]);
 		if (random_seeded(&seed) % 4)
-			ring_done(&p->rx);
+			done(p);
 	}
 }
 
@@ -127,15 +139,15 @@ static void full_ring_goes_on_when_read(void **state)
 	for (uint32_t i = 0; i < n; i++)
 		take(p, i, 4096);
 	assert_int_equal(put(p, n, 4096), RING_FULL); /* not given back yet */
-	ring_done(&p->rx);
+	done(p);
 	assert_int_equal(put(p, n, 4096), RING_PUT);
 	take(p, n, 4096);
-	ring_done(&p->rx);
+	done(p);
 	while (put(p, slots, 8) == RING_PUT)
 		slots++;
 	assert_int_equal(slots, RING_SLOTS);
 	take(p, 0, 8);
-	ring_done(&p->rx);
+	done(p);
 	assert_int_equal(put(p, slots, 8), RING_PUT);
 }
 
@@ -148,7 +160,8 @@ static void empty_ring_begins_where_it_is_warm(void **state)
 		assert_int_equal(put(p, n, 4096), RING_PUT);
 		assert_int_equal(ring_take(&p->rx, &in, allow, p), 1);
 		assert_ptr_equal(in.apart, p->ring->data);
-		ring_done(&p->rx);
+		ring_took(&p->rx, true);
+		done(p);
 	}
 }
 
@@ -165,12 +178,63 @@ static void frame_without_its_stamp_is_not_there(void **state)
 static void reader_that_lies_is_found_out(void **state)
 {
 	struct pair *p = *state;
+	struct ring_note note[4];
 
 	put(p, 0, 100);
-	p->ring->taken = 2;
-	assert_int_equal(put(p, 1, 100), RING_BROKEN);
-	p->ring->taken = UINT32_MAX;
-	assert_int_equal(put(p, 1, 100), RING_BROKEN);
+	assert_int_equal(ring_collect(&p->tx, 2, note, 4), -1);
+	assert_int_equal(ring_collect(&p->tx, 0x80000000, note, 4), -1);
+	assert_int_equal(ring_collect(&p->tx, 0, note, 4), 0);
+	assert_int_equal(ring_collect(&p->tx, UINT32_MAX, note, 4), 0); /* less than before is no news */
+	assert_int_equal(ring_collect(&p->tx, 1, note, 4), 1);
+}
+
+static void what_was_executed_is_told(void **state)
+{
+	struct pair *p = *state;
+	struct ring_note note[4];
+	struct frame_in in;
+
+	/* Twice round, so that every place has been refused and executed. */
+	for (uint32_t n = 0; n < 3 * RING_SLOTS; n++) {
+		bool refuse = n / RING_SLOTS % 2;
+
+		assert_int_equal(put(p, 3 * n, 8), RING_PUT);
+		assert_int_equal(put(p, 3 * n + 1, 8), RING_PUT);
+		assert_int_equal(put(p, 3 * n + 2, 8), RING_PUT);
+		for (unsigned k = 0; k < 3; k++) {
+			assert_int_equal(ring_take(&p->rx, &in, allow, p), 1);
+			ring_took(&p->rx, k < 2 || !refuse);
+		}
+		ring_publish(&p->rx);
+		assert_true(ring_told(&p->tx));
+		assert_int_equal(ring_collect(&p->tx, p->ring->taken, note, 4), refuse ? 2 : 1);
+		assert_false(ring_told(&p->tx));
+		assert_int_equal(note[0].psn, 3 * n + (refuse ? 1 : 2));
+		assert_false(note[0].refused);
+		if (refuse) {
+			assert_int_equal(note[1].psn, 3 * n + 2);
+			assert_true(note[1].refused);
+		}
+	}
+}
+
+static void what_finds_no_room_is_told_the_next_time(void **state)
+{
+	struct pair *p = *state;
+	struct ring_note note[2];
+
+	for (uint32_t n = 0; n < 6; n++) {
+		put(p, n, 8);
+		p->tx.sent[n].note.note += n; /* of six QPs */
+		take(p, n, 8);
+	}
+	ring_publish(&p->rx);
+	for (uint32_t n = 0; n < 6; n += 2) {
+		assert_int_equal(ring_collect(&p->tx, p->ring->taken, note, 2), 2);
+		assert_int_equal(note[0].psn, n);
+		assert_int_equal(note[1].psn, n + 1);
+	}
+	assert_int_equal(ring_collect(&p->tx, p->ring->taken, note, 2), 0);
 }
 
 static void no_slot_leads_out_of_the_ring(void **state)
@@ -190,7 +254,7 @@ static void no_slot_leads_out_of_the_ring(void **state)
 			memcpy((char *)s + i, &r, 8);
 		}
 		if (n % 2) /* near what can be */
-			s->hdr_len %= 64, s->path %= 70, s->off %= RING_DATA + 64, s->len %= 9000;
+			s->hdr_len %= 64, s->path %= 140, s->off %= RING_DATA + 64, s->len %= 9000;
 		s->stamp = n + 1;
 		got = ring_take(&p->rx, &in, allow, p);
 		assert_true(got == 1 || got == -1);
@@ -250,6 +314,8 @@ int main(void)
 		T(empty_ring_begins_where_it_is_warm),
 		T(frame_without_its_stamp_is_not_there),
 		T(reader_that_lies_is_found_out),
+		T(what_was_executed_is_told),
+		T(what_finds_no_room_is_told_the_next_time),
 		T(no_slot_leads_out_of_the_ring),
 		T(path_is_looked_at_until_it_may_be),
 		T(too_many_paths_do_not_fit),

@@ -18,8 +18,11 @@
 /* ---- sending ---- */
 struct put {
 	struct ring_tx *tx;
-	const struct frame_batch *b;
-	unsigned i;
+	int path;
+	const uint32_t *told;
+	const struct frame_out *f;
+	const struct iovec *iov;
+	unsigned left;
 	enum ring_put how;
 };
 
@@ -27,55 +30,57 @@ static void put_frames(void *arg)
 {
 	struct put *p = arg;
 
-	for (p->how = RING_PUT; p->i < p->b->nframes && p->how == RING_PUT; p->i++)
-		p->how = ring_put(p->tx, p->b, p->i);
+	do
+		p->how = ring_put(p->tx, p->path, p->f, p->iov + p->f->iov_first, p->told);
+	while (p->how == RING_PUT && --p->left && p->f++);
 }
 
-/*
- * Who goes to sleep says so and then looks for frames; we the other way round. Once rung, it will look: it is
- * not rung again before it has.
- */
-static void wake(struct shm_writer *w)
+/* w->lock held, it is up. 0, or -errno: then it goes by the wire. */
+static int put_all(struct shm_link *l, struct shm_writer *w, const struct frame_dest *dest,
+	const struct frame_out *f, const struct iovec *iov, unsigned n)
 {
-	uint32_t wakes;
+	struct shm_reader *twin = atomic_load_explicit(&w->twin, memory_order_acquire);
+	struct put p = {.tx = &w->tx, .path = ring_path_to(&w->tx, dest), .f = f, .iov = iov, .left = n};
+	uint32_t told;
+	bool there = true;
 
-	fence_full();
-	if (!atomic_load_explicit(&w->board->asleep, memory_order_relaxed))
-		return;
-	wakes = atomic_load_explicit(&w->board->wakes, memory_order_relaxed);
-	if (wakes == w->rung)
-		return;
-	w->rung = wakes;
-	meet_ring(w->end.fd);
+	if (twin) {
+		told = atomic_load_explicit(&twin->rx.done, memory_order_acquire);
+		p.told = &told;
+	}
+	/* A payload that is not there any more: the rest is not sent, and a timer tells. */
+	if (n == 1 && f->own)
+		put_frames(&p);
+	else
+		there = guard_run(put_frames, &p);
+	if (there && p.how == RING_UNFIT)
+		return -EMSGSIZE;
+	if (!there || p.how == RING_FULL)
+		atomic_fetch_add(&l->tx_lost, 1);
+	else if (twin)
+		atomic_store_explicit(&twin->carried, told, memory_order_relaxed);
+	link_shm_wake(l, w);
+	return 0;
 }
 
-/* 0, or -errno: then it goes by the wire. */
-static int put_batch(struct shm_link *l, struct shm_writer *w, const struct frame_batch *b)
+static int put(struct shm_link *l, struct shm_writer *w, const struct frame_dest *dest,
+	const struct frame_out *f, const struct iovec *iov, unsigned n)
 {
-	struct put p = {.tx = &w->tx, .b = b};
-	int err = 0;
+	int err;
 
 	lock_take(&w->lock);
-	if (w->state != SHM_UP) {
-		err = -ENOTCONN;
-	} else {
-		/* A payload that is not there any more: the rest is not sent, and a timer tells. */
-		bool there = guard_run(put_frames, &p);
-
-		if (!there || p.how == RING_FULL)
-			atomic_fetch_add(&l->tx_lost, 1);
-		if (there && p.how == RING_UNFIT)
-			err = -EMSGSIZE;
-		if (there && p.how == RING_BROKEN) {
-			log_info("process in slot %u: its ring makes no sense", w->slot);
-			link_shm_drop_writer(l, w);
-			err = -EPROTO;
-		} else {
-			wake(w);
-		}
-	}
+	err = w->state == SHM_UP ? put_all(l, w, dest, f, iov, n) : -ENOTCONN;
 	lock_drop(&w->lock);
 	return err;
+}
+
+static int shm_put(struct link *link, uint32_t slot, const struct frame_dest *dest, const struct frame_out *f,
+	const struct iovec *iov)
+{
+	struct shm_link *l = (struct shm_link *)link;
+	struct shm_writer *w = atomic_load_explicit(&l->writer[slot], memory_order_acquire);
+
+	return w ? put(l, w, dest, f, iov, 1) : -ENOTCONN;
 }
 
 /* The process that all frames of a batch are for; 0: there is no one such. */
@@ -97,7 +102,7 @@ static int shm_send(struct link *link, const struct frame_batch *b)
 
 	if (b->dest.local && b->nframes)
 		w = atomic_load_explicit(&l->writer[slot_of(b)], memory_order_acquire);
-	if (w && w->state == SHM_UP && !put_batch(l, w, b))
+	if (w && w->state == SHM_UP && !put(l, w, &b->dest, b->frame, b->iov, b->nframes))
 		return 0;
 	return l->wire->ops->send(l->wire, b);
 }
@@ -110,31 +115,51 @@ static bool may_come(void *arg, const struct ring_path *p)
 	return l->ours(l->ours_arg, p->sgid) && l->ours(l->ours_arg, p->dgid);
 }
 
+static void shm_took(struct link *link, const struct frame_in *in, bool executed)
+{
+	if (in->from)
+		ring_took(&((struct shm_reader *)in->from)->rx, executed);
+}
+
 static int take_frames(
 	struct shm_link *l, struct shm_reader *r, unsigned max, link_deliver_fn *deliver, void *arg)
 {
 	struct frame_in in;
 	int n = 0, got;
 
+	if (!r->twin)
+		link_shm_find_twin(l, r);
+	link_shm_told(l, r);
 	while ((unsigned)n < max && (got = ring_take(&r->rx, &in, may_come, l))) {
 		n++;
+		/* What we sent before comes first: a reply must not overtake it. */
+		if (r->rx.told != r->heard)
+			link_shm_hear(l, r, arg);
 		/* Only what is for our own QPs: QP1 and groups go by the wire. */
 		if (got < 0 || qpn_slot(bth_dqpn(in.bytes)) != l->slot) {
 			l->bad++;
+			ring_took(&r->rx, false);
 			continue;
 		}
 		l->rx_packets++;
 		l->rx_bytes += in.len;
+		in.from = r;
 		deliver(arg, &in);
+		if (r->rx.done != r->rx.next)
+			ring_took(&r->rx, false);
 	}
 	if (n)
-		ring_done(&r->rx);
+		link_shm_tell(l, r);
 	return n;
 }
 
 /* Nobody deals with its socket any more, and nothing is left. */
 static void reader_free(struct shm_reader *r)
 {
+	struct shm_reader *self = r;
+
+	if (r->twin)
+		atomic_compare_exchange_strong(&r->twin->twin, &self, NULL);
 	if (r->begun)
 		meet_vacate(r->rx.ring, sizeof(struct ring));
 	atomic_store(&r->state, READER_FREE);
@@ -180,7 +205,7 @@ static int shm_receive(struct link *link, unsigned max, link_deliver_fn *deliver
 	l->polls++;
 	if (!max || l->polls % ATTEND_EVERY == 0)
 		link_shm_attend(l, true);
-	n = receive_rings(l, max ? max : MOST, deliver, arg);
+	n = receive_rings(l, max ? max : MOST, deliver, arg) + link_shm_collect(l, arg);
 	/* A look at the sockets is a system call. Where the wire has been quiet and there are rings to look
 	 * at, it is taken now and then. */
 	if (!max || l->quiet < QUIET || !atomic_load_explicit(&l->nreaders, memory_order_relaxed) ||
@@ -194,6 +219,19 @@ static int shm_receive(struct link *link, unsigned max, link_deliver_fn *deliver
 }
 
 /* ---- sleeping ---- */
+static bool is_told(struct shm_link *l)
+{
+	unsigned made = atomic_load_explicit(&l->nmade, memory_order_acquire);
+
+	for (unsigned i = 0; i < made; i++) {
+		struct shm_writer *w = atomic_load_explicit(&l->made[i], memory_order_acquire);
+
+		if (w && link_shm_is_told(w))
+			return true;
+	}
+	return false;
+}
+
 static bool shm_quiet(struct link *link)
 {
 	struct shm_link *l = (struct shm_link *)link;
@@ -203,10 +241,21 @@ static bool shm_quiet(struct link *link)
 		struct shm_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
 
 		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP &&
-			ring_waiting(&r->rx))
+			(ring_waiting(&r->rx) || link_shm_holds(r)))
 			return false;
 	}
-	return readers;
+	return readers && !is_told(l);
+}
+
+/* How far we are is not held back over a sleep. */
+static void tell_all(struct shm_link *l)
+{
+	for (unsigned i = 0; i < l->nreaders; i++) {
+		struct shm_reader *r = l->reader[i];
+
+		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP && link_shm_holds(r))
+			link_shm_tell_aside(l, r);
+	}
 }
 
 static bool shm_sleep(struct link *link)
@@ -214,8 +263,25 @@ static bool shm_sleep(struct link *link)
 	struct shm_link *l = (struct shm_link *)link;
 
 	atomic_fetch_add(&l->board->asleep, 1);
-	fence_full();
-	return !l->nreaders || shm_quiet(link);
+	if (l->board->heavy)
+		fence_heavy();
+	else
+		fence_full();
+	tell_all(l);
+	return l->nreaders ? shm_quiet(link) : !is_told(l);
+}
+
+static void shm_part(struct link *link)
+{
+	struct shm_link *l = (struct shm_link *)link;
+
+	for (unsigned i = 0; i < l->nreaders; i++) {
+		struct shm_reader *r = l->reader[i];
+
+		/* No bell: our sockets end in a moment. */
+		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP)
+			ring_publish_aside(&r->rx);
+	}
 }
 
 static void shm_woke(struct link *link)
@@ -307,11 +373,14 @@ static void shm_abandon(struct link *link)
 
 static const struct link_ops shm_ops = {
 	.send = shm_send,
+	.put = shm_put,
+	.took = shm_took,
 	.receive = shm_receive,
 	.fds = shm_fds,
 	.reach = link_shm_reach,
 	.sleep = shm_sleep,
 	.woke = shm_woke,
+	.part = shm_part,
 	.quiet = shm_quiet,
 	.enter = shm_enter,
 	.leave = shm_leave,

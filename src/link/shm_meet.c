@@ -59,13 +59,14 @@ void link_shm_drop_writer(struct shm_link *l, struct shm_writer *w)
 	if (w->state == SHM_UP)
 		log_info("process in slot %u: no more by memory, it is gone", w->slot);
 	atomic_store(&w->state, SHM_DOWN);
+	atomic_store(&w->twin, NULL);
+	w->ended = false;
 	end_close(l, &w->end);
 	lock_take(&w->act);
 	if (w->tx.ring)
-		munmap(w->tx.ring, sizeof(*w->tx.ring));
+		meet_vacate(w->tx.ring, sizeof(*w->tx.ring));
 	if (w->board)
 		munmap((void *)w->board, l->board_size);
-	w->tx.ring = NULL;
 	w->board = NULL;
 	lock_drop(&w->act);
 }
@@ -84,7 +85,7 @@ static int ask(struct shm_link *l, struct shm_writer *w)
 	memory = meet_memory("anyrdma-ring", sizeof(*ring));
 	err = memory < 0 ? memory : 0;
 	if (!err) {
-		ring = meet_map(memory, sizeof(*ring), PROT_READ | PROT_WRITE, NULL);
+		ring = meet_map(memory, sizeof(*ring), PROT_READ | PROT_WRITE, w->tx.ring);
 		err = ring ? 0 : -ENOMEM;
 	}
 	if (!err) {
@@ -118,17 +119,37 @@ static void take_board(struct shm_link *l, struct shm_writer *w, uint32_t slot, 
 	log_info("process in slot %u: by memory from now on", w->slot);
 }
 
-static void attend_writer(struct shm_link *l, struct shm_writer *w)
+/* Whether what the socket tells is its end, and not a ring of the bell. */
+static bool has_ended(int fd)
+{
+	char c;
+
+	return recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+static void attend_writer(struct shm_link *l, struct shm_writer *w, bool receives)
 {
 	uint32_t slot;
 	int passed, got;
 
 	lock_take(&w->lock);
+	/* A bell, or the end, before which there may be something to collect: for who receives. */
+	if (!receives && w->state == SHM_UP) {
+		lock_drop(&w->lock);
+		return;
+	}
 	while (w->end.fd >= 0 && (got = meet_hear(w->end.fd, &slot, &passed)) != -EAGAIN) {
 		if (got > 0 && !w->board)
 			take_board(l, w, slot, passed);
 		else if (got > 0)
 			close(passed);
+		else if (!got)
+			atomic_fetch_add(&l->board->wakes, 1); /* as for readers */
+		if (got < 0 && w->state == SHM_UP) {
+			w->ended = true;
+			epoll_ctl(l->ep_fd, EPOLL_CTL_DEL, w->end.fd, NULL);
+			break;
+		}
 		if (got < 0)
 			link_shm_drop_writer(l, w);
 	}
@@ -182,7 +203,7 @@ static void attend_listener(struct shm_link *l)
 	}
 }
 
-static int reader_begin(struct shm_link *l, struct shm_reader *r, int passed)
+static int reader_begin(struct shm_link *l, struct shm_reader *r, uint32_t slot, int passed)
 {
 	struct ring *ring = meet_map(passed, sizeof(*ring), PROT_READ | PROT_WRITE, r->rx.ring);
 
@@ -191,18 +212,17 @@ static int reader_begin(struct shm_link *l, struct shm_reader *r, int passed)
 		return -EPROTO;
 	ring_rx_init(&r->rx, ring);
 	r->begun = true;
+	r->slot = slot < QPN_SLOTS ? slot : 0;
+	r->pid = meet_pid(r->end.fd);
+	r->twin = NULL;
+	r->heard = 0;
+	r->ended = false;
+	r->riders = 0;
+	r->carried = 0;
 	if (!ring_is_one(ring) || meet_say(r->end.fd, l->slot, l->board_fd))
 		return -EPROTO;
 	atomic_store(&r->state, READER_UP);
 	return 0;
-}
-
-/* Whether what the socket tells is its end, and not a ring of the bell. */
-static bool has_ended(int fd)
-{
-	char c;
-
-	return recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 static void attend_reader(struct shm_link *l, struct shm_reader *r, bool receives)
@@ -214,7 +234,7 @@ static void attend_reader(struct shm_link *l, struct shm_reader *r, bool receive
 		return;
 	while ((got = meet_hear(r->end.fd, &slot, &passed)) != -EAGAIN) {
 		if (got > 0 && !r->begun) {
-			got = reader_begin(l, r, passed);
+			got = reader_begin(l, r, slot, passed);
 		} else if (got > 0) {
 			close(passed);
 			got = -EPROTO;
@@ -245,7 +265,7 @@ void link_shm_attend(struct shm_link *l, bool receives)
 		if (end->kind == SHM_LISTENER)
 			attend_listener(l);
 		else if (end->kind == SHM_WRITER)
-			attend_writer(l, (struct shm_writer *)end);
+			attend_writer(l, (struct shm_writer *)end, receives);
 		else if (end->fd >= 0)
 			attend_reader(l, (struct shm_reader *)end, receives);
 	}
@@ -265,8 +285,11 @@ static struct shm_writer *writer_of(struct shm_link *l, uint32_t slot)
 	w->slot = slot;
 	lock_init(&w->lock);
 	lock_init(&w->act);
-	if (atomic_compare_exchange_strong(&l->writer[slot], &none, w))
+	if (atomic_compare_exchange_strong(&l->writer[slot], &none, w)) {
+		/* Who looks meanwhile finds an empty place, and looks again later. */
+		atomic_store(&l->made[atomic_fetch_add(&l->nmade, 1)], w);
 		return w;
+	}
 	free(w);
 	return none;
 }
@@ -371,6 +394,7 @@ static int open_board(struct shm_link *l)
 	}
 	l->board->magic = BOARD_MAGIC;
 	l->board->version = BOARD_VERSION;
+	l->board->heavy = fence_heavy_works();
 	return 0;
 }
 
@@ -407,6 +431,8 @@ void link_shm_meet_close(struct shm_link *l)
 		if (!w)
 			continue;
 		link_shm_drop_writer(l, w);
+		if (w->tx.ring)
+			munmap(w->tx.ring, sizeof(*w->tx.ring));
 		lock_fini(&w->lock);
 		lock_fini(&w->act);
 		free(w);

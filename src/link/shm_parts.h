@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { BOARD_MAGIC = 0x64616f62, BOARD_VERSION = 1, SHM_READERS = QPN_SLOTS };
+enum { BOARD_MAGIC = 0x64616f62, BOARD_VERSION = 2, SHM_READERS = QPN_SLOTS };
 
 /* What a process shows to all who send to it: they can read it, only it writes. */
 struct shm_board {
@@ -20,6 +20,8 @@ struct shm_board {
 	_Alignas(64) _Atomic uint32_t asleep;
 	/* How often one woke: since then the bell may be rung again. */
 	_Atomic uint32_t wakes;
+	/* Who goes to sleep runs a heavy fence before it looks for the last time. */
+	uint32_t heavy;
 	/* What those above the link show. */
 	_Alignas(64) char above[];
 };
@@ -45,18 +47,21 @@ enum shm_state {
  *    '----------------------'-----------------------------------'
  *       the socket has ended, or nonsense came by it or by the ring
  *
- * Made once per slot, never freed before the link. `lock` guards all but the kind and what is atomic. `act`
- * is held by who acts on the other's board; memory goes away under both, taken in this order.
+ * Made once per slot, never freed before the link; nor are the addresses of its ring given back. `lock`
+ * guards all but the kind and what is atomic. `act` is held by who acts on the other's board; memory goes
+ * away under both, taken in this order.
  */
 struct shm_writer {
 	struct shm_end end;
 	struct lock lock, act;
 	_Atomic enum shm_state state;
 	uint32_t slot;
-	int pid;           /* of the other process */
+	_Atomic int pid;   /* of the other process; 0: not known */
 	uint64_t asked_at; /* ms */
 	const struct shm_board *board;
-	uint32_t rung; /* board->wakes when we last rang */
+	uint32_t rung;                   /* board->wakes when we last rang */
+	struct shm_reader *_Atomic twin; /* the ring the other way */
+	_Atomic bool ended; /* the other one: what it still said is collected, then it goes down */
 	struct ring_tx tx;
 };
 
@@ -77,6 +82,13 @@ struct shm_reader {
 	struct shm_end end;
 	_Atomic enum shm_reader_state state;
 	bool begun; /* the ring is its own, not one of who had this place before */
+	uint32_t slot;
+	int pid;
+	struct shm_writer *_Atomic twin;
+	uint32_t heard;           /* of what it told us by frames */
+	bool ended;               /* a row of frames, after which one of ours may carry how far we are */
+	int riders;               /* how often in a row one did: see shm.c */
+	_Atomic uint32_t carried; /* what the last one said */
 	struct ring_rx rx;
 };
 
@@ -95,7 +107,9 @@ struct shm_link {
 
 	struct shm_board *board;
 	size_t board_size;
-	struct shm_writer *_Atomic writer[QPN_SLOTS];
+	struct shm_writer *_Atomic writer[QPN_SLOTS]; /* by slot */
+	struct shm_writer *_Atomic made[QPN_SLOTS];   /* the same, without gaps */
+	_Atomic unsigned nmade;
 	struct shm_reader *_Atomic reader[SHM_READERS];
 	_Atomic unsigned nreaders; /* places above were never used */
 	unsigned polls, quiet;     /* see receive */
@@ -111,6 +125,18 @@ void link_shm_meet_close(struct shm_link *l);
  * there right after.
  */
 void link_shm_attend(struct shm_link *l, bool receives);
+/* Telling and being told, see shm_tell.c. Those with a reader are for who receives; arg: of link.executed. */
+void link_shm_find_twin(struct shm_link *l, struct shm_reader *r);
+void link_shm_told(struct shm_link *l, struct shm_reader *r);
+void link_shm_tell(struct shm_link *l, struct shm_reader *r);
+void link_shm_hear(struct shm_link *l, struct shm_reader *r, void *arg);
+int link_shm_collect(struct shm_link *l, void *arg);
+/* By any thread: whether there is something to collect, or to tell. */
+bool link_shm_is_told(struct shm_writer *w);
+bool link_shm_holds(const struct shm_reader *r);
+void link_shm_tell_aside(struct shm_link *l, struct shm_reader *r);
+/* Rings the bell if somebody sleeps there; w->lock held, it is up. */
+void link_shm_wake(const struct shm_link *l, struct shm_writer *w);
 /* link_ops.settle */
 void link_shm_settle(struct link *link);
 /* The writer to a slot is up; asks for it when it is not, and waits for a moment if told to. */

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The usual case between two processes of one host, beside the slow path: a SEND or WRITE of one packet, in
+ * order, nothing wrong, nothing pending. It is numbered, charged and checked as any other, so that each of
+ * them may be followed by one of the slow path; but it takes no clock, and nothing is said back: the way
+ * itself tells what was executed (hca/transport.h). Everything else is left as it is, for the slow path to
+ * find and to find words for.
+ *
+ * The spec's timer runs all the same, but is not set anew for each: see ibt_timer().
+ */
+#include "ib/ibt.h"
+
+#include "base/guard.h"
+#include "hca/adapter.h"
+#include "hca/flow.h"
+
+#include <string.h>
+
+/* ---- requests ---- */
+static bool of_one_packet(struct hca_qp *qp, const struct hca_send_wqe *w)
+{
+	return !w->started && w->length <= ibt_mtu(qp) &&
+	       (w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_RDMA_WRITE ||
+		       w->opcode == IBV_WR_SEND_WITH_IMM || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM);
+}
+
+/* All that was sent was sent once, and nothing holds back what follows. */
+static bool runs_smoothly(struct hca_qp *qp)
+{
+	const struct ibt_requester *r = &ibt_qp(qp)->req;
+	const struct ibt_responder *p = &ibt_qp(qp)->resp;
+
+	return r->sent == r->psn && r->high == r->psn && r->asked == r->acked && !r->failed &&
+	       !r->rnr_until && !r->rec.cautious && !r->rec.probe_due && !p->ack_due && !p->ack_leaving;
+}
+
+/* The opcode of the only packet, and the length of the headers. */
+static uint8_t only_opcode(const struct hca_send_wqe *w)
+{
+	switch (w->opcode) {
+	case IBV_WR_SEND:
+		return OP_SEND_ONLY;
+	case IBV_WR_SEND_WITH_IMM:
+		return OP_SEND_ONLY_IMM;
+	case IBV_WR_RDMA_WRITE:
+		return OP_WRITE_ONLY;
+	default:
+		return OP_WRITE_ONLY_IMM;
+	}
+}
+
+static void put_headers(struct hca_qp *qp, const struct hca_send_wqe *w, struct frame_out *f)
+{
+	uint8_t op = only_opcode(w), *ext = f->hdr + BTH_LEN;
+
+	bth_put(f->hdr, IBT_RC | op, w->flags & IBV_SEND_SOLICITED, f->pad, PKEY_DEFAULT,
+		qp->attr.dest_qp_num, false, w->psn);
+	if (ibt_op_table[op].flags & OPF_RETH) {
+		reth_put(ext, w->remote.addr, w->remote.rkey, w->length);
+		ext += RETH_LEN;
+	}
+	if (ibt_op_table[op].flags & OPF_IMM) {
+		memcpy(ext, &w->imm, IMM_LEN);
+		ext += IMM_LEN;
+	}
+	f->hdr_len = (uint8_t)(ext - f->hdr);
+}
+
+static bool put_payload(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_out *f, struct iovec *iov)
+{
+	unsigned n = 1;
+
+	f->own = w->flags & IBV_SEND_INLINE;
+	if (f->own)
+		iov[0] = (struct iovec){w->data, w->length};
+	else if (!hca_sge_gather(qp, w->sge, w->nsge, 0, w->length, 0, iov, HCA_MAX_SGE, &n))
+		return false;
+	f->iov_first = 0;
+	f->iov_count = (uint16_t)n;
+	f->payload_len = w->length;
+	f->pad = (uint8_t)(-w->length & 3);
+	f->copy = 0;
+	return true;
+}
+
+/* It is the next in number. */
+static void number(struct hca_qp *qp, struct hca_send_wqe *w)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	w->psn = r->psn;
+	w->npkts = 1;
+	w->started = 1;
+	r->psn = r->sent = r->high = psn_add(r->psn, 1);
+	r->next++;
+	r->pkt = 0;
+	if (w->opcode != IBV_WR_RDMA_WRITE)
+		r->credits--;
+}
+
+enum hca_quick ibt_request_quick(
+	struct hca_qp *qp, uint64_t (*coarse)(void), struct frame_out *f, struct iovec *iov)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	struct hca_send_wqe *w = hca_sq_at(&qp->sq, r->next);
+
+	if (r->next == qp->sq.head)
+		return QUICK_ALL_OUT;
+	if (hca_qp_type(qp) != IBV_QPT_RC || hca_qp_state(qp) != IBV_QPS_RTS || !of_one_packet(qp, w) ||
+		!runs_smoothly(qp) || !ibt_may_start(qp, w) || !put_payload(qp, w, f, iov) ||
+		!hca_qp_flow_take(qp, qp->flow, flow_cost(1, w->length), false))
+		return QUICK_SLOW;
+	number(qp, w);
+	put_headers(qp, w, f);
+	f->note = ibt_note(qp);
+	f->psn = w->psn;
+	if (!qp->deadline)
+		ibt_set_lazy_timer(qp, coarse);
+	return QUICK_FRAME;
+}
+
+/* ---- what was executed ---- */
+/* Only SENDs and WRITEs are on their way, each once. */
+static bool only_data_out(struct hca_qp *qp)
+{
+	const struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	return !r->reads && r->sent == r->high && r->una == r->acked && r->asked == r->acked && !r->failed &&
+	       !r->rnr_until && !r->rec.cautious && !r->rec.probe_flow && !r->rec.probe_due && !r->doubted &&
+	       hca_qp_state(qp) == IBV_QPS_RTS;
+}
+
+static bool is_over(const struct hca_send_wqe *w, uint32_t to)
+{
+	return w->started && psn_diff(to, psn_add(w->psn, w->npkts)) >= 0;
+}
+
+/* The peer took it and did not execute it: it says why, or says nothing and is asked before long. */
+static bool refused(struct hca_qp *qp, uint64_t now)
+{
+	if (now && hca_qp_state(qp) == IBV_QPS_RTS)
+		ibt_set_timers(qp, now, false);
+	return now;
+}
+
+bool ibt_executed(struct hca_qp *qp, uint32_t note, uint32_t psn, bool done, uint64_t now)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	uint32_t to = psn_add(psn, 1);
+
+	/* Of before a reset, or not of what is on its way: said before, in another way. */
+	if (note != ibt_note(qp) || psn_diff(to, r->una) <= 0 || psn_diff(to, r->high) > 0)
+		return true;
+	if (!done)
+		return refused(qp, now);
+	if (!only_data_out(qp)) {
+		if (now)
+			ibt_acknowledge(qp, to, now);
+		return now;
+	}
+	ibt_release(qp, r->una, to);
+	r->una = r->acked = r->asked = to;
+	r->retries = qp->attr.retry_cnt;
+	r->rnr_retries = qp->attr.rnr_retry;
+	r->rec.timing = false;
+	r->rec.probes = 0;
+	r->rec.moved = true;
+	while (qp->sq.tail != r->next && is_over(hca_sq_at(&qp->sq, qp->sq.tail), to))
+		hca_qp_complete_send(qp, IBV_WC_SUCCESS, now);
+	return true;
+}
+
+/* ---- receiving ---- */
+/* In RTR the first request raises an event: not here. */
+static bool takes_requests(const struct hca_qp *qp)
+{
+	return hca_qp_state(qp) == IBV_QPS_RTS || (hca_qp_state(qp) == IBV_QPS_RTR && qp->comm_est_raised);
+}
+
+static bool is_expected(struct hca_qp *qp, const struct frame_in *in)
+{
+	const struct ibt_responder *r = &ibt_qp(qp)->resp;
+	const uint8_t *b = in->bytes;
+
+	return hca_qp_type(qp) == IBV_QPT_RC && takes_requests(qp) && bth_psn(b) == r->epsn && !bth_tver(b) &&
+	       !bth_ackreq(b) && bth_pkey(b) == PKEY_DEFAULT && !r->in_message && !r->nak_sent &&
+	       !r->nak_due && !r->gap && !memcmp(in->sgid, qp->dest.dgid, 16) &&
+	       !memcmp(in->dgid, qp->dest.sgid, 16);
+}
+
+/* The payload of an only packet; false: its lengths do not agree. */
+static bool payload_of(struct hca_qp *qp, const struct frame_in *in, const struct ibt_op_info *op,
+	const uint8_t **from, uint32_t *len)
+{
+	uint32_t hdr = BTH_LEN + op->ext_len, pad = bth_pad(in->bytes);
+
+	if (in->len < hdr + pad || (in->apart && in->head_len != hdr))
+		return false;
+	*from = in->apart ? in->apart : in->bytes + hdr;
+	*len = in->len - hdr - pad;
+	return *len <= ibt_mtu(qp);
+}
+
+/* What it leaves of a receive it took is in qp->recv, as if the slow path had taken it. */
+static bool take_send(struct hca_qp *qp, const uint8_t *from, uint32_t len)
+{
+	return (qp->recv.valid || hca_qp_take_recv(qp)) && len <= qp->recv.length &&
+	       hca_sge_scatter(qp, qp->recv.sge, qp->recv.nsge, 0, from, len);
+}
+
+static bool take_write(struct hca_qp *qp, const uint8_t *ext, const uint8_t *from, uint32_t len)
+{
+	struct reth h = reth_get(ext);
+	void *to;
+
+	if (h.len != len || !(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE))
+		return false;
+	if (!len)
+		return true;
+	to = hca_key_range(qp->adapter, qp->pd, h.rkey, h.va, len, IBV_ACCESS_REMOTE_WRITE, hca_qpn(qp));
+	return to && guard_copy(to, from, len);
+}
+
+/*
+ * Only what cannot fail any more: a WRITE with immediate data also takes a receive, after its data, and is
+ * left to the slow path; and a completion that finds no room is told as the slow path tells it.
+ */
+bool ibt_receive_quick(struct hca_qp *qp, const struct frame_in *in)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+	uint8_t opcode = bth_opcode(in->bytes);
+	const uint8_t *from, *ext = in->bytes + BTH_LEN;
+	uint32_t len;
+
+	if ((opcode != (IBT_RC | OP_SEND_ONLY) && opcode != (IBT_RC | OP_WRITE_ONLY) &&
+		    opcode != (IBT_RC | OP_SEND_ONLY_IMM)) ||
+		!is_expected(qp, in) || !payload_of(qp, in, &ibt_op_table[opcode & 0x1f], &from, &len))
+		return false;
+	if (opcode == (IBT_RC | OP_WRITE_ONLY)) {
+		if (!take_write(qp, ext, from, len))
+			return false;
+	} else {
+		struct ibv_wc wc = {.opcode = IBV_WC_RECV, .byte_len = len, .src_qp = qp->attr.dest_qp_num};
+
+		if (hca_cq_full(qp->recv_cq) || !take_send(qp, from, len))
+			return false;
+		if (opcode == (IBT_RC | OP_SEND_ONLY_IMM)) {
+			memcpy(&wc.imm_data, ext, IMM_LEN);
+			wc.wc_flags = IBV_WC_WITH_IMM;
+		}
+		r->epsn = psn_add(r->epsn, 1);
+		r->msn = (r->msn + 1) & PSN_MASK;
+		hca_qp_complete_recv(qp, &wc, bth_solicited(in->bytes), 0);
+		return true;
+	}
+	r->epsn = psn_add(r->epsn, 1);
+	r->msn = (r->msn + 1) & PSN_MASK;
+	return true;
+}

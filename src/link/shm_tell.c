@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How far a reader is, told to the writer: by a word in the ring, or for nothing by a frame the other way.
+ *
+ * The word costs both cores a cache line, just when one may wait for the reply. So when the last RIDERS rows
+ * of frames were followed by a frame of ours before anybody looked again, the next row is told only that way;
+ * when none follows, the word is written at the next look, and none is held back for a while. Nor while a
+ * thread sleeps: when none does, somebody polls, or the helper stands by and looks before long.
+ */
+#include "link/shm_parts.h"
+
+#include "base/fence.h"
+#include "base/log.h"
+#include "link/meet.h"
+
+enum { RIDERS = 4, RIDERS_LOST = -16, HELD_MOST = 16 };
+
+/* ---- telling ---- */
+/*
+ * Who goes to sleep says so and then looks; we the other way round. Once rung, it will look: it is not rung
+ * again before it has.
+ */
+void link_shm_wake(const struct shm_link *l, struct shm_writer *w)
+{
+	uint32_t wakes;
+
+	fence_light(l->board->heavy && w->board->heavy); /* ours: their fences reach us */
+	if (!atomic_load_explicit(&w->board->asleep, memory_order_relaxed))
+		return;
+	wakes = atomic_load_explicit(&w->board->wakes, memory_order_relaxed);
+	if (wakes == w->rung)
+		return;
+	w->rung = wakes;
+	meet_ring(w->end.fd);
+}
+
+/* The word was written: wakes who may sleep until then. */
+static void wake_twin(struct shm_link *l, struct shm_reader *r)
+{
+	struct shm_writer *w = r->twin;
+	bool rung = false;
+
+	if (w) {
+		lock_take(&w->lock);
+		if (w->state == SHM_UP) {
+			link_shm_wake(l, w);
+			rung = true;
+		}
+		lock_drop(&w->lock);
+	}
+	if (rung)
+		return;
+	/* We cannot see whether it sleeps. */
+	lock_take(&l->meet);
+	if (r->end.fd >= 0)
+		meet_ring(r->end.fd);
+	lock_drop(&l->meet);
+}
+
+static void publish(struct shm_link *l, struct shm_reader *r)
+{
+	ring_publish(&r->rx);
+	wake_twin(l, r);
+}
+
+static bool was_carried(const struct shm_reader *r)
+{
+	return atomic_load_explicit(&r->carried, memory_order_relaxed) ==
+	       atomic_load_explicit(&r->rx.done, memory_order_relaxed);
+}
+
+bool link_shm_holds(const struct shm_reader *r)
+{
+	return !was_carried(r) && atomic_load_explicit(&r->rx.ring->taken, memory_order_relaxed) !=
+					  atomic_load_explicit(&r->rx.done, memory_order_relaxed);
+}
+
+/* Who goes to sleep tells; whoever receives finds at its next look that it need not. */
+void link_shm_tell_aside(struct shm_link *l, struct shm_reader *r)
+{
+	ring_publish_aside(&r->rx);
+	wake_twin(l, r);
+}
+
+static uint32_t untold(const struct shm_reader *r)
+{
+	return atomic_load_explicit(&r->rx.done, memory_order_relaxed) - r->rx.published;
+}
+
+/* Somebody looks: has the last row been told? */
+void link_shm_told(struct shm_link *l, struct shm_reader *r)
+{
+	if (!r->ended)
+		return;
+	if (was_carried(r)) {
+		r->riders += r->riders < RIDERS;
+		r->rx.published = atomic_load_explicit(&r->rx.done, memory_order_relaxed);
+	} else if (ring_untold(&r->rx)) {
+		r->riders = RIDERS_LOST;
+		publish(l, r);
+	} else if (r->riders > 0) {
+		r->riders = 0;
+	}
+	r->ended = false;
+}
+
+/* A row of frames has ended. */
+void link_shm_tell(struct shm_link *l, struct shm_reader *r)
+{
+	bool hold = r->twin && r->riders >= RIDERS && untold(r) < HELD_MOST;
+
+	r->ended = true;
+	/* Who goes to sleep says so and then tells; we the other way round. */
+	if (hold) {
+		fence_light(l->board->heavy);
+		hold = !atomic_load_explicit(&l->board->asleep, memory_order_relaxed);
+	}
+	if (!hold)
+		publish(l, r);
+}
+
+/* ---- being told ---- */
+static void collect(struct shm_link *l, struct shm_writer *w, uint32_t taken, bool sure, void *arg)
+{
+	enum { NOTES = 32 };
+	struct ring_note note[NOTES];
+	int n;
+
+	do {
+		lock_take(&w->lock);
+		n = w->state == SHM_UP ? ring_collect(&w->tx, taken, note, NOTES) : 0;
+		if (n < 0 && sure) {
+			log_info("process in slot %u: its ring makes no sense", w->slot);
+			link_shm_drop_writer(l, w);
+		}
+		lock_drop(&w->lock);
+		for (int i = 0; i < n && l->link.executed; i++)
+			l->link.executed(arg, note[i].note, note[i].psn, !note[i].refused);
+	} while (n == NOTES);
+}
+
+/* The ring the other way, once both are there. */
+void link_shm_find_twin(struct shm_link *l, struct shm_reader *r)
+{
+	struct shm_writer *w = atomic_load_explicit(&l->writer[r->slot], memory_order_acquire);
+
+	if (!w || w->state != SHM_UP || !r->pid || w->pid != r->pid)
+		return;
+	r->twin = w;
+	atomic_store(&w->twin, r);
+}
+
+/* A frame said how far its writer is with what we sent to it. */
+void link_shm_hear(struct shm_link *l, struct shm_reader *r, void *arg)
+{
+	r->heard = r->rx.told;
+	if (r->twin)
+		collect(l, r->twin, r->heard, false, arg);
+}
+
+/* Whether a word says more than we know. No lock: the addresses of its ring stay. */
+bool link_shm_is_told(struct shm_writer *w)
+{
+	return atomic_load_explicit(&w->state, memory_order_acquire) == SHM_UP && ring_told(&w->tx);
+}
+
+static void bury(struct shm_link *l, struct shm_writer *w)
+{
+	lock_take(&w->lock);
+	if (w->ended)
+		link_shm_drop_writer(l, w);
+	lock_drop(&w->lock);
+}
+
+int link_shm_collect(struct shm_link *l, void *arg)
+{
+	unsigned made = atomic_load_explicit(&l->nmade, memory_order_acquire);
+	int n = 0;
+
+	for (unsigned i = 0; i < made; i++) {
+		struct shm_writer *w = atomic_load_explicit(&l->made[i], memory_order_acquire);
+
+		if (w && link_shm_is_told(w)) {
+			collect(l, w, atomic_load_explicit(&w->tx.ring->taken, memory_order_acquire), true,
+				arg);
+			n++;
+		}
+		if (w && atomic_load_explicit(&w->ended, memory_order_relaxed))
+			bury(l, w);
+	}
+	return n;
+}

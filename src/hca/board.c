@@ -121,10 +121,13 @@ bool hca_board_find_key(const struct hca_board *b, uint32_t key, struct hca_boar
 }
 
 /* ---- QPs ---- */
-/* In RTR the first request raises an event: the responder has to see it. */
+/* In RTR the first request raises an event: the responder has to see that one. */
 static bool takes_requests(const struct hca_qp *qp)
 {
-	return qp->dest.local && (hca_qp_state(qp) == IBV_QPS_RTS || hca_qp_state(qp) == IBV_QPS_SQD);
+	enum ibv_qp_state s = hca_qp_state(qp);
+
+	return qp->dest.local &&
+	       (s == IBV_QPS_RTS || s == IBV_QPS_SQD || (s == IBV_QPS_RTR && qp->comm_est_raised));
 }
 
 void hca_board_show_qp(struct hca_adapter *a, const struct hca_qp *qp)

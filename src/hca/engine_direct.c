@@ -31,15 +31,43 @@ static void close_to_us(struct hca_flow *f)
 			f->slot, strerror(errno));
 }
 
+/*
+ * A peer that is new on its board finds us in the middle of frames. A stream of requests would never be idle
+ * by itself, so a large one waits until what is on its way is done, which is little.
+ */
+static void wait_or_not(struct hca_engine *e, struct hca_qp *qp)
+{
+	const struct hca_board *peer;
+	struct hca_board_qp q;
+	int pid;
+
+	qp->alone = false;
+	if (qp->left || qp->sq.tail == qp->sq.head || hca_qp_type(qp) != IBV_QPT_RC ||
+		hca_sq_at(&qp->sq, qp->sq.head - 1)->length < HCA_ALONE_MIN ||
+		!local_can(hca_sq_at(&qp->sq, qp->sq.head - 1)))
+		return;
+	peer = e->link->ops->enter(e->link, qp->flow->slot, &pid);
+	if (!peer)
+		return;
+	qp->alone = hca_board_find_qp(peer, qp->attr.dest_qp_num, &q) && q.peer_qpn == hca_qpn(qp);
+	e->link->ops->leave(e->link, qp->flow->slot);
+}
+
 void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 {
 	enum local_act act = LOCAL_DONE;
 	const struct hca_board *peer;
 	pid_t pid;
 
-	if (!qp->dest.local || !e->adapter->board || !is_next(qp) ||
-		atomic_load_explicit(&qp->flow->closed, memory_order_relaxed))
+	if (!qp->dest.local || !e->adapter->board ||
+		atomic_load_explicit(&qp->flow->closed, memory_order_relaxed)) {
+		qp->alone = false;
 		return;
+	}
+	if (!is_next(qp)) {
+		wait_or_not(e, qp);
+		return;
+	}
 	peer = e->link->ops->enter(e->link, qp->flow->slot, &pid);
 	if (!peer)
 		return;
@@ -51,6 +79,7 @@ void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 		qp->transport->passed(qp);
 	}
 	e->link->ops->leave(e->link, qp->flow->slot);
+	qp->left = act == LOCAL_LEFT && qp->alone;
 	if (act == LOCAL_CLOSED)
 		close_to_us(qp->flow);
 }

@@ -31,6 +31,7 @@ enum {
 	HCA_MAX_INLINE = 1024,
 	HCA_MAX_RD_ATOMIC = 16,
 	HCA_MAX_MSG = 0x80000000u, /* 2 GiB */
+	HCA_ALONE_MIN = 16384,     /* bytes that are worth a wait, see hca_qp.alone */
 };
 
 struct hca_ah {
@@ -97,6 +98,8 @@ struct hca_qp {
 	struct ibv_qp_attr attr; /* what modify set, as query reports it */
 	struct ibv_qp_cap cap;
 	bool sig_all, wr_api, sqd_notify, sqd_drained_raised, last_wqe_raised, comm_est_raised;
+	bool alone;              /* a large WRITE or READ waits until it can be done without the transport */
+	bool left;               /* it waited, and then could not; not again */
 	uint8_t lives;           /* counts resets, round and round */
 	uint32_t max_tx_payload; /* UD: the port's MTU */
 	struct frame_dest dest;  /* RC, UC: the path, fixed at RTR */

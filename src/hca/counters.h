@@ -26,7 +26,8 @@
 	X(stale_responses) /* acknowledges and responses nobody waits for */                                 \
 	X(dropped)         /* packets refused by a check: see the log at level debug for which */            \
 	X(not_ready)       /* packets that came before RTR or after an error */                              \
-	X(wrong_peer)      /* right QP, but not from the connected peer's address */
+	X(wrong_peer)      /* right QP, but not from the connected peer's address */                         \
+	X(local)           /* 1: its peer is on this host and what it sends goes by memory */
 
 #define HCA_ADAPTER_COUNTERS(X)                                                                              \
 	X(tx_packets)                                                                                        \
@@ -44,7 +45,9 @@
 	X(mads_received)    /* for this process */                                                           \
 	X(mads_handed_over) /* arrived here, concerned another process */                                    \
 	X(mads_unclaimed)   /* concerned nobody: answered here, if at all */                                 \
-	X(mads_dropped)     /* no MAD, not for us, or whom it concerns had no room */
+	X(mads_dropped)     /* no MAD, not for us, or whom it concerns had no room */                        \
+	X(qps_local)        /* times a QP was connected to a peer by memory */                               \
+	X(qps_wire)         /* and to one by the wire */
 
 struct hca_qp_counters {
 	uint32_t qpn; /* 0: free record */

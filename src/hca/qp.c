@@ -184,6 +184,7 @@ static void reset(struct hca_qp *qp)
 	hca_engine_released(&qp->adapter->engine);
 	qp->flow = NULL;
 	qp->dest.local = false;
+	qp->count->local = 0;
 	qp->deadline = 0;
 	qp->sq.head = 0;
 	__atomic_store_n(&qp->sq.tail, 0, __ATOMIC_RELEASE);
@@ -285,6 +286,17 @@ static void store_attr(struct hca_qp *qp, const struct ibv_qp_attr *attr, int ma
 	to->sq_psn &= PSN_MASK;
 }
 
+/* Under the drive lock, as the adapter's counters want it. */
+static void count_way(struct hca_qp *qp)
+{
+	struct hca_adapter_counters *c = qp->adapter->count;
+
+	qp->count->local = qp->dest.local;
+	*(qp->dest.local ? &c->qps_local : &c->qps_wire) += 1;
+	log_info("QP 0x%06x: to QP 0x%06x by %s", hca_qpn(qp), qp->attr.dest_qp_num,
+		qp->dest.local ? "memory" : "the wire");
+}
+
 static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	enum ibv_qp_state from = hca_qp_state(qp), to = mask & IBV_QP_STATE ? attr->qp_state : from;
@@ -314,6 +326,7 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 		leave_flow(qp);
 		qp->flow = hca_adapter_flow(qp->adapter, qp->dest.dgid, qp->attr.dest_qp_num);
 		qp->dest.local = hca_engine_reach(&qp->adapter->engine, qp->flow, false);
+		count_way(qp);
 	}
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		qp->sqd_notify = attr->en_sqd_async_notify;

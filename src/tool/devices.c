@@ -56,6 +56,12 @@ static void print_table(const struct verbs_dev *devs, int n)
 	}
 }
 
+static void print_all(const struct verbs_dev *devs, int n)
+{
+	print_table(devs, n);
+	tool_print_ways();
+}
+
 static void json_gid(const struct verbs_gid *g)
 {
 	char text[INET6_ADDRSTRLEN];
@@ -120,7 +126,7 @@ static int run(int argc, char **argv)
 	if (json)
 		print_json(devs, n);
 	else if (n)
-		print_table(devs, n);
+		print_all(devs, n);
 	else
 		tool_warn(
 			"no devices: no network interface is up, or ANYRDMA_DEVICES names none that exists; "
@@ -134,7 +140,9 @@ const struct tool_cmd tool_cmd_devices = {
 	.synopsis = "[--json]",
 	.summary = "list the devices a program will see",
 	.help = "Shows each device with its network interface, state, path MTU and GIDs, as a program\n"
-		"started by `anyrdma run` will see them. The number before a GID is its index.\n\n"
+		"started by `anyrdma run` will see them. The number before a GID is its index.\n"
+		"Below, for programs of yours that run: how many of their queue pairs talk to a peer on\n"
+		"this host by memory, and how many by the wire (see ANYRDMA_LOCAL in anyrdma(1)).\n\n"
 		"  --json  the same for programs",
 	.run = run,
 };

@@ -52,4 +52,7 @@ void tool_json_str(FILE *to, const char *s);
 /* The last path component. */
 const char *tool_base(const char *path);
 
+/* Which way the queue pairs of running programs take; nothing when there are none. */
+void tool_print_ways(void);
+
 #endif

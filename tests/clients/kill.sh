@@ -19,6 +19,7 @@ survives() {
 	shift 2
 	start_pair killed 4 "$@" -F -b -D 120
 	more_traffic 16 || fail "no traffic to interrupt" "$TMP/killed.server" "$TMP/killed.client"
+	goes_its_way || fail "not by the way of this world" "$TMP/killed.server" "$TMP/killed.client"
 	kill_hard "killed.$victim"
 	finish "killed.$survivor" "$TIMEOUTS" || status=$?
 	if [ "$status" -eq 0 ] || [ "$status" -ge 124 ]; then

@@ -8,7 +8,8 @@
 # (KEEP_GOING=1 goes on to the next).
 #
 # A world is a network namespace of the test's own, so that tests neither disturb each other nor the machine:
-#   loopback      both sides on the loopback interface
+#   loopback      both sides on the loopback interface, by the wire
+#   memory        the same by memory (ANYRDMA_LOCAL=ring)
 #   veth-MTU      two namespaces joined by a veth pair of that MTU
 #   lossy         two namespaces; lossy_wire joins them
 #   rxe-…         one side is a guest with Linux's own RoCE: tests/interop/guest.sh
@@ -139,13 +140,35 @@ listens() {
 # says NAME PATTERN: the program's output has a line that matches.
 says() { grep -Eqs -- "$2" "$TMP/$1"; }
 
-# traffic: the bytes that our own interface (side A's, when both are ours) has sent and received.
-traffic() { awk -v dev="$(netdev "$([ "$GUEST" = A ] && echo B || echo A)"):" '$1 == dev { printf "%.0f", $2 + $10 }' /proc/net/dev; }
+# traffic: the bytes that our own interface (side A's, when both are ours) has sent and received; by memory, what the adapters of all live
+# processes say they have (src/hca/registry.h: sent from byte 48 on, received from 64 on).
+traffic() {
+	local file sum=0 sent received
+	if [ "$WORLD" != memory ]; then
+		interface_traffic
+		return
+	fi
+	for file in "$RUN_DIR"/net-*/adapter-*; do
+		read -r sent _ received < <(od -An -tu8 -w24 -j48 -N24 "$file" 2>/dev/null) || continue
+		sum=$((sum + sent + received))
+	done
+	printf %s "$sum"
+}
+
+interface_traffic() { awk -v dev="$(netdev "$([ "$GUEST" = A ] && echo B || echo A)"):" '$1 == dev { printf "%.0f", $2 + $10 }' /proc/net/dev; }
 
 traffic_beyond() { [ "$(traffic)" -ge "$1" ]; }
 
 # more_traffic MIB: waits until that much more has passed that interface.
 more_traffic() { until_true "$PATIENCE" traffic_beyond $(($(traffic) + ($1 << 20))); }
+
+# goes_its_way: every queue pair of every program on side A takes the way of this world, as "anyrdma devices" says.
+goes_its_way() {
+	local way='0 by memory, [1-9][0-9]* by the wire'
+	[ "$WORLD" != memory ] || way='[1-9][0-9]* by memory, 0 by the wire'
+	on A "$ANYRDMA" devices | awk -v way="$way\$" \
+		'/by the wire$/ { all++; if ($0 ~ way) good++ } END { exit !(all && all == good) }'
+}
 
 # cpu_ticks PID: user and system time of all its threads, in clock ticks.
 cpu_ticks() { sed 's/.*) //' "/proc/$1/stat" | awk '{ print $12 + $13 }'; }
@@ -176,7 +199,9 @@ enter() {
 	shift
 	[ -x "$ANYRDMA" ] || fail "$ANYRDMA is not there: build first, or set ANYRDMA_BUILD"
 	case $world in
-	loopback)
+	loopback | memory)
+		export ANYRDMA_LOCAL=off
+		[ "$world" = loopback ] || ANYRDMA_LOCAL=ring
 		own_network "$@" || NEXT_PORT=$((20000 + $$ % 400 * 100))
 		! in_own_network || ip link set lo up
 		on_loopback

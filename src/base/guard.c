@@ -10,7 +10,11 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static const int signals[] = {SIGSEGV, SIGBUS};
 static struct sigaction before[2];
-static __thread sigjmp_buf *volatile guarded; /* where this thread goes when it faults now; NULL: not ours */
+/*
+ * Where this thread goes when it faults now; NULL: not ours. At a place fixed when the library is loaded:
+ * found by an addition and not by a call, twice for every copy.
+ */
+static __thread sigjmp_buf *volatile guarded __attribute__((tls_model("initial-exec")));
 static __thread struct {
 	siginfo_t *info;
 	char *frame;

@@ -77,6 +77,8 @@ int hca_engine_init(
 	e->adapter = a;
 	e->link = link;
 	link->executed = executed;
+	link->promise = hca_engine_promise;
+	link->promise_arg = e;
 	size_read_window(a->read_flow, link->rcvbuf);
 	e->clock = clock ? clock : hca_clock_monotonic;
 	e->clock_arg = arg;

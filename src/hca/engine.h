@@ -122,6 +122,8 @@ static inline bool hca_engine_owes(struct hca_engine *e)
 {
 	return atomic_load(&e->holding) || atomic_load(&e->deferring) || atomic_load(&e->backlog);
 }
+/* The same of what the link holds back. */
+bool hca_engine_link_holds(struct hca_engine *e);
 /* Requests were posted: sends them from the caller's thread, or leaves them a moment; qp->lock held. */
 void hca_engine_post(struct hca_engine *e, struct hca_qp *qp);
 /* Sends the QP's requests from the caller's thread; qp->lock held. */

@@ -99,9 +99,13 @@ static void link_woke(struct hca_engine *e)
 static bool link_readable(struct hca_engine *e)
 {
 	struct pollfd p[4];
-	bool nothing = link_sleep(e);
+	bool nothing = e->link->ops->quiet && e->link->ops->quiet(e->link);
 
-	link_woke(e);
+	/* Nobody sleeps here: what a sleeper has to do to be sure is only done where a look is not enough. */
+	if (!nothing) {
+		nothing = link_sleep(e);
+		link_woke(e);
+	}
 	return !nothing || poll(p, link_fds(e, p), 0) > 0;
 }
 
@@ -110,7 +114,7 @@ static struct timespec *until_next_look(struct hca_engine *e, struct timespec *t
 {
 	atomic_store(&e->ticks, false);
 	*ts = (struct timespec){.tv_nsec = atomic_load(&e->backlog) ? 0 : STAND_BY_MIN_NS};
-	return hca_engine_owes(e) ? ts : NULL;
+	return hca_engine_owes(e) || hca_engine_link_holds(e) ? ts : NULL;
 }
 
 /*
@@ -172,7 +176,7 @@ static bool stand_by(struct hca_engine *e)
 			continue;
 		}
 		quiet = 0;
-		if (hca_engine_owes(e))
+		if (hca_engine_owes(e) || hca_engine_link_holds(e))
 			hca_engine_drive(e);
 		if (atomic_load(&e->drives) == seen)
 			return link_readable(e);
@@ -443,7 +447,8 @@ static int wait_asleep(struct hca_engine *e, const struct wait *w, int cancel)
 	for (;;) {
 		int err, ms;
 
-		if ((hca_engine_drive(e) || hca_engine_owes(e)) && ready(w->p, w->n))
+		if ((hca_engine_drive(e) || hca_engine_owes(e) || hca_engine_link_holds(e)) &&
+			ready(w->p, w->n))
 			return 0; /* the program may have something to say before we let go */
 		hca_engine_let_go(e);
 		ms = ms_left(e, w->until);

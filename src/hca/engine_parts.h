@@ -34,6 +34,9 @@ void hca_engine_release_held(struct hca_engine *e, uint64_t now);
 /* Touches those whose requests waited for more. */
 void hca_engine_touch_deferred(struct hca_engine *e);
 
+/* Somebody must look in `ns` at the latest; arg: the engine. */
+void hca_engine_promise(void *arg, uint64_t ns);
+
 /* ---- engine_timers.c ---- */
 void hca_engine_run_timers(struct hca_engine *e, uint64_t now);
 /* The QP leaves the heap. */

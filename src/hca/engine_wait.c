@@ -34,6 +34,18 @@ static void owe(struct hca_engine *e, _Atomic bool *owing, uint64_t until)
 	promise(e, until);
 }
 
+void hca_engine_promise(void *arg, uint64_t ns)
+{
+	struct hca_engine *e = arg;
+
+	promise(e, hca_engine_now(e) + ns);
+}
+
+bool hca_engine_link_holds(struct hca_engine *e)
+{
+	return e->link && e->link->ops->holds && e->link->ops->holds(e->link);
+}
+
 /* Only who drives says whether there is a backlog: said by anyone else, nobody would take it back. */
 void hca_engine_owe_rest(struct hca_engine *e)
 {
@@ -130,6 +142,8 @@ static void send_held(struct hca_engine *e)
 
 	if (!e->link)
 		return;
+	if (e->link->ops->let_go)
+		e->link->ops->let_go(e->link);
 	list_for_each(n, &e->held)
 	{
 		container_of(n, struct hca_qp, held_node)->answer_at = 1; /* long ago */
@@ -143,7 +157,7 @@ void hca_engine_let_go(struct hca_engine *e)
 {
 	int cancel;
 
-	if (!hca_engine_owes(e))
+	if (!hca_engine_owes(e) && !hca_engine_link_holds(e))
 		return;
 	cancel = cancel_off();
 	lock_take(&e->drive);

@@ -54,6 +54,12 @@ struct link_ops {
 	 */
 	bool (*sleep)(struct link *l);
 	void (*woke)(struct link *l);
+	/*
+	 * Whether something is held back that others should be told before long, which the next receive does
+	 * when its time has come; any thread. let_go: now; by who may receive. NULL: nothing ever is.
+	 */
+	bool (*holds)(struct link *l);
+	void (*let_go)(struct link *l);
 	/* The process exits: others are told what they have to know. Takes no lock. NULL: there is nothing.
 	 */
 	void (*part)(struct link *l);
@@ -87,6 +93,9 @@ struct link {
 	uint32_t rcvbuf; /* bytes that may wait to be received, overheads included */
 	struct link_stats stats;
 	link_executed_fn *executed; /* called by receive with its arg */
+	/* Calls receive within ns although all sleep; called by receive when it holds something back. */
+	void (*promise)(void *arg, uint64_t ns);
+	void *promise_arg;
 };
 
 #endif

@@ -247,15 +247,45 @@ static bool shm_quiet(struct link *link)
 	return readers && !is_told(l);
 }
 
-/* How far we are is not held back over a sleep. */
-static void tell_all(struct shm_link *l)
+static bool shm_holds(struct link *link)
 {
+	struct shm_link *l = (struct shm_link *)link;
+	unsigned readers = atomic_load_explicit(&l->nreaders, memory_order_acquire);
+
+	for (unsigned i = 0; i < readers; i++) {
+		struct shm_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
+
+		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP && link_shm_holds(r))
+			return true;
+	}
+	return false;
+}
+
+static void shm_let_go(struct link *link)
+{
+	struct shm_link *l = (struct shm_link *)link;
+
 	for (unsigned i = 0; i < l->nreaders; i++) {
 		struct shm_reader *r = l->reader[i];
 
-		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP && link_shm_holds(r))
-			link_shm_tell_aside(l, r);
+		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP)
+			link_shm_let_go(l, r);
 	}
+}
+
+/* What is held back is no reason not to sleep: see link_ops.holds. */
+static bool nothing_waits(struct shm_link *l)
+{
+	unsigned readers = atomic_load_explicit(&l->nreaders, memory_order_acquire);
+
+	for (unsigned i = 0; i < readers; i++) {
+		struct shm_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
+
+		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP &&
+			ring_waiting(&r->rx))
+			return false;
+	}
+	return !is_told(l);
 }
 
 static bool shm_sleep(struct link *link)
@@ -267,8 +297,7 @@ static bool shm_sleep(struct link *link)
 		fence_heavy();
 	else
 		fence_full();
-	tell_all(l);
-	return l->nreaders ? shm_quiet(link) : !is_told(l);
+	return nothing_waits(l);
 }
 
 static void shm_part(struct link *link)
@@ -380,6 +409,8 @@ static const struct link_ops shm_ops = {
 	.reach = link_shm_reach,
 	.sleep = shm_sleep,
 	.woke = shm_woke,
+	.holds = shm_holds,
+	.let_go = shm_let_go,
 	.part = shm_part,
 	.quiet = shm_quiet,
 	.enter = shm_enter,

@@ -218,6 +218,7 @@ static int reader_begin(struct shm_link *l, struct shm_reader *r, uint32_t slot,
 	r->heard = 0;
 	r->ended = false;
 	r->riders = 0;
+	r->hold_until = 0;
 	r->carried = 0;
 	if (!ring_is_one(ring) || meet_say(r->end.fd, l->slot, l->board_fd))
 		return -EPROTO;

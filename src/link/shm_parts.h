@@ -87,6 +87,7 @@ struct shm_reader {
 	struct shm_writer *_Atomic twin;
 	uint32_t heard;           /* of what it told us by frames */
 	bool ended;               /* a row of frames, after which one of ours may carry how far we are */
+	uint64_t hold_until;      /* told by then; 0: nobody has looked yet */
 	int riders;               /* how often in a row one did: see shm.c */
 	_Atomic uint32_t carried; /* what the last one said */
 	struct ring_rx rx;
@@ -134,7 +135,7 @@ int link_shm_collect(struct shm_link *l, void *arg);
 /* By any thread: whether there is something to collect, or to tell. */
 bool link_shm_is_told(struct shm_writer *w);
 bool link_shm_holds(const struct shm_reader *r);
-void link_shm_tell_aside(struct shm_link *l, struct shm_reader *r);
+void link_shm_let_go(struct shm_link *l, struct shm_reader *r); /* for who receives */
 /* Rings the bell if somebody sleeps there; w->lock held, it is up. */
 void link_shm_wake(const struct shm_link *l, struct shm_writer *w);
 /* link_ops.settle */

@@ -2,10 +2,11 @@
 /*
  * How far a reader is, told to the writer: by a word in the ring, or for nothing by a frame the other way.
  *
- * The word costs both cores a cache line, just when one may wait for the reply. So when the last RIDERS rows
- * of frames were followed by a frame of ours before anybody looked again, the next row is told only that way;
- * when none follows, the word is written at the next look, and none is held back for a while. Nor while a
- * thread sleeps: when none does, somebody polls, or the helper stands by and looks before long.
+ * The word costs both cores a cache line, just when one may wait for the reply. And a writer that is told
+ * before the reply comes may stop polling, and then has to be woken for it. So when each of the last RIDERS
+ * rows of frames was followed by a frame of ours, the next row is told only that way; when none follows
+ * within HOLD_NS, the word is written, and none is held back for a while. Somebody looks by then: who polls,
+ * the helper, or an alarm is set for who sleeps (link.promise).
  */
 #include "link/shm_parts.h"
 
@@ -13,7 +14,9 @@
 #include "base/log.h"
 #include "link/meet.h"
 
-enum { RIDERS = 4, RIDERS_LOST = -16, HELD_MOST = 16 };
+#include <time.h>
+
+enum { RIDERS = 4, RIDERS_LOST = -16, HELD_MOST = 16, HOLD_NS = 50 * 1000 };
 
 /* ---- telling ---- */
 /*
@@ -75,48 +78,68 @@ bool link_shm_holds(const struct shm_reader *r)
 					  atomic_load_explicit(&r->rx.done, memory_order_relaxed);
 }
 
-/* Who goes to sleep tells; whoever receives finds at its next look that it need not. */
-void link_shm_tell_aside(struct shm_link *l, struct shm_reader *r)
-{
-	ring_publish_aside(&r->rx);
-	wake_twin(l, r);
-}
-
 static uint32_t untold(const struct shm_reader *r)
 {
 	return atomic_load_explicit(&r->rx.done, memory_order_relaxed) - r->rx.published;
 }
 
-/* Somebody looks: has the last row been told? */
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+/* The row is told; what came of it is learnt. */
+static void settle_row(struct shm_link *l, struct shm_reader *r, int riders)
+{
+	r->riders = riders;
+	r->ended = false;
+	r->hold_until = 0;
+	if (was_carried(r))
+		r->rx.published = atomic_load_explicit(&r->rx.done, memory_order_relaxed);
+	else if (ring_untold(&r->rx))
+		publish(l, r);
+}
+
+/* Somebody looks: has the last row been told, or must it be now? */
 void link_shm_told(struct shm_link *l, struct shm_reader *r)
 {
 	if (!r->ended)
 		return;
 	if (was_carried(r)) {
-		r->riders += r->riders < RIDERS;
-		r->rx.published = atomic_load_explicit(&r->rx.done, memory_order_relaxed);
+		settle_row(l, r, r->riders + (r->riders < RIDERS));
+	} else if (ring_waiting(&r->rx)) {
+		settle_row(l, r, r->riders < 0 ? r->riders : 0); /* the next row, and no answer */
 	} else if (ring_untold(&r->rx)) {
-		r->riders = RIDERS_LOST;
-		publish(l, r);
-	} else if (r->riders > 0) {
-		r->riders = 0;
+		uint64_t now = now_ns();
+
+		if (!r->hold_until)
+			r->hold_until = now + HOLD_NS;
+		else if (now >= r->hold_until)
+			settle_row(l, r, RIDERS_LOST);
 	}
-	r->ended = false;
+}
+
+void link_shm_let_go(struct shm_link *l, struct shm_reader *r)
+{
+	if (r->ended && ring_untold(&r->rx))
+		settle_row(l, r, r->riders);
 }
 
 /* A row of frames has ended. */
 void link_shm_tell(struct shm_link *l, struct shm_reader *r)
 {
-	bool hold = r->twin && r->riders >= RIDERS && untold(r) < HELD_MOST;
-
 	r->ended = true;
-	/* Who goes to sleep says so and then tells; we the other way round. */
-	if (hold) {
-		fence_light(l->board->heavy);
-		hold = !atomic_load_explicit(&l->board->asleep, memory_order_relaxed);
-	}
-	if (!hold)
+	if (!r->twin || r->riders < RIDERS || untold(r) >= HELD_MOST) {
 		publish(l, r);
+		return;
+	}
+	/* Who goes to sleep says so and then looks whether something is held; we the other way round. */
+	fence_light(l->board->heavy);
+	if (atomic_load_explicit(&l->board->asleep, memory_order_relaxed) && l->link.promise)
+		l->link.promise(l->link.promise_arg, HOLD_NS);
 }
 
 /* ---- being told ---- */

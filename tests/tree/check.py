@@ -23,11 +23,12 @@ SKIP = 77  # CTest's SKIP_RETURN_CODE
 MAY_SEE = {
     "base": set(),
     "wire": {"base"},
-    "link": {"base", "wire"},
-    "hca": {"base", "wire"},
+    "memory": {"base"},
+    "link": {"memory", "base", "wire"},
+    "hca": {"memory", "base", "wire"},
     "ib": {"hca", "base", "wire"},
     "iwarp": {"hca", "base", "wire"},
-    "local": {"hca", "base", "wire"},
+    "local": {"hca", "memory", "base", "wire"},
     "cm": {"hca", "base", "wire"},
     "mad": {"hca", "base", "wire"},
     "rsocket": {"base"},  # and the public headers, as a program
@@ -37,7 +38,7 @@ MAY_SEE = {
     "preload": {"base"},  # and librdmacm's public headers
 }
 ENGINE = re.compile(r"hca/engine\w*\.c$")
-ENGINE_SEES = {"hca", "ib", "iwarp", "local", "link", "base", "wire"}
+ENGINE_SEES = {"hca", "ib", "iwarp", "local", "link", "memory", "base", "wire"}
 # The connection manager's core knows no adapter: the simulation and the fuzzer drive it as it is.
 CM_CORE = re.compile(r"cm/(conn|core|receive|table|timers|verbs)\.[ch]$")
 CM_CORE_SEES = {"cm", "base", "wire"}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* What a stretch of this process's memory is, as the kernel tells it. */
+#ifndef MEMORY_MAPS_H
+#define MEMORY_MAPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Part of the address space with one kind of memory. `plain`: private, anonymous, readable and writable, and
+ * no stack: what malloc() and mmap() give. Of other memory `dev`, `inode` and `off` say which file it is.
+ */
+struct area {
+	uintptr_t start, end;
+	bool plain;
+	int prot;
+	uint64_t dev, inode, off;
+};
+
+struct areas {
+	struct area *area;
+	size_t n, room;
+	size_t all; /* how many the process has */
+};
+
+/*
+ * The areas that meet [from, to), cut to it, in order. 0 or -errno; the caller's to areas_free() in any case.
+ * Allocates: nothing may be frozen (memory/freeze.h).
+ */
+int areas_read(struct areas *a, uintptr_t from, uintptr_t to);
+void areas_free(struct areas *a);
+
+/* Threads of this process. */
+unsigned maps_threads(void);
+
+#endif

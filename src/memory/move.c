@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+#include "memory/move.h"
+
+#include "memory/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+	STEP = 2 << 20, /* a huge page, or the time of a copy of that: a fraction of a millisecond */
+	STEP_PAGES = STEP / MEMORY_PAGE,
+	EMPTY_STEP = 1 << 30, /* of memory that nobody has touched */
+};
+
+/* One move: what it copies, and how it knows that there is nothing to copy. */
+struct move {
+	struct freeze *freeze;
+	char *at; /* where the program has it */
+	size_t len;
+	uint64_t off;
+	int pagemap; /* onto the file: who tells which pages are there */
+	char *side;  /* back: the private pages to be */
+	int prot;
+	bool (*is_hole)(struct move *m, size_t from, size_t len);
+	int (*copy)(struct move *m, size_t from, size_t len);
+	bool (*replace)(struct move *m, size_t from, size_t len);
+};
+
+/* ---- onto the file ---- */
+/* Bit 63: it is there; bit 62: it is swapped out. */
+static bool is_there(uint64_t entry)
+{
+	return entry >> 62;
+}
+
+/* Up to a step of pages; what cannot be known counts as there. */
+static void look(struct move *m, size_t from, size_t len, uint64_t entry[STEP_PAGES])
+{
+	size_t n = len / MEMORY_PAGE * sizeof(entry[0]);
+	off_t place = (off_t)((uintptr_t)(m->at + from) / MEMORY_PAGE * sizeof(entry[0]));
+
+	if (pread(m->pagemap, entry, n, place) != (ssize_t)n)
+		memset(entry, 0xff, n);
+}
+
+static bool untouched(struct move *m, size_t from, size_t len)
+{
+	uint64_t entry[STEP_PAGES];
+	bool there = false;
+
+	for (size_t done = 0; done < len && !there; done += STEP) {
+		size_t part = len - done < STEP ? len - done : STEP;
+
+		look(m, from + done, part, entry);
+		for (size_t i = 0; i < part / MEMORY_PAGE; i++)
+			there |= is_there(entry[i]);
+	}
+	return !there;
+}
+
+static bool is_zero(const char *page)
+{
+	return !page[0] && !memcmp(page, page + 1, MEMORY_PAGE - 1);
+}
+
+/* The freezer's marks on pages that are not there look as if they were swapped out. */
+static void see_through_marks(struct move *m, size_t from, uint64_t *entry, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (entry[i] >> 62 == 1 && is_zero(m->at + from + i * MEMORY_PAGE))
+			entry[i] = 0;
+	}
+}
+
+/* Only what is there: what is not, the file has as well. */
+static int copy_onto(struct move *m, size_t from, size_t len)
+{
+	uint64_t entry[STEP_PAGES];
+	size_t n = len / MEMORY_PAGE;
+	int err = 0;
+
+	look(m, from, len, entry);
+	see_through_marks(m, from, entry, n);
+	for (size_t i = 0, k; i < n && !err; i = k) {
+		for (k = i; k < n && is_there(entry[k]) == is_there(entry[i]); k++)
+			;
+		if (is_there(entry[i]))
+			err = memory_put(m->off + from + i * MEMORY_PAGE, m->at + from + i * MEMORY_PAGE,
+				(k - i) * MEMORY_PAGE);
+	}
+	return err;
+}
+
+/* A child of a bare clone() must not find it: it would share it with us (share.c gives others a copy). */
+static bool map_file(struct move *m, size_t from, size_t len)
+{
+	void *p = mmap(m->at + from, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory_file(),
+		(off_t)(m->off + from));
+
+	return p != MAP_FAILED && !madvise(p, len, MADV_DONTFORK);
+}
+
+/* ---- back ---- */
+static bool hole(struct move *m, size_t from, size_t len)
+{
+	return memory_is_hole(m->off + from, len);
+}
+
+static int copy_back(struct move *m, size_t from, size_t len)
+{
+	return memory_get(m->off + from, m->side + from, len);
+}
+
+static bool map_private(struct move *m, size_t from, size_t len)
+{
+	return !mprotect(m->side + from, len, m->prot) &&
+	       mremap(m->side + from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, m->at + from) != MAP_FAILED;
+}
+
+/* ---- both ---- */
+/* The next step ends where a huge page does, or goes as far as nothing is there. */
+static size_t step(struct move *m, size_t from, bool *empty)
+{
+	size_t left = m->len - from, n = STEP - (uintptr_t)(m->at + from) % STEP;
+
+	n = n < left ? n : left;
+	*empty = m->is_hole(m, from, n);
+	while (*empty && n < left && n < EMPTY_STEP) {
+		size_t more = left - n < STEP ? left - n : STEP;
+
+		if (!m->is_hole(m, from + n, more))
+			break;
+		n += more;
+	}
+	return n;
+}
+
+static int one_step(struct move *m, size_t from, size_t len, bool empty)
+{
+	int err = freeze_begin(m->freeze, m->at + from, len, empty);
+
+	if (err)
+		return err;
+	/* Somebody may have come in between. */
+	if (empty && !m->is_hole(m, from, len))
+		err = -EAGAIN;
+	if (!err && !empty)
+		err = m->copy(m, from, len);
+	if (!err && !m->replace(m, from, len))
+		err = -errno;
+	freeze_end(m->freeze, m->at + from, len, !err);
+	return err;
+}
+
+static size_t run(struct move *m, int *err)
+{
+	size_t done = 0;
+
+	for (*err = 0; done < m->len && !*err;) {
+		bool empty;
+		size_t n = step(m, done, &empty);
+
+		*err = one_step(m, done, n, empty);
+		if (*err == -EAGAIN && empty)
+			*err = 0; /* once more, and then not as a hole */
+		else if (!*err)
+			done += n;
+	}
+	return done;
+}
+
+size_t move_onto_file(struct freeze *f, char *at, size_t len, uint64_t off, int *err)
+{
+	struct move m = {.freeze = f,
+		.at = at,
+		.len = len,
+		.off = off,
+		.is_hole = untouched,
+		.copy = copy_onto,
+		.replace = map_file};
+	size_t done;
+
+	m.pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	if (m.pagemap < 0) {
+		*err = -errno;
+		return 0;
+	}
+	done = run(&m, err);
+	close(m.pagemap);
+	return done;
+}
+
+size_t move_back(struct freeze *f, char *at, size_t len, uint64_t off, int prot, int *err)
+{
+	struct move m = {.freeze = f,
+		.at = at,
+		.len = len,
+		.off = off,
+		.prot = prot,
+		.is_hole = hole,
+		.copy = copy_back,
+		.replace = map_private};
+	size_t done;
+
+	m.side = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (m.side == MAP_FAILED) {
+		*err = -errno;
+		return 0;
+	}
+	done = run(&m, err);
+	if (done < len)
+		munmap(m.side + done, len - done);
+	return done;
+}

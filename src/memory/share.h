@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Registered memory that others on this host can map: the whole pages inside a region, as far as they are
+ * plain memory (memory/maps.h), lie on our file (memory/file.h) from the first registration that holds them
+ * until the last is gone. Then they are private pages again, as they were: whatever the program does with
+ * memory that is not registered (fork, madvise, mremap, give it back to an allocator that trusts it to be
+ * zero after MADV_DONTNEED) means what it always did.
+ *
+ *   plain pages -- share_take() --> on the file, held by n regions -- the last share_drop() --> plain pages
+ *
+ * One lock for all, held across fork: in the child, pages on the file are private copies.
+ */
+#ifndef MEMORY_SHARE_H
+#define MEMORY_SHARE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct share;
+
+/* [start, start + len) of our memory is [off, off + len) of the file. */
+struct share_run {
+	uintptr_t start;
+	uint64_t off;
+	size_t len;
+};
+
+/*
+ * Moves what can be moved of a region. *run: the longest stretch that others can map; NULL and no length when
+ * there is none, which has been said at log level info. May take the time of a copy.
+ */
+struct share *share_take(void *addr, size_t len, struct share_run *run);
+/* When nobody uses the region any more. NULL does nothing. */
+void share_drop(struct share *s);
+/* The file, to be passed to others: a descriptor that stays ours, or -errno. */
+int share_file(void);
+
+/* Around fork, before any other lock is taken, or after. */
+void share_fork_prepare(void);
+void share_fork_parent(void);
+void share_fork_child(void);
+
+#endif

@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory changes hands under a program that goes on using it: every kind of memory, and those who write. */
+#include "memory/share.h"
+
+#include "memory/file.h"
+#include "memory/maps.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define PAGE ((size_t)MEMORY_PAGE)
+
+static char *anonymous(size_t len)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_ptr_not_equal(p, MAP_FAILED);
+	return p;
+}
+
+static bool on_file(const void *p)
+{
+	struct areas a;
+	bool is;
+
+	assert_int_equal(areas_read(&a, (uintptr_t)p, (uintptr_t)p + 1), 0);
+	is = a.n && memory_has(&a.area[0]);
+	areas_free(&a);
+	return is;
+}
+
+static void fill(char *p, size_t len, int seed)
+{
+	for (size_t i = 0; i < len; i += 64)
+		memset(p + i, (int)(i / 64 * 7 + (size_t)seed), len - i < 64 ? len - i : 64);
+}
+
+static void check(const char *p, size_t len, int seed)
+{
+	for (size_t i = 0; i < len; i++)
+		assert_int_equal((unsigned char)p[i], (unsigned char)(i / 64 * 7 + (size_t)seed));
+}
+
+/* What another would see by the file. */
+static void check_file(const struct share_run *r, uintptr_t at, size_t len)
+{
+	char *p = malloc(len);
+
+	assert_true(at >= r->start && at + len <= r->start + r->len);
+	memset(p, 0, len);
+	assert_int_equal(memory_get(r->off + (at - r->start), p, len), 0);
+	assert_memory_equal(p, (void *)at, len);
+	free(p);
+}
+
+static void contents_stay_where_they_were(void **state)
+{
+	size_t len = (5 << 20) + 3 * PAGE;
+	char *p = anonymous(len);
+	struct share_run run;
+	struct share *s;
+
+	(void)state;
+	fill(p, len, 1);
+	s = share_take(p + 100, len - 200, &run);
+	assert_non_null(s);
+	assert_int_equal(run.start, p + PAGE);
+	assert_int_equal(run.len, len - 2 * PAGE);
+	assert_false(on_file(p));
+	assert_true(on_file(p + PAGE));
+	assert_false(on_file(p + len - 1));
+	check(p, len, 1);
+	fill(p, len, 2);
+	check_file(&run, run.start, run.len);
+	share_drop(s);
+	assert_false(on_file(p + PAGE));
+	check(p, len, 2);
+	munmap(p, len);
+}
+
+static size_t file_kib(void)
+{
+	char path[64], line[32];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "stat -L -c %%b /proc/%d/fd/%d", getpid(), share_file());
+	f = popen(path, "r");
+	assert_non_null(fgets(line, sizeof(line), f));
+	pclose(f);
+	return (size_t)atol(line) / 2;
+}
+
+static void untouched_gigabytes_cost_nothing(void **state)
+{
+	size_t len = 20ull << 30;
+	char *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	size_t before = file_kib();
+	struct share_run run;
+	struct share *s;
+
+	(void)state;
+	if (p == MAP_FAILED)
+		skip();
+	p[3ull << 30] = 1;
+	p[len - 5] = 2;
+	s = share_take(p, len, &run);
+	assert_non_null(s);
+	assert_int_equal(run.len, len);
+	assert_in_range(file_kib(), before, before + 100);
+	assert_int_equal(p[3ull << 30], 1);
+	assert_int_equal(p[len - 5], 2);
+	p[7ull << 30] = 3;
+	share_drop(s);
+	assert_int_equal(p[7ull << 30], 3);
+	assert_int_equal(p[len - 5], 2);
+	assert_int_equal(p[12345], 0);
+	assert_int_equal(file_kib(), before);
+	munmap(p, len);
+}
+
+/* ---- those who write meanwhile ---- */
+struct writer {
+	pthread_t thread;
+	char *p;
+	size_t len;
+	_Atomic bool stop;
+	_Atomic unsigned long rounds;
+};
+
+static void *count_up(void *arg)
+{
+	struct writer *w = arg;
+
+	for (unsigned long n = 1; !atomic_load(&w->stop); n++) {
+		for (size_t i = 0; i < w->len; i += PAGE) {
+			volatile unsigned long *word = (unsigned long *)(w->p + i);
+
+			if (*word != n - 1) {
+				fprintf(stderr, "page %zu: %lu instead of %lu\n", i / PAGE, *word, n - 1);
+				abort();
+			}
+			*word = n;
+		}
+		atomic_store(&w->rounds, n);
+	}
+	return NULL;
+}
+
+static void writers_lose_nothing(void **state)
+{
+	size_t len = 3 << 20;
+	struct writer w[3] = {{.len = len}, {.len = len}, {.len = len}};
+	char *p = anonymous(len);
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		w[i].p = p + i * 64;
+		assert_int_equal(pthread_create(&w[i].thread, NULL, count_up, &w[i]), 0);
+	}
+	for (int i = 0; i < 200; i++) {
+		size_t off = (size_t)(i % 7) * PAGE, n = len - off - (size_t)(i % 5) * PAGE;
+		struct share_run run;
+		struct share *s = share_take(p + off, n, &run);
+		unsigned long before = w[0].rounds;
+
+		if (!s && i < 35)
+			fail_msg("not moved");
+		while (i % 50 == 0 && w[0].rounds < before + 2)
+			sched_yield();
+		share_drop(s);
+	}
+	for (int i = 0; i < 3; i++) {
+		atomic_store(&w[i].stop, true);
+		pthread_join(w[i].thread, NULL);
+	}
+	munmap(p, len);
+}
+
+/* Of memory that nobody has touched yet. */
+static void *touch_all(void *arg)
+{
+	struct writer *w = arg;
+
+	for (size_t i = w->len; i; i -= PAGE)
+		w->p[i - PAGE] = 77;
+	return NULL;
+}
+
+static void first_touches_are_not_lost(void **state)
+{
+	size_t len = 16 << 20;
+
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		struct writer w = {.len = len, .p = anonymous(len)};
+		struct share_run run;
+		struct share *s;
+
+		assert_int_equal(pthread_create(&w.thread, NULL, touch_all, &w), 0);
+		s = share_take(w.p, len, &run);
+		if (i % 2)
+			share_drop(s);
+		pthread_join(w.thread, NULL);
+		for (size_t k = 0; k < len; k += PAGE)
+			assert_int_equal(w.p[k], 77);
+		if (i % 2 == 0)
+			share_drop(s);
+		munmap(w.p, len);
+	}
+}
+
+/* ---- kinds of memory ---- */
+static void not_moved(void *p, size_t len)
+{
+	struct share_run run;
+	struct share *s = share_take(p, len, &run);
+
+	assert_null(s);
+	assert_int_equal(run.len, 0);
+	assert_false(on_file(p));
+}
+
+static void other_kinds_stay(void **state)
+{
+	char stack[8 * PAGE], *p;
+	FILE *f = tmpfile();
+
+	(void)state;
+	memset(stack, 1, sizeof(stack));
+	not_moved(stack, sizeof(stack));
+	p = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	not_moved(p, 4 * PAGE);
+	munmap(p, 4 * PAGE);
+	assert_int_equal(ftruncate(fileno(f), 4 * PAGE), 0);
+	p = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fileno(f), 0);
+	not_moved(p, 4 * PAGE);
+	munmap(p, 4 * PAGE);
+	fclose(f);
+	p = anonymous(4 * PAGE);
+	mprotect(p, 4 * PAGE, PROT_READ);
+	not_moved(p, 4 * PAGE);
+	munmap(p, 4 * PAGE);
+	p = mmap(NULL, 2 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	if (p != MAP_FAILED) {
+		not_moved(p, 2 << 20);
+		munmap(p, 2 << 20);
+	}
+}
+
+static void *on_own_stack(void *arg)
+{
+	char stack[8 * PAGE];
+
+	memset(stack, 1, sizeof(stack));
+	not_moved(stack, sizeof(stack));
+	return arg;
+}
+
+static void stacks_of_threads_stay(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, on_own_stack, NULL), 0);
+	pthread_join(thread, NULL);
+}
+
+static void huge_pages_of_the_kernel_move(void **state)
+{
+	size_t len = 8 << 20;
+	char *all = anonymous(len + (2 << 20)),
+	     *p = (char *)(((uintptr_t)all + (2 << 20) - 1) & -(2ul << 20));
+	struct share_run run;
+	struct share *s;
+
+	(void)state;
+	madvise(p, len, MADV_HUGEPAGE);
+	fill(p, len, 9);
+	s = share_take(p + 3 * PAGE, len - 7 * PAGE, &run);
+	assert_non_null(s);
+	assert_int_equal(run.len, len - 7 * PAGE);
+	check(p, len, 9);
+	share_drop(s);
+	check(p, len, 9);
+	munmap(all, len + (2 << 20));
+}
+
+/* ---- more than one region ---- */
+static void regions_overlap(void **state)
+{
+	size_t len = 64 * PAGE;
+	char *p = anonymous(len);
+	struct share_run run[4];
+	struct share *s[4];
+
+	(void)state;
+	fill(p, len, 3);
+	s[0] = share_take(p + 16 * PAGE, 16 * PAGE, &run[0]);
+	s[1] = share_take(p + 16 * PAGE, 16 * PAGE, &run[1]);
+	assert_memory_equal(&run[0], &run[1], sizeof(run[0]));
+	s[2] = share_take(p, len, &run[2]);
+	assert_int_equal(run[2].len, 32 * PAGE); /* the longest of three */
+	s[3] = share_take(p + 20 * PAGE, 4 * PAGE, &run[3]);
+	assert_int_equal(run[3].off, run[0].off + 4 * PAGE);
+	check(p, len, 3);
+	share_drop(s[0]);
+	share_drop(s[2]);
+	assert_true(on_file(p + 20 * PAGE));
+	assert_false(on_file(p));
+	check_file(&run[1], run[1].start, run[1].len);
+	share_drop(s[1]);
+	assert_true(on_file(p + 16 * PAGE)); /* for the last one, whole */
+	check(p, len, 3);
+	share_drop(s[3]);
+	assert_false(on_file(p + 20 * PAGE));
+	check(p, len, 3);
+	munmap(p, len);
+}
+
+static void one_that_comes_and_goes_stays(void **state)
+{
+	char *p = anonymous(4 * PAGE);
+	struct share_run run;
+	int moved = 0;
+
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		struct share *s = share_take(p, 4 * PAGE, &run);
+
+		moved += !!s;
+		share_drop(s);
+	}
+	assert_in_range(moved, 1, 5);
+	munmap(p, 4 * PAGE);
+}
+
+/* ---- what the program does to registered memory ---- */
+static void unmapped_while_registered(void **state)
+{
+	size_t len = 8 * PAGE, before = file_kib();
+	char *p = anonymous(len);
+	struct share_run run;
+	struct share *s;
+
+	(void)state;
+	fill(p, len, 1);
+	s = share_take(p, len, &run);
+	assert_int_equal(munmap(p + 2 * PAGE, 4 * PAGE), 0);
+	/* Something new in its place is not ours to touch. */
+	assert_ptr_equal(mmap(p + 2 * PAGE, PAGE, PROT_READ | PROT_WRITE,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+		p + 2 * PAGE);
+	p[2 * PAGE] = 5;
+	share_drop(s);
+	assert_int_equal(p[2 * PAGE], 5);
+	check(p, 2 * PAGE, 1);
+	assert_false(on_file(p));
+	assert_false(on_file(p + 6 * PAGE));
+	assert_int_equal(file_kib(), before);
+	munmap(p, len);
+}
+
+static void moved_and_protected_while_registered(void **state)
+{
+	size_t len = 8 * PAGE;
+	char *p = anonymous(len), *q = anonymous(len);
+	struct share_run run;
+	struct share *s;
+
+	(void)state;
+	fill(p, len, 1);
+	s = share_take(p, len, &run);
+	q = mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, q);
+	assert_ptr_not_equal(q, MAP_FAILED);
+	assert_int_equal(mprotect(q, PAGE, PROT_READ), 0);
+	check(q, len, 1);
+	share_drop(s);
+	assert_false(on_file(q));
+	check(q, len, 1);
+	assert_int_equal(mprotect(q, PAGE, PROT_READ | PROT_WRITE), 0);
+	munmap(q, len);
+}
+
+/* Longer than before: what comes behind it is nobody else's. */
+static void made_longer_while_registered(void **state)
+{
+	char *p = anonymous(4 * PAGE), *other = anonymous(4 * PAGE);
+	struct share_run run;
+	struct share *s[2];
+
+	(void)state;
+	fill(p, 4 * PAGE, 1);
+	fill(other, 4 * PAGE, 2);
+	s[0] = share_take(p, 4 * PAGE, &run);
+	s[1] = share_take(other, 4 * PAGE, &run);
+	p = mremap(p, 4 * PAGE, 8 * PAGE, MREMAP_MAYMOVE);
+	assert_ptr_not_equal(p, MAP_FAILED);
+	check(p, 4 * PAGE, 1);
+	for (size_t i = 4 * PAGE; i < 8 * PAGE; i++)
+		assert_int_equal(p[i], 0);
+	share_drop(s[0]);
+	share_drop(s[1]);
+	check(other, 4 * PAGE, 2);
+	munmap(p, 8 * PAGE);
+	munmap(other, 4 * PAGE);
+}
+
+static void locked_memory_stays_locked(void **state)
+{
+	size_t len = 5 * PAGE;
+	char *p = anonymous(len), line[128];
+	unsigned long kib = 0;
+	struct share_run run;
+	struct share *s;
+	FILE *f;
+
+	(void)state;
+	if (mlock(p, len))
+		skip();
+	s = share_take(p, len, &run);
+	assert_non_null(s);
+	f = fopen("/proc/self/status", "r");
+	while (fgets(line, sizeof(line), f) && sscanf(line, "VmLck: %lu", &kib) != 1)
+		;
+	fclose(f);
+	assert_int_equal(kib, len / 1024);
+	share_drop(s);
+	munlock(p, len);
+	munmap(p, len);
+}
+
+/* ---- malloc ---- */
+/* glibc gives back the end of a heap by MADV_DONTNEED, which does not clear what lies on a file. */
+static void *heap_user(void *arg)
+{
+	enum { N = 64, SIZE = 100000 };
+	char *p[N];
+
+	(void)arg;
+	for (int round = 0; round < 20; round++) {
+		struct share_run run;
+		struct share *s;
+
+		for (int i = 0; i < N; i++) {
+			p[i] = calloc(1, SIZE);
+			for (int k = 0; k < SIZE; k++) {
+				if (p[i][k]) {
+					fprintf(stderr, "calloc: not zero\n");
+					abort();
+				}
+			}
+			memset(p[i], 0xff, SIZE);
+		}
+		s = share_take(p[N / 2], (size_t)(p[N - 1] + SIZE - p[N / 2]), &run);
+		for (int i = N - 1; i >= 0; i--)
+			free(p[i]); /* while registered */
+		for (int i = 0; i < N; i++) {
+			p[i] = calloc(1, SIZE);
+			for (int k = 0; k < SIZE; k++) {
+				if (p[i][k]) {
+					fprintf(stderr, "calloc while registered: not zero\n");
+					abort();
+				}
+			}
+			memset(p[i], 0xff, SIZE);
+		}
+		for (int i = 0; i < N; i++)
+			free(p[i]);
+		share_drop(s);
+	}
+	return NULL;
+}
+
+static void freed_memory_of_a_heap_is_cleared(void **state)
+{
+	pthread_t thread[2];
+
+	(void)state;
+	heap_user(NULL);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, heap_user, NULL), 0);
+	for (int i = 0; i < 2; i++)
+		pthread_join(thread[i], NULL);
+}
+
+/* ---- fork ---- */
+static void child_has_a_copy(void **state)
+{
+	size_t len = 64 * PAGE;
+	char *p = anonymous(len);
+	struct share_run run;
+	struct share *s;
+	int status;
+	pid_t pid;
+
+	(void)state;
+	fill(p, len, 1);
+	s = share_take(p, len, &run);
+	assert_non_null(s);
+	share_fork_prepare();
+	pid = fork();
+	if (!pid) {
+		bool same = true;
+
+		share_fork_child();
+		for (size_t i = 0; i < len; i++)
+			same = same && (unsigned char)p[i] == (unsigned char)(i / 64 * 7 + 1);
+		fill(p, len, 8);
+		share_drop(s);
+		s = share_take(p, len, &run);
+		_exit(same && s && on_file(p) ? 0 : 1);
+	}
+	share_fork_parent();
+	fill(p, len, 2);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	check(p, len, 2);
+	assert_true(on_file(p));
+	share_drop(s);
+	check(p, len, 2);
+	munmap(p, len);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(contents_stay_where_they_were),
+		cmocka_unit_test(untouched_gigabytes_cost_nothing),
+		cmocka_unit_test(writers_lose_nothing),
+		cmocka_unit_test(first_touches_are_not_lost),
+		cmocka_unit_test(other_kinds_stay),
+		cmocka_unit_test(stacks_of_threads_stay),
+		cmocka_unit_test(huge_pages_of_the_kernel_move),
+		cmocka_unit_test(regions_overlap),
+		cmocka_unit_test(one_that_comes_and_goes_stays),
+		cmocka_unit_test(unmapped_while_registered),
+		cmocka_unit_test(moved_and_protected_while_registered),
+		cmocka_unit_test(made_longer_while_registered),
+		cmocka_unit_test(locked_memory_stays_locked),
+		cmocka_unit_test(freed_memory_of_a_heap_is_cleared),
+		cmocka_unit_test(child_has_a_copy),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

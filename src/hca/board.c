@@ -93,6 +93,7 @@ static void set(struct hca_adapter *a, struct entry *table, unsigned n, uint32_t
 	e = entry ? place(table, n, id) : find(table, n, id);
 	if (e)
 		write_entry(e, entry ? id : 0, entry ? ((const struct entry *)entry)->rest : nothing);
+	atomic_fetch_add(&a->board->changes, 1); /* last: who has seen it looks anew */
 	lock_drop(&a->board_lock);
 }
 
@@ -103,7 +104,10 @@ void hca_board_show_key(struct hca_adapter *a, const struct hca_key *k)
 		.access = k->access,
 		.iova = k->iova,
 		.length = k->length,
-		.host = (uintptr_t)k->host};
+		.host = (uintptr_t)k->host,
+		.map_host = k->run.start,
+		.map_off = k->run.off,
+		.map_len = k->run.len};
 
 	if (a->board && k->kind == KEY_MR)
 		set(a, (struct entry *)a->board->key, BOARD_KEYS, k->key, &e);
@@ -130,15 +134,16 @@ static bool takes_requests(const struct hca_qp *qp)
 	       (s == IBV_QPS_RTS || s == IBV_QPS_SQD || (s == IBV_QPS_RTR && qp->comm_est_raised));
 }
 
-void hca_board_show_qp(struct hca_adapter *a, const struct hca_qp *qp)
+void hca_board_show_qp(struct hca_adapter *a, struct hca_qp *qp)
 {
 	struct hca_board_qp e = {.peer_qpn = qp->attr.dest_qp_num,
 		.peer_psn = qp->attr.rq_psn,
 		.pd = qp->pd->number,
 		.access = qp->attr.qp_access_flags};
 
+	qp->seen.number = 0; /* its peer may be another one now */
 	if (!qp->attr.max_dest_rd_atomic)
-		e.access &= ~(unsigned)IBV_ACCESS_REMOTE_READ; /* its responder refuses the first one */
+		e.access &= ~(unsigned)(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC); /* refused */
 	if (!a->board || hca_qp_type(qp) != IBV_QPT_RC)
 		return;
 	memcpy(e.peer_gid, qp->dest.dgid, 16);

@@ -32,7 +32,7 @@ struct hca_board_key {
 	_Atomic uint32_t key; /* 0: free */
 	uint32_t pd, access;
 	uint64_t iova, length, host;
-	uint64_t reserved[3];
+	uint64_t map_host, map_off, map_len; /* what of it is where in our file (memory/file.h) */
 };
 
 struct hca_board_qp {
@@ -45,20 +45,35 @@ struct hca_board_qp {
 };
 
 struct hca_board {
+	_Atomic uint32_t
+		changes; /* entries that were written: what was seen before may not be true any more */
 	_Alignas(64) struct hca_board_key key[BOARD_KEYS];
 	_Alignas(64) struct hca_board_qp qp[BOARD_QPS];
 };
 _Static_assert(sizeof(struct hca_board_key) == 64 && sizeof(struct hca_board_qp) == 64, "a line each");
+
+/* What a QP remembers of the board of its peer's process, see src/local. */
+struct hca_seen {
+	uint64_t number;  /* of the connection to that process; 0: nothing */
+	uint32_t changes; /* of the board, then */
+	uint32_t rkey;
+	uint32_t pd, access; /* of the peer */
+	struct hca_board_key key;
+};
 
 /* ---- ours; any thread, any lock but the board's own; nothing is done where there is no board ---- */
 /* Shows a region as it is now. */
 void hca_board_show_key(struct hca_adapter *a, const struct hca_key *k);
 void hca_board_hide_key(struct hca_adapter *a, uint32_t key);
 /* Shows a QP as it is now: hides it when it takes no requests of others. qp->lock held. */
-void hca_board_show_qp(struct hca_adapter *a, const struct hca_qp *qp);
+void hca_board_show_qp(struct hca_adapter *a, struct hca_qp *qp);
 
 /* ---- another's: copies; false: it is not there ---- */
 bool hca_board_find_key(const struct hca_board *b, uint32_t key, struct hca_board_key *out);
 bool hca_board_find_qp(const struct hca_board *b, uint32_t qpn, struct hca_board_qp *out);
+static inline uint32_t hca_board_changes(const struct hca_board *b)
+{
+	return atomic_load_explicit(&b->changes, memory_order_acquire);
+}
 
 #endif

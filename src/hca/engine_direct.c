@@ -37,30 +37,28 @@ static void close_to_us(struct hca_flow *f)
  */
 static void wait_or_not(struct hca_engine *e, struct hca_qp *qp)
 {
-	const struct hca_board *peer;
+	const struct link_there *there;
 	struct hca_board_qp q;
-	int pid;
 
 	qp->alone = false;
 	if (qp->left || qp->sq.tail == qp->sq.head || hca_qp_type(qp) != IBV_QPT_RC ||
 		hca_sq_at(&qp->sq, qp->sq.head - 1)->length < HCA_ALONE_MIN ||
 		!local_can(hca_sq_at(&qp->sq, qp->sq.head - 1)))
 		return;
-	peer = e->link->ops->enter(e->link, qp->flow->slot, &pid);
-	if (!peer)
+	there = e->link->ops->enter(e->link, qp->flow->slot);
+	if (!there)
 		return;
-	qp->alone = hca_board_find_qp(peer, qp->attr.dest_qp_num, &q) && q.peer_qpn == hca_qpn(qp);
+	qp->alone = hca_board_find_qp(there->board, qp->attr.dest_qp_num, &q) && q.peer_qpn == hca_qpn(qp);
 	e->link->ops->leave(e->link, qp->flow->slot);
 }
 
 void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 {
 	enum local_act act = LOCAL_DONE;
-	const struct hca_board *peer;
-	pid_t pid;
+	const struct link_there *there;
+	struct local_peer peer;
 
-	if (!qp->dest.local || !e->adapter->board ||
-		atomic_load_explicit(&qp->flow->closed, memory_order_relaxed)) {
+	if (!qp->dest.local || !e->adapter->board) {
 		qp->alone = false;
 		return;
 	}
@@ -68,11 +66,16 @@ void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 		wait_or_not(e, qp);
 		return;
 	}
-	peer = e->link->ops->enter(e->link, qp->flow->slot, &pid);
-	if (!peer)
+	there = e->link->ops->enter(e->link, qp->flow->slot);
+	if (!there)
 		return;
+	peer = (struct local_peer){.board = there->board,
+		.number = there->number,
+		.memory = there->memory,
+		.pid = atomic_load_explicit(&qp->flow->closed, memory_order_relaxed) ? 0 : there->pid,
+		.self = there->self};
 	while (act == LOCAL_DONE && is_next(qp)) {
-		act = local_do(qp, hca_sq_at(&qp->sq, qp->sq.tail), peer, pid);
+		act = local_do(qp, hca_sq_at(&qp->sq, qp->sq.tail), &peer);
 		if (act != LOCAL_DONE)
 			break;
 		hca_qp_complete_send(qp, IBV_WC_SUCCESS, now);

@@ -8,6 +8,7 @@
 #include "hca/board.h"
 #include "hca/device.h"
 #include "hca/flow.h"
+#include "hca/local.h"
 #include "hca/mr.h"
 #include "hca/ports.h"
 #include "hca/registry.h"
@@ -15,6 +16,7 @@
 #include "link/link.h"
 #include "link/shm.h"
 #include "link/udp.h"
+#include "memory/share.h"
 #include "wire/ibt.h"
 
 #include <errno.h>
@@ -44,21 +46,19 @@ static bool is_ours(void *arg, const uint8_t gid[16])
 /* Puts the way by memory before the wire, if the user wants it and the host has it. */
 static void add_memory(struct hca_adapter *a, struct link **link, uint16_t port)
 {
-	const char *v = getenv("ANYRDMA_LOCAL");
-	void *board;
+	struct link_shm_shown shown = {.size = sizeof(struct hca_board), .memory = -1};
+	enum hca_local wanted = hca_local_wanted();
 	int err;
 
-	if (!v || !*v || !strcmp(v, "off"))
+	if (wanted == HCA_LOCAL_OFF)
 		return;
-	if (strcmp(v, "ring") && strcmp(v, "copy")) {
-		log_warn("ANYRDMA_LOCAL=%s is none of copy, ring and off: off", v);
-		return;
-	}
-	err = link_shm_open(link, *link, port, a->slot, is_ours, a, sizeof(struct hca_board), &board);
+	if (wanted == HCA_LOCAL_MAP)
+		shown.memory = share_file();
+	err = link_shm_open(link, *link, port, a->slot, is_ours, a, &shown);
 	if (err)
 		log_info("not by memory: %s", fd_reason(-err));
-	else if (!strcmp(v, "copy"))
-		hca_keys_show(a, board);
+	else if (wanted >= HCA_LOCAL_COPY)
+		hca_keys_show(a, shown.board);
 }
 
 /* What other processes see of us. */

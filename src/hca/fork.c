@@ -7,6 +7,7 @@
  * - What both adapters share, and what the child needs whole, is held across the fork, in this order:
  *
  *     the front's adapter mutex   which adapter is the process's
+ *     shared memory               memory/share.c, which gives the child a copy
  *     bring-up                    the engine is open or closed, not half
  *     drive                       no lock file of the port is held (link/steer.c), no QP half worked on
  *     adapter                     tables and the list of devices
@@ -22,9 +23,11 @@
 #include "hca/adapter.h"
 #include "hca/context.h"
 #include "hca/device.h"
+#include "memory/share.h"
 
 void hca_fork_prepare(struct hca_adapter *a)
 {
+	share_fork_prepare();
 	if (a) {
 		lock_take(&a->bring_up);
 		lock_take(&a->engine.drive);
@@ -34,7 +37,7 @@ void hca_fork_prepare(struct hca_adapter *a)
 	guard_hold();
 }
 
-void hca_fork_parent(struct hca_adapter *a)
+static void let_go(struct hca_adapter *a)
 {
 	guard_release();
 	hca_async_release();
@@ -45,10 +48,17 @@ void hca_fork_parent(struct hca_adapter *a)
 	}
 }
 
+void hca_fork_parent(struct hca_adapter *a)
+{
+	let_go(a);
+	share_fork_parent();
+}
+
 void hca_fork_child(struct hca_adapter *a)
 {
+	share_fork_child();
 	hca_async_renew();
-	hca_fork_parent(a);
+	let_go(a);
 	if (!a)
 		return;
 	a->dead = true;

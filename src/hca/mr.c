@@ -5,6 +5,7 @@
 #include "hca/adapter.h"
 #include "hca/board.h"
 #include "hca/context.h"
+#include "hca/local.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -53,6 +54,8 @@ struct region {
 	size_t length;
 	uint64_t iova;
 	unsigned access;
+	struct share *share;
+	struct share_run run;
 };
 
 /* a->lock held */
@@ -63,6 +66,18 @@ static void region_set(struct hca_key *k, const struct region *r)
 	k->iova = r->access & IBV_ACCESS_ZERO_BASED ? 0 : r->iova;
 	/* Local reads need no right; remote ones are asked for by name. */
 	k->access = r->access;
+	k->share = r->share;
+	k->run = r->run;
+}
+
+/* Where peers on this host may reach it, its pages become such that they can map them. May take a while. */
+static void region_share(struct region *r)
+{
+	static const unsigned remote =
+		IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+	if (hca_local_wanted() == HCA_LOCAL_MAP && (r->access & remote))
+		r->share = share_take(r->addr, r->length, &r->run);
 }
 
 /* r: NULL for a window, which is bound later. */
@@ -85,6 +100,8 @@ static struct hca_key *key_new(
 	k->access = 0;
 	k->iova = k->length = 0;
 	k->host = NULL;
+	k->share = NULL;
+	k->run = (struct share_run){0};
 	k->parent = NULL;
 	k->qpn = 0;
 	k->windows = 0;
@@ -216,7 +233,7 @@ void hca_keys_show(struct hca_adapter *a, struct hca_board *b)
 struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
 {
 	struct hca_adapter *a = hca_context(pd->ibv.context)->adapter;
-	struct region r = {addr, length, iova, access};
+	struct region r = {.addr = addr, .length = length, .iova = iova, .access = access};
 	struct hca_mr *mr;
 	int err = check_region(addr, length, iova, access);
 
@@ -228,8 +245,10 @@ struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return NULL;
+	region_share(&r);
 	mr->key = key_new(a, KEY_MR, hca_pd(&pd->ibv), &r);
 	if (!mr->key) {
+		share_drop(r.share);
 		free(mr);
 		errno = ENOMEM;
 		return NULL;
@@ -246,9 +265,11 @@ struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t
 int hca_mr_dereg(struct hca_mr *mr)
 {
 	struct hca_pd *pd = (struct hca_pd *)mr->ibv.pd;
+	struct share *share = mr->key->share;
 
 	if (key_free(hca_context(mr->ibv.context)->adapter, mr->key))
 		return EBUSY; /* a window is bound to it */
+	share_drop(share);
 	pd->objects--;
 	free(mr);
 	return 0;
@@ -262,13 +283,15 @@ int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, si
 	size_t new_len = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? length : mr->ibv.length;
 	unsigned new_access = flags & IBV_REREG_MR_CHANGE_ACCESS ? access : k->access;
 	uint64_t new_iova = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? (uintptr_t)addr : k->iova;
-	struct region r = {new_addr, new_len, new_iova, new_access};
+	struct region r = {.addr = new_addr, .length = new_len, .iova = new_iova, .access = new_access};
+	struct share *old = k->share;
 	int err = check_region(new_addr, new_len, new_iova, new_access);
 
 	if (err)
 		return err;
 	if (k->windows)
 		return EBUSY;
+	region_share(&r);
 	/* No frame may see half of the change. */
 	hca_board_hide_key(a, k->key);
 	lock_take(&a->engine.drive);
@@ -280,6 +303,7 @@ int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, si
 	lock_drop(&a->lock);
 	lock_drop(&a->engine.drive);
 	hca_engine_quiesce(&a->engine);
+	share_drop(old);
 	mr->ibv.addr = new_addr;
 	mr->ibv.length = new_len;
 	if (flags & IBV_REREG_MR_CHANGE_PD) {

@@ -11,6 +11,7 @@
 #define HCA_MR_H
 
 #include "base/list.h"
+#include "memory/share.h"
 
 #include <infiniband/verbs.h>
 #include <stdatomic.h>
@@ -49,6 +50,8 @@ struct hca_key {
 	struct hca_pd *pd;
 	uint64_t iova, length;    /* what requests name: [iova, iova + length) */
 	char *host;               /* where iova is in this process */
+	struct share *share;      /* a region's, as far as others can map it; NULL: they cannot */
+	struct share_run run;     /* the part that they are told */
 	struct hca_key *parent;   /* a bound window's region */
 	uint32_t qpn;             /* a bound type 2 window belongs to this QP */
 	_Atomic unsigned windows; /* a region's bound windows */

@@ -15,6 +15,7 @@
 #define HCA_QP_H
 
 #include "base/frame.h"
+#include "hca/board.h"
 #include "hca/counters.h"
 #include "hca/cq.h"
 #include "hca/mr.h"
@@ -104,6 +105,7 @@ struct hca_qp {
 	uint32_t max_tx_payload; /* UD: the port's MTU */
 	struct frame_dest dest;  /* RC, UC: the path, fixed at RTR */
 	struct hca_flow *flow;   /* RC, UC: the peer's; UD: the last destination's */
+	struct hca_seen seen;    /* RC, of a peer on this host */
 
 	struct hca_sq sq;
 	struct hca_rq rq;

@@ -12,9 +12,19 @@
 #include <stdint.h>
 
 struct link;
+struct windows;
 
 struct link_stats {
 	uint64_t tx_packets, tx_bytes, tx_errors, rx_packets, rx_bytes, bad_icrc, bad_length, handed_over;
+};
+
+/* Another process of this host, for who acts on what it shows. */
+struct link_there {
+	const void *board;
+	struct windows *memory; /* of its file; closed when it has none */
+	uint64_t number;        /* of this connection, never 0, and no other has it */
+	int pid;
+	bool self; /* it is us */
 };
 
 typedef void link_deliver_fn(void *arg, const struct frame_in *in);
@@ -69,11 +79,11 @@ struct link_ops {
 	 */
 	bool (*quiet)(struct link *l);
 	/*
-	 * To act on what the process of a slot shows: its board and its id, NULL when it cannot be reached;
-	 * until leave(), which the same thread calls soon. settle: waits until all other processes have left
+	 * To act on what the process of a slot shows; NULL when it cannot be reached. Until leave(), which
+	 * the same thread calls soon; one thread at a time. settle: waits until all other processes have left
 	 * that had entered ours before.
 	 */
-	const void *(*enter)(struct link *l, uint32_t slot, int *pid);
+	const struct link_there *(*enter)(struct link *l, uint32_t slot);
 	void (*leave)(struct link *l, uint32_t slot);
 	void (*settle)(struct link *l);
 	/*

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MEET_MAGIC = 0x7465656d, MEET_VERSION = 1 };
+enum { MEET_MAGIC = 0x7465656d, MEET_VERSION = 2 };
 
 struct meet_hello {
 	uint32_t magic, version;
@@ -29,13 +29,17 @@ int meet_pid(int fd);
 /* The next who connected: a descriptor, -EAGAIN when there is none, -EPERM when it was another user. */
 int meet_accept(int listen_fd);
 
-/* Says who we are, and passes a descriptor. 0 or -errno. */
-int meet_say(int fd, uint32_t slot, int pass);
+enum { MEET_PASSED = 2 };
+
+/* Says who we are, and passes a descriptor, or two (negative: none). 0 or -errno. */
+int meet_say(int fd, uint32_t slot, int pass, int also);
 /*
- * What the other one says: 1 with *passed (the caller's to close), 0 for a ring of the doorbell, -EAGAIN when
- * there is nothing, another -errno when the other one is gone or talks nonsense.
+ * What the other one says: 1 with what was passed (the caller's to close; -1: not the second one), 0 for a
+ * ring of the doorbell, -EAGAIN when there is nothing, another -errno when the other one is gone or talks
+ * nonsense.
  */
-int meet_hear(int fd, uint32_t *slot, int *passed);
+int meet_hear(int fd, uint32_t *slot, int passed[MEET_PASSED]);
+void meet_close(const int passed[MEET_PASSED]);
 /* The doorbell. */
 void meet_ring(int fd);
 

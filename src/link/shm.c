@@ -322,7 +322,7 @@ static void shm_woke(struct link *link)
 }
 
 /* ---- acting on what another process shows ---- */
-static const void *shm_enter(struct link *link, uint32_t slot, int *pid)
+static const struct link_there *shm_enter(struct link *link, uint32_t slot)
 {
 	struct shm_link *l = (struct shm_link *)link;
 	struct shm_writer *w = atomic_load_explicit(&l->writer[slot], memory_order_acquire);
@@ -330,14 +330,13 @@ static const void *shm_enter(struct link *link, uint32_t slot, int *pid)
 	if (!w)
 		return NULL;
 	lock_take(&w->act);
-	if (w->state != SHM_UP || !w->pid) {
+	if (w->state != SHM_UP || !w->there.pid) {
 		lock_drop(&w->act);
 		return NULL;
 	}
 	/* Said before we look: who takes away what we look at then waits for us, or we do not find it. */
 	atomic_fetch_add(&w->tx.ring->acting, 1);
-	*pid = w->pid;
-	return w->board->above;
+	return &w->there;
 }
 
 static void shm_leave(struct link *link, uint32_t slot)
@@ -387,8 +386,12 @@ static void shm_abandon(struct link *link)
 	struct shm_link *l = (struct shm_link *)link;
 
 	for (unsigned i = 0; i < QPN_SLOTS; i++) {
-		if (l->writer[i] && l->writer[i]->end.fd >= 0)
+		if (!l->writer[i])
+			continue;
+		if (l->writer[i]->end.fd >= 0)
 			close(l->writer[i]->end.fd);
+		if (l->writer[i]->windows.fd >= 0)
+			close(l->writer[i]->windows.fd);
 	}
 	for (unsigned i = 0; i < l->nreaders; i++) {
 		if (l->reader[i]->end.fd >= 0)
@@ -423,7 +426,7 @@ static const struct link_ops shm_ops = {
 };
 
 int link_shm_open(struct link **out, struct link *wire, uint16_t port, uint32_t slot, link_shm_ours_fn *ours,
-	void *arg, size_t board_size, void **board)
+	void *arg, struct link_shm_shown *shown)
 {
 	struct shm_link *l = calloc(1, sizeof(*l));
 	int err;
@@ -435,13 +438,14 @@ int link_shm_open(struct link **out, struct link *wire, uint16_t port, uint32_t 
 	l->slot = slot;
 	l->ours = ours;
 	l->ours_arg = arg;
-	l->board_size = sizeof(*l->board) + board_size;
+	l->board_size = sizeof(*l->board) + shown->size;
+	l->memory_fd = shown->memory;
 	err = link_shm_meet_open(l);
 	if (err) {
 		free(l);
 		return err;
 	}
-	*board = l->board->above;
+	shown->board = l->board->above;
 	l->link.ops = &shm_ops;
 	l->link.rcvbuf = wire->rcvbuf;
 	*out = &l->link;

@@ -12,11 +12,15 @@
 /* Is this an address of this host? What comes by memory must come from one. */
 typedef bool link_shm_ours_fn(void *arg, const uint8_t gid[16]);
 
-/*
- * Takes over the wire. 0 or -errno: then the wire is the caller's still, and as good as before. *board:
- * memory of this size, all zero, that others can read; it lives as long as the link.
- */
+/* What others see of us, apart from frames. */
+struct link_shm_shown {
+	size_t size;
+	void *board; /* out: memory of this size, all zero, that others can read; lives as long as the link */
+	int memory;  /* a file (memory/file.h) that others may map, the caller's; negative: none */
+};
+
+/* Takes over the wire. 0 or -errno: then the wire is the caller's still, and as good as before. */
 int link_shm_open(struct link **out, struct link *wire, uint16_t port, uint32_t slot, link_shm_ours_fn *ours,
-	void *arg, size_t board_size, void **board);
+	void *arg, struct link_shm_shown *shown);
 
 #endif

@@ -67,6 +67,7 @@ void link_shm_drop_writer(struct shm_link *l, struct shm_writer *w)
 		meet_vacate(w->tx.ring, sizeof(*w->tx.ring));
 	if (w->board)
 		munmap((void *)w->board, l->board_size);
+	windows_fini(&w->windows);
 	w->board = NULL;
 	lock_drop(&w->act);
 }
@@ -81,7 +82,7 @@ static int ask(struct shm_link *l, struct shm_writer *w)
 	w->end.fd = meet_connect(l->port, w->slot);
 	if (w->end.fd < 0)
 		return w->end.fd;
-	w->pid = meet_pid(w->end.fd);
+	w->there.pid = w->pid = meet_pid(w->end.fd);
 	memory = meet_memory("anyrdma-ring", sizeof(*ring));
 	err = memory < 0 ? memory : 0;
 	if (!err) {
@@ -90,7 +91,7 @@ static int ask(struct shm_link *l, struct shm_writer *w)
 	}
 	if (!err) {
 		ring_tx_init(&w->tx, ring);
-		err = meet_say(w->end.fd, l->slot, memory);
+		err = meet_say(w->end.fd, l->slot, memory, -1);
 	}
 	if (memory >= 0)
 		close(memory);
@@ -104,17 +105,23 @@ static int ask(struct shm_link *l, struct shm_writer *w)
 	return 0;
 }
 
-/* The other one's answer: its board. */
-static void take_board(struct shm_link *l, struct shm_writer *w, uint32_t slot, int passed)
+/* The other one's answer: its board, and its file. */
+static void take_board(struct shm_link *l, struct shm_writer *w, uint32_t slot, int passed[MEET_PASSED])
 {
-	w->board = meet_map(passed, l->board_size, PROT_READ, NULL);
-	close(passed);
+	w->board = meet_map(passed[0], l->board_size, PROT_READ, NULL);
+	close(passed[0]);
+	if (windows_init(&w->windows, passed[1]))
+		log_info("process in slot %u: its file of memory makes no sense", w->slot);
 	if (w->state != SHM_ASKED || slot != w->slot || !w->board || w->board->magic != BOARD_MAGIC ||
 		w->board->version != BOARD_VERSION) {
 		link_shm_drop_writer(l, w);
 		return;
 	}
 	w->rung = atomic_load(&w->board->wakes) - 1;
+	w->there.board = w->board->above;
+	w->there.memory = &w->windows;
+	w->there.number = ++l->met;
+	w->there.self = w->slot == l->slot;
 	atomic_store(&w->state, SHM_UP);
 	log_info("process in slot %u: by memory from now on", w->slot);
 }
@@ -130,7 +137,7 @@ static bool has_ended(int fd)
 static void attend_writer(struct shm_link *l, struct shm_writer *w, bool receives)
 {
 	uint32_t slot;
-	int passed, got;
+	int passed[MEET_PASSED], got;
 
 	lock_take(&w->lock);
 	/* A bell, or the end, before which there may be something to collect: for who receives. */
@@ -138,11 +145,11 @@ static void attend_writer(struct shm_link *l, struct shm_writer *w, bool receive
 		lock_drop(&w->lock);
 		return;
 	}
-	while (w->end.fd >= 0 && (got = meet_hear(w->end.fd, &slot, &passed)) != -EAGAIN) {
+	while (w->end.fd >= 0 && (got = meet_hear(w->end.fd, &slot, passed)) != -EAGAIN) {
 		if (got > 0 && !w->board)
 			take_board(l, w, slot, passed);
 		else if (got > 0)
-			close(passed);
+			meet_close(passed);
 		else if (!got)
 			atomic_fetch_add(&l->board->wakes, 1); /* as for readers */
 		if (got < 0 && w->state == SHM_UP) {
@@ -203,11 +210,11 @@ static void attend_listener(struct shm_link *l)
 	}
 }
 
-static int reader_begin(struct shm_link *l, struct shm_reader *r, uint32_t slot, int passed)
+static int reader_begin(struct shm_link *l, struct shm_reader *r, uint32_t slot, int passed[MEET_PASSED])
 {
-	struct ring *ring = meet_map(passed, sizeof(*ring), PROT_READ | PROT_WRITE, r->rx.ring);
+	struct ring *ring = meet_map(passed[0], sizeof(*ring), PROT_READ | PROT_WRITE, r->rx.ring);
 
-	close(passed);
+	meet_close(passed);
 	if (!ring)
 		return -EPROTO;
 	ring_rx_init(&r->rx, ring);
@@ -220,7 +227,7 @@ static int reader_begin(struct shm_link *l, struct shm_reader *r, uint32_t slot,
 	r->riders = 0;
 	r->hold_until = 0;
 	r->carried = 0;
-	if (!ring_is_one(ring) || meet_say(r->end.fd, l->slot, l->board_fd))
+	if (!ring_is_one(ring) || meet_say(r->end.fd, l->slot, l->board_fd, l->memory_fd))
 		return -EPROTO;
 	atomic_store(&r->state, READER_UP);
 	return 0;
@@ -229,15 +236,15 @@ static int reader_begin(struct shm_link *l, struct shm_reader *r, uint32_t slot,
 static void attend_reader(struct shm_link *l, struct shm_reader *r, bool receives)
 {
 	uint32_t slot;
-	int passed, got;
+	int passed[MEET_PASSED], got;
 
 	if (!receives && atomic_load(&r->state) == READER_UP && !has_ended(r->end.fd))
 		return;
-	while ((got = meet_hear(r->end.fd, &slot, &passed)) != -EAGAIN) {
+	while ((got = meet_hear(r->end.fd, &slot, passed)) != -EAGAIN) {
 		if (got > 0 && !r->begun) {
 			got = reader_begin(l, r, slot, passed);
 		} else if (got > 0) {
-			close(passed);
+			meet_close(passed);
 			got = -EPROTO;
 		} else if (!got) {
 			/* We look now; who slept and did not hear it in time has to be woken by the next. */
@@ -284,6 +291,7 @@ static struct shm_writer *writer_of(struct shm_link *l, uint32_t slot)
 		return NULL;
 	w->end = (struct shm_end){SHM_WRITER, -1};
 	w->slot = slot;
+	w->windows.fd = -1;
 	lock_init(&w->lock);
 	lock_init(&w->act);
 	if (atomic_compare_exchange_strong(&l->writer[slot], &none, w)) {

@@ -6,6 +6,7 @@
 #include "base/lock.h"
 #include "link/ring.h"
 #include "link/shm.h"
+#include "memory/window.h"
 #include "wire/qpn.h"
 
 #include <pthread.h>
@@ -56,7 +57,9 @@ struct shm_writer {
 	struct lock lock, act;
 	_Atomic enum shm_state state;
 	uint32_t slot;
-	_Atomic int pid;   /* of the other process; 0: not known */
+	_Atomic int pid;         /* of the other process; 0: not known */
+	struct link_there there; /* for who acts */
+	struct windows windows;
 	uint64_t asked_at; /* ms */
 	const struct shm_board *board;
 	uint32_t rung;                   /* board->wakes when we last rang */
@@ -105,9 +108,11 @@ struct shm_link {
 	struct shm_end listener;
 	int ep_fd;
 	int board_fd;
+	int memory_fd; /* our file, the caller's; negative: none */
 
 	struct shm_board *board;
 	size_t board_size;
+	_Atomic uint64_t met;                         /* connections to others, ever */
 	struct shm_writer *_Atomic writer[QPN_SLOTS]; /* by slot */
 	struct shm_writer *_Atomic made[QPN_SLOTS];   /* the same, without gaps */
 	_Atomic unsigned nmade;

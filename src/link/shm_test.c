@@ -78,10 +78,12 @@ struct host {
 
 static struct host open_host(uint32_t slot)
 {
+	struct link_shm_shown shown = {.size = BOARD, .memory = -1};
 	struct host h = {.wire = calloc(1, sizeof(struct wire))};
 
 	h.wire->link.ops = &wire_ops;
-	assert_int_equal(link_shm_open(&h.link, &h.wire->link, port, slot, ours, NULL, BOARD, &h.board), 0);
+	assert_int_equal(link_shm_open(&h.link, &h.wire->link, port, slot, ours, NULL, &shown), 0);
+	h.board = shown.board;
 	return h;
 }
 
@@ -311,9 +313,9 @@ static void nonsense_at_the_door_harms_nobody(void **state)
 	for (int i = 0; i < 4; i++)
 		fd[i] = meet_connect(port, THERE);
 	assert_true(send(fd[0], noise, sizeof(noise), 0) > 0);
-	assert_int_equal(meet_say(fd[1], HERE, memory), 0);        /* too short for a ring */
-	assert_int_equal(meet_say(fd[2], HERE, STDOUT_FILENO), 0); /* no memory at all */
-	meet_ring(fd[3]);                                          /* a bell before a word */
+	assert_int_equal(meet_say(fd[1], HERE, memory, -1), 0);        /* too short for a ring */
+	assert_int_equal(meet_say(fd[2], HERE, STDOUT_FILENO, -1), 0); /* no memory at all */
+	meet_ring(fd[3]);                                              /* a bell before a word */
 	for (int i = 0; i < 10; i++)
 		receive(&b);
 	for (int i = 0; i < 3; i++)
@@ -332,16 +334,19 @@ static void nonsense_at_the_door_harms_nobody(void **state)
 static void others_cannot_write_to_the_board(void **state)
 {
 	struct host b = open_host(THERE);
-	int fd = meet_connect(port, THERE), memory = meet_memory("test", sizeof(struct ring)), board;
+	int fd = meet_connect(port, THERE), memory = meet_memory("test", sizeof(struct ring));
 	struct ring *r = meet_map(memory, sizeof(*r), PROT_READ | PROT_WRITE, NULL);
+	int passed[MEET_PASSED], board;
 	uint32_t slot;
 
 	r->magic = RING_MAGIC;
 	r->version = RING_VERSION;
-	assert_int_equal(meet_say(fd, HERE, memory), 0);
+	assert_int_equal(meet_say(fd, HERE, memory, -1), 0);
 	for (int i = 0; i < 3; i++)
 		receive(&b);
-	assert_int_equal(meet_hear(fd, &slot, &board), 1);
+	assert_int_equal(meet_hear(fd, &slot, passed), 1);
+	board = passed[0];
+	assert_int_equal(passed[1], -1);
 	assert_int_equal(slot, THERE);
 	assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, board, 0), MAP_FAILED);
 	assert_int_equal(errno, EPERM);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One-sided requests that the initiator does itself, in the memory of a peer on this host: the peer's board
- * (hca/board.h) says what its responder would check, and the kernel copies (process_vm_writev). The peer
- * takes no part: it may sleep or be stopped.
+ * One-sided requests that the initiator does itself, in the memory of a peer on this host. The peer's board
+ * (hca/board.h) says what its responder would check; then its bytes are moved by our own instructions where
+ * we have them mapped (memory/window.h), else by the kernel (process_vm_writev). The peer takes no part: it
+ * may sleep or be stopped.
  *
  * No lock, no allocation. What cannot be done here is left as it is for the usual way, which also finds the
  * words for what is wrong with it.
@@ -15,20 +16,31 @@
 
 #include <sys/types.h>
 
+struct windows;
+
 enum local_act {
 	LOCAL_DONE,
 	LOCAL_LEFT,   /* to the usual way: not shown, not allowed, not there */
-	LOCAL_CLOSED, /* the kernel does not let us into this process */
+	LOCAL_CLOSED, /* the same, and the kernel does not let us into this process */
+};
+
+/* The process that has a QP's peer. */
+struct local_peer {
+	const struct hca_board *board;
+	uint64_t number;        /* of the connection to it: another one has another board */
+	struct windows *memory; /* its file */
+	pid_t pid;              /* 0: the kernel does not let us in */
+	bool self;              /* it is us */
 };
 
 /* Whether it is of a kind that can be done here. */
 static inline bool local_can(const struct hca_send_wqe *w)
 {
-	return w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_READ;
+	return w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_READ ||
+	       w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-/* Does the request; `peer` and `pid` are those of the process that has qp's peer. qp->lock held. */
-enum local_act local_do(
-	struct hca_qp *qp, const struct hca_send_wqe *w, const struct hca_board *peer, pid_t pid);
+/* Does the request; `p` is the process that has qp's peer. qp->lock held. */
+enum local_act local_do(struct hca_qp *qp, const struct hca_send_wqe *w, const struct local_peer *p);
 
 #endif

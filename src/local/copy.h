@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Moving bytes between our memory and that of a peer which we have mapped. Each is false when memory was not
+ * there: the program may have unmapped its own, or the host has no page left.
+ */
+#ifndef LOCAL_COPY_H
+#define LOCAL_COPY_H
+
+#include "hca/qp.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+struct local_job {
+	const struct hca_send_wqe *wqe;
+	char *at; /* the peer's */
+	uint32_t len;
+	unsigned n;
+	struct iovec own[HCA_MAX_SGE];
+};
+
+/*
+ * The last bytes are written last, and up to eight that are aligned at once: programs look at them to see
+ * that all has come.
+ */
+bool local_write(const struct local_job *job);
+bool local_read(const struct local_job *job);
+/* By the instruction that the peer's own adapter uses (ib/responder.c). False also when it is not aligned. */
+bool local_atomic(const struct local_job *job);
+
+#endif

@@ -343,7 +343,9 @@ static void shm_leave(struct link *link, uint32_t slot)
 {
 	struct shm_writer *w = ((struct shm_link *)link)->writer[slot];
 
-	atomic_fetch_add_explicit(&w->tx.ring->acting, 1, memory_order_release);
+	/* Nobody else writes it; a locked instruction would wait for what we wrote into others' caches. */
+	atomic_store_explicit(&w->tx.ring->acting,
+		atomic_load_explicit(&w->tx.ring->acting, memory_order_relaxed) + 1, memory_order_release);
 	lock_drop(&w->act);
 }
 

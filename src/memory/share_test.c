@@ -5,7 +5,11 @@
 #include "memory/file.h"
 #include "memory/maps.h"
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -14,6 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -531,6 +537,74 @@ static void child_has_a_copy(void **state)
 	munmap(p, len);
 }
 
+/* ---- where the kernel does not let us hold threads back ---- */
+static void refuse_userfaultfd(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+		_exit(77);
+}
+
+static void *wait_for_end(void *fd)
+{
+	char byte;
+
+	(void)!read(*(int *)fd, &byte, 1);
+	return NULL;
+}
+
+/* Alone it is moved all the same; beside a thread it stays, and what was moved before stays moved. */
+static int without_userfaultfd(void)
+{
+	char *p = anonymous(8 * PAGE), *q = anonymous(8 * PAGE);
+	struct share_run run;
+	struct share *s;
+	pthread_t thread;
+	int end[2];
+	bool ok;
+
+	refuse_userfaultfd();
+	fill(p, 8 * PAGE, 1);
+	fill(q, 8 * PAGE, 2);
+	s = share_take(p, 8 * PAGE, &run);
+	ok = s && on_file(p);
+	if (pipe(end) || pthread_create(&thread, NULL, wait_for_end, &end[0]))
+		return 1;
+	ok = ok && !share_take(q, 8 * PAGE, &run);
+	share_drop(s);
+	ok = ok && on_file(p);
+	s = share_take(p, 8 * PAGE, &run);
+	ok = ok && s && run.len == 8 * PAGE;
+	close(end[1]);
+	pthread_join(thread, NULL);
+	share_drop(s);
+	ok = ok && !on_file(p);
+	check(p, 8 * PAGE, 1);
+	check(q, 8 * PAGE, 2);
+	return ok ? 0 : 2;
+}
+
+static void threads_that_cannot_be_held_back_keep_it_where_it_is(void **state)
+{
+	pid_t pid = fork();
+	int status;
+
+	(void)state;
+	if (!pid)
+		_exit(without_userfaultfd());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -549,6 +623,7 @@ int main(void)
 		cmocka_unit_test(locked_memory_stays_locked),
 		cmocka_unit_test(freed_memory_of_a_heap_is_cleared),
 		cmocka_unit_test(child_has_a_copy),
+		cmocka_unit_test(threads_that_cannot_be_held_back_keep_it_where_it_is),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

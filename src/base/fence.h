@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+/* What this thread wrote before is seen by others before what it reads after. */
 static inline void fence_full(void)
 {
 #ifdef __SANITIZE_THREAD__ /* knows no fences, but counts this as one */
@@ -33,6 +34,14 @@ static inline void fence_light(bool they_are_heavy)
 		atomic_signal_fence(memory_order_seq_cst);
 	else
 		fence_full();
+}
+
+/* What this thread read before was there before what it reads or writes after. */
+static inline void fence_acquire(void)
+{
+#ifndef __SANITIZE_THREAD__
+	atomic_thread_fence(memory_order_acquire);
+#endif
 }
 
 #endif

@@ -7,12 +7,12 @@
  * - What both adapters share, and what the child needs whole, is held across the fork, in this order:
  *
  *     the front's adapter mutex   which adapter is the process's
- *     shared memory               memory/share.c, which gives the child a copy
  *     bring-up                    the engine is open or closed, not half
  *     drive                       no lock file of the port is held (link/steer.c), no QP half worked on
  *     adapter                     tables and the list of devices
  *     acknowledges                hca/context.c, of all contexts
  *     guard                       base/guard.c, of the process
+ *     shared memory               memory/share.c, which makes a copy for the child
  *
  * A condition variable with waiters is of no use to the child, so that of the acknowledges is made anew; and
  * the GID locks of the devices, which it goes on using.
@@ -27,7 +27,6 @@
 
 void hca_fork_prepare(struct hca_adapter *a)
 {
-	share_fork_prepare();
 	if (a) {
 		lock_take(&a->bring_up);
 		lock_take(&a->engine.drive);
@@ -35,6 +34,7 @@ void hca_fork_prepare(struct hca_adapter *a)
 	}
 	hca_async_hold();
 	guard_hold();
+	share_fork_prepare();
 }
 
 static void let_go(struct hca_adapter *a)
@@ -50,8 +50,8 @@ static void let_go(struct hca_adapter *a)
 
 void hca_fork_parent(struct hca_adapter *a)
 {
-	let_go(a);
 	share_fork_parent();
+	let_go(a);
 }
 
 void hca_fork_child(struct hca_adapter *a)

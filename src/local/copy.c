@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "local/copy.h"
 
+#include "base/fence.h"
 #include "base/guard.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 /* Up to eight bytes of one aligned word. */
@@ -26,7 +26,6 @@ static void write_piece(char *to, const char *from, size_t len)
 
 	if (last < len) {
 		memcpy(to, from, len - last);
-		atomic_thread_fence(memory_order_release);
 		store(to + len - last, from + len - last, last);
 	} else {
 		store(to, from, len);
@@ -49,11 +48,11 @@ static void read_all(void *arg)
 	const struct local_job *job = arg;
 	const char *from = job->at;
 
-	atomic_thread_fence(memory_order_acquire);
 	for (unsigned i = 0; i < job->n; i++) {
 		memcpy(job->own[i].iov_base, from, job->own[i].iov_len);
 		from += job->own[i].iov_len;
 	}
+	fence_acquire(); /* the next one reads later */
 }
 
 bool local_write(const struct local_job *job)

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
@@ -62,9 +63,15 @@ static bool untouched(struct move *m, size_t from, size_t len)
 	return !there;
 }
 
-static bool is_zero(const char *page)
+/* A page of the program's: what of it is allocated is not our business. */
+__attribute__((no_sanitize("address", "thread"))) static bool is_zero(const char *page)
 {
-	return !page[0] && !memcmp(page, page + 1, MEMORY_PAGE - 1);
+	const uint64_t *word = (const uint64_t *)page;
+	size_t i = 0;
+
+	while (i < MEMORY_PAGE / sizeof(*word) && !word[i])
+		i++;
+	return i == MEMORY_PAGE / sizeof(*word);
 }
 
 /* The freezer's marks on pages that are not there look as if they were swapped out. */
@@ -95,13 +102,16 @@ static int copy_onto(struct move *m, size_t from, size_t len)
 	return err;
 }
 
-/* A child of a bare clone() must not find it: it would share it with us (share.c gives others a copy). */
+/*
+ * By the bare call: for sanitizers it is the program's own memory still. A child of a bare clone() must not
+ * find it: it would share it with us (share.c gives others a copy).
+ */
 static bool map_file(struct move *m, size_t from, size_t len)
 {
-	void *p = mmap(m->at + from, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory_file(),
-		(off_t)(m->off + from));
+	long p = syscall(SYS_mmap, m->at + from, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+		memory_file(), (off_t)(m->off + from));
 
-	return p != MAP_FAILED && !madvise(p, len, MADV_DONTFORK);
+	return p != -1 && !madvise(m->at + from, len, MADV_DONTFORK);
 }
 
 /* ---- back ---- */

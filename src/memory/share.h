@@ -35,7 +35,7 @@ void share_drop(struct share *s);
 /* The file, to be passed to others: a descriptor that stays ours, or -errno. */
 int share_file(void);
 
-/* Around fork, before any other lock is taken, or after. */
+/* Around fork; the lock is the innermost. */
 void share_fork_prepare(void);
 void share_fork_parent(void);
 void share_fork_child(void);

@@ -25,6 +25,7 @@ LESS = [
     ("^sim.random", ["--seed", "1", "--seeds", "20"]),
     ("^sim.hostile$", ["--seed", "1", "--seeds", "2"]),
     ("^base.guard$|^shim.path$", None),  # touch what is not there, for that is what they are about
+    ("^memory.share$|^verbs.map|^verbs.*memory$", None),  # it has no userfaultfd: nothing is moved; and minutes
     ("^verbs.roce.errors$", ["!request_for_unmapped*"]),
     ("^wire.icrc$|^wire.pcap$|^hca.sysfs$|^verbs.roce.huge$|^sim.recovery$", None),  # a minute of repetitions of a few lines
     ("^verbs.roce.rc$", ["!*mtu_???"]),  # what takes long by its numbers, a few of each kind is left

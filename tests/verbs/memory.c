@@ -41,6 +41,10 @@ static void *malloc_thread(void *len)
 
 	for (int i = 0; i < 16; i++)
 		p[i] = malloc((size_t)len);
+	for (int i = 0; i < 16; i++) {
+		if (i != 7)
+			free(p[i]);
+	}
 	return p[7];
 }
 
@@ -203,6 +207,8 @@ static void serve(struct vt_ep *ep, int fd, const struct kind *k)
 	compare(fd, region, len);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	assert_false(is_mapped(region, len));
+	if (k->get == from_malloc || k->get == from_another_heap)
+		free(p);
 	vt_tell(fd, "", 1);
 }
 

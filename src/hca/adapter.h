@@ -63,6 +63,7 @@ struct hca_adapter {
 	struct hca_registry *registry; /* NULL in simulations */
 	struct hca_board *board;       /* NULL: others cannot act for us, nor we for them */
 	struct lock board_lock;        /* who writes to it; the innermost */
+	bool shares;                   /* holds the file of memory/share.h */
 	struct hca_adapter_counters *count;
 	struct hca_adapter_counters own_count;
 	uint64_t seed; /* simulations: QPNs and keys come from this instead of the kernel */

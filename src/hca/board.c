@@ -97,6 +97,26 @@ static void set(struct hca_adapter *a, struct entry *table, unsigned n, uint32_t
 	lock_drop(&a->board_lock);
 }
 
+void hca_board_begin(struct hca_adapter *a)
+{
+	pthread_mutexattr_t attr;
+
+	if (!a->board)
+		return;
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+	pthread_mutex_init(&a->board->life, &attr);
+	pthread_mutexattr_destroy(&attr);
+	pthread_mutex_lock(&a->board->life);
+}
+
+void hca_board_end(struct hca_adapter *a)
+{
+	if (a->board)
+		pthread_mutex_unlock(&a->board->life);
+}
+
 /* ---- keys ---- */
 void hca_board_show_key(struct hca_adapter *a, const struct hca_key *k)
 {

@@ -13,8 +13,11 @@
 #ifndef HCA_BOARD_H
 #define HCA_BOARD_H
 
+#include <linux/futex.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct hca_adapter;
@@ -44,12 +47,17 @@ struct hca_board_qp {
 	uint64_t reserved;
 };
 
+/*
+ * `life` is held by a thread of the owner, and robust: when that dies, or executes another program, the
+ * kernel itself writes so into its word, before anybody can know of the death otherwise.
+ */
 struct hca_board {
-	_Atomic uint32_t
-		changes; /* entries that were written: what was seen before may not be true any more */
+	pthread_mutex_t life;
+	_Atomic uint32_t changes; /* of entries: what was seen before may not be true any more */
 	_Alignas(64) struct hca_board_key key[BOARD_KEYS];
 	_Alignas(64) struct hca_board_qp qp[BOARD_QPS];
 };
+_Static_assert(offsetof(struct hca_board, key) == 64, "both on one line");
 _Static_assert(sizeof(struct hca_board_key) == 64 && sizeof(struct hca_board_qp) == 64, "a line each");
 
 /* What a QP remembers of the board of its peer's process, see src/local. */
@@ -62,6 +70,9 @@ struct hca_seen {
 };
 
 /* ---- ours; any thread, any lock but the board's own; nothing is done where there is no board ---- */
+/* Until hca_board_end(), by the same thread, others may act on the board. Without it they do not. */
+void hca_board_begin(struct hca_adapter *a);
+void hca_board_end(struct hca_adapter *a);
 /* Shows a region as it is now. */
 void hca_board_show_key(struct hca_adapter *a, const struct hca_key *k);
 void hca_board_hide_key(struct hca_adapter *a, uint32_t key);
@@ -71,6 +82,13 @@ void hca_board_show_qp(struct hca_adapter *a, struct hca_qp *qp);
 /* ---- another's: copies; false: it is not there ---- */
 bool hca_board_find_key(const struct hca_board *b, uint32_t key, struct hca_board_key *out);
 bool hca_board_find_qp(const struct hca_board *b, uint32_t qpn, struct hca_board_qp *out);
+static inline bool hca_board_lives(const struct hca_board *b)
+{
+	unsigned word = (unsigned)__atomic_load_n(&b->life.__data.__lock, __ATOMIC_ACQUIRE);
+
+	return (word & FUTEX_TID_MASK) && !(word & FUTEX_OWNER_DIED);
+}
+
 static inline uint32_t hca_board_changes(const struct hca_board *b)
 {
 	return atomic_load_explicit(&b->changes, memory_order_acquire);

@@ -5,8 +5,13 @@
 #include "hca/mr.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,6 +51,35 @@ static void show(struct stage *s, uint32_t key)
 	s->key.key = key;
 	s->key.host = (char *)(uintptr_t)key;
 	hca_board_show_key(&s->adapter, &s->key);
+}
+
+/* Killed without warning: whoever waited for the death knows that nothing more may be done there. */
+static void board_of_a_dead_process_is_dead(void **state)
+{
+	struct hca_board *b =
+		mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct hca_adapter a = {.board = b};
+	pid_t pid;
+
+	(void)state;
+	assert_ptr_not_equal(b, MAP_FAILED);
+	assert_false(hca_board_lives(b));
+	hca_board_begin(&a);
+	assert_true(hca_board_lives(b));
+	hca_board_end(&a);
+	assert_false(hca_board_lives(b));
+	pid = fork();
+	if (!pid) {
+		hca_board_begin(&a);
+		for (;;)
+			pause();
+	}
+	while (!hca_board_lives(b))
+		sched_yield();
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_false(hca_board_lives(b));
+	munmap(b, sizeof(*b));
 }
 
 static void shown_keys_are_found_until_hidden(void **state)
@@ -157,6 +191,7 @@ int main(void)
 		T(windows_are_not_shown),
 		T(owner_that_died_while_writing_shows_nothing),
 		T(entries_are_never_seen_half_written),
+		T(board_of_a_dead_process_is_dead),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

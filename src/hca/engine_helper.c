@@ -33,6 +33,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "hca/adapter.h"
+#include "hca/board.h"
 #include "hca/device.h"
 #include "link/link.h"
 
@@ -239,6 +240,7 @@ static void *helper_main(void *arg)
 	prctl(PR_SET_NAME, "anyrdma-helper");
 	prctl(PR_SET_TIMERSLACK, 1000);
 	ask_for_short_slice();
+	hca_board_begin(e->adapter);
 	while (!atomic_load(&e->stop)) {
 		uint32_t seen = atomic_load(&e->drives);
 		bool link = watch_once(e), drove;
@@ -262,6 +264,7 @@ static void *helper_main(void *arg)
 			hca_engine_drive(e);
 		}
 	}
+	hca_board_end(e->adapter);
 	return NULL;
 }
 

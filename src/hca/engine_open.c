@@ -53,7 +53,8 @@ static void add_memory(struct hca_adapter *a, struct link **link, uint16_t port)
 	if (wanted == HCA_LOCAL_OFF)
 		return;
 	if (wanted == HCA_LOCAL_MAP)
-		shown.memory = share_file();
+		shown.memory = share_file_get();
+	a->shares = shown.memory >= 0;
 	err = link_shm_open(link, *link, port, a->slot, is_ours, a, &shown);
 	if (err)
 		log_info("not by memory: %s", fd_reason(-err));
@@ -61,9 +62,17 @@ static void add_memory(struct hca_adapter *a, struct link **link, uint16_t port)
 		hca_keys_show(a, shown.board);
 }
 
+static void let_go_of_file(struct hca_adapter *a)
+{
+	if (a->shares)
+		share_file_put();
+	a->shares = false;
+}
+
 /* What other processes see of us. */
 static void close_shared(struct hca_adapter *a)
 {
+	let_go_of_file(a);
 	hca_ports_close(a->ports);
 	a->ports = NULL;
 	hca_registry_close(a->registry);
@@ -88,6 +97,7 @@ int hca_engine_open(struct hca_adapter *a)
 	if (err) {
 		hca_keys_show(a, NULL);
 		link->ops->close(link);
+		let_go_of_file(a);
 		return err;
 	}
 	a->transport = &ibt_transport;

@@ -58,6 +58,8 @@ static inline bool see(struct hca_qp *qp, uint32_t rkey, const struct local_peer
 {
 	uint32_t changes = hca_board_changes(p->board);
 
+	if (!hca_board_lives(p->board))
+		return false;
 	return (qp->seen.number == p->number && qp->seen.changes == changes && qp->seen.rkey == rkey) ||
 	       look(qp, rkey, p, changes);
 }

@@ -38,7 +38,7 @@ int memory_put(uint64_t off, const void *from, size_t len);
 int memory_get(uint64_t off, void *to, size_t len);
 /* Gives the pages back. */
 void memory_punch(uint64_t off, size_t len);
-/* After fork, in the child: the file is the parent's. */
+/* Nothing of ours lies on it any more; or after fork, in the child, it is the parent's. */
 void memory_forget(void);
 
 #endif

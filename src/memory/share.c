@@ -41,6 +41,7 @@ struct share {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list pieces = {&pieces, &pieces};
 static unsigned npieces;
+static unsigned holders; /* of the file */
 
 /* ---- whom it does not pay for ---- */
 /* A region that is registered for every message would be copied twice for each: peers copy it once. */
@@ -168,6 +169,12 @@ static bool hold_known(struct share *s, const struct area *a)
 		hold(s, p);
 	}
 	return true;
+}
+
+static void close_unused(void)
+{
+	if (!npieces && !holders)
+		memory_forget();
 }
 
 static void forget(struct piece *p)
@@ -366,19 +373,30 @@ void share_drop(struct share *s)
 	if (!gone && last) {
 		++*times_of(s->start, s->len);
 		bring_all_back(s);
+		close_unused();
 	}
 	pthread_mutex_unlock(&lock);
 	share_free(s);
 }
 
-int share_file(void)
+int share_file_get(void)
 {
 	int fd;
 
 	pthread_mutex_lock(&lock);
 	fd = memory_file();
+	if (fd >= 0)
+		holders++;
 	pthread_mutex_unlock(&lock);
 	return fd;
+}
+
+void share_file_put(void)
+{
+	pthread_mutex_lock(&lock);
+	holders--;
+	close_unused();
+	pthread_mutex_unlock(&lock);
 }
 
 /* ---- fork ---- */
@@ -453,7 +471,7 @@ void share_fork_child(void)
 	}
 	for (struct list *n; (n = list_pop(&pieces));)
 		container_of(n, struct piece, node)->gone = true;
-	npieces = 0;
+	npieces = holders = 0;
 	memory_forget();
 	areas_free(&at_fork);
 	pthread_mutex_unlock(&lock);

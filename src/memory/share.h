@@ -32,8 +32,9 @@ struct share_run {
 struct share *share_take(void *addr, size_t len, struct share_run *run);
 /* When nobody uses the region any more. NULL does nothing. */
 void share_drop(struct share *s);
-/* The file, to be passed to others: a descriptor that stays ours, or -errno. */
-int share_file(void);
+/* The file, to be passed to others, until share_file_put(): a descriptor, or -errno. */
+int share_file_get(void);
+void share_file_put(void);
 
 /* Around fork; the lock is the innermost. */
 void share_fork_prepare(void);

@@ -102,7 +102,7 @@ static size_t file_kib(void)
 	char path[64], line[32];
 	FILE *f;
 
-	snprintf(path, sizeof(path), "stat -L -c %%b /proc/%d/fd/%d", getpid(), share_file());
+	snprintf(path, sizeof(path), "stat -L -c %%b /proc/%d/fd/%d", getpid(), memory_file());
 	f = popen(path, "r");
 	assert_non_null(fgets(line, sizeof(line), f));
 	pclose(f);

@@ -99,30 +99,27 @@ int memory_put(uint64_t off, const void *from, size_t len)
 	return 0;
 }
 
-/* Of [off, end) the next that is there. */
-static bool next_data(uint64_t end, uint64_t *off, size_t *len)
-{
-	off_t data = lseek(file, (off_t)*off, SEEK_DATA), hole;
-
-	if (data < 0 || (uint64_t)data >= end)
-		return false;
-	hole = lseek(file, data, SEEK_HOLE);
-	*off = (uint64_t)data;
-	*len = (size_t)((hole < data || (uint64_t)hole > end ? end : (uint64_t)hole) - *off);
-	return true;
-}
-
+/*
+ * Holes are left out, since reading them would make pages of zeroes. Where a hole begins the kernel would
+ * tell, but it looks for it beyond what we ask about: we go on in growing steps instead.
+ */
 int memory_get(uint64_t off, void *to, size_t len)
 {
 	uint64_t at = off, end = off + len;
-	size_t part;
+	size_t step = MEMORY_PAGE;
 
-	for (; next_data(end, &at, &part); at += part) {
-		ssize_t n = pread(file, (char *)to + (at - off), part, (off_t)at);
+	while (at < end) {
+		off_t data = lseek(file, (off_t)at, SEEK_DATA);
+		ssize_t n;
 
+		if (data < 0 || (uint64_t)data >= end)
+			break;
+		step = (uint64_t)data == at ? 2 * step : MEMORY_PAGE;
+		at = (uint64_t)data;
+		n = pread(file, (char *)to + (at - off), step < end - at ? step : end - at, data);
 		if (n <= 0)
 			return n ? -errno : -EIO;
-		part = (size_t)n;
+		at += (uint64_t)n;
 	}
 	return 0;
 }

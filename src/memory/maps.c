@@ -22,6 +22,41 @@ unsigned maps_threads(void)
 	return stat("/proc/self/task", &st) ? 0 : (unsigned)st.st_nlink - 2;
 }
 
+/* How many buffers a ring has that the program registered with it. */
+static unsigned fixed_buffers(const char *fd)
+{
+	char path[64], line[128];
+	unsigned n = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%.20s", fd);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f) && sscanf(line, "UserBufs: %u", &n) != 1)
+		;
+	if (f)
+		fclose(f);
+	return n;
+}
+
+bool maps_pinned(void)
+{
+	static const char ring[] = "anon_inode:[io_uring]";
+	DIR *fds = opendir("/proc/self/fd");
+	bool found = false;
+	struct dirent *d;
+	char to[sizeof(ring)];
+
+	while (fds && !found && (d = readdir(fds))) {
+		ssize_t n = readlinkat(dirfd(fds), d->d_name, to, sizeof(to));
+
+		found = n == (ssize_t)sizeof(ring) - 1 && !memcmp(to, ring, (size_t)n) &&
+			fixed_buffers(d->d_name);
+	}
+	if (fds)
+		closedir(fds);
+	return found;
+}
+
 static int add(struct areas *a, const struct area *one)
 {
 	if (a->n == a->room) {

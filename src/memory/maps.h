@@ -33,5 +33,7 @@ void areas_free(struct areas *a);
 
 /* Threads of this process. */
 unsigned maps_threads(void);
+/* Whether the kernel holds pages of this process for io_uring: it would go on with the old ones. */
+bool maps_pinned(void);
 
 #endif

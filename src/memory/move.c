@@ -125,10 +125,14 @@ static int copy_back(struct move *m, size_t from, size_t len)
 	return memory_get(m->off + from, m->side + from, len);
 }
 
+/* What the file has of it goes at once: there is never much twice. */
 static bool map_private(struct move *m, size_t from, size_t len)
 {
-	return !mprotect(m->side + from, len, m->prot) &&
-	       mremap(m->side + from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, m->at + from) != MAP_FAILED;
+	if (mprotect(m->side + from, len, m->prot) ||
+		mremap(m->side + from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, m->at + from) == MAP_FAILED)
+		return false;
+	memory_punch(m->off + from, len);
+	return true;
 }
 
 /* ---- both ---- */

@@ -278,6 +278,8 @@ static const char *cannot(uintptr_t start, size_t len, const struct areas *a)
 		return "it comes and goes";
 	if (accounts_strictly())
 		return "this host accounts for memory strictly";
+	if (maps_pinned())
+		return "io_uring holds memory of this process";
 	fd = memory_file();
 	return fd < 0 ? fd_reason(-fd) : NULL;
 }

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <linux/filter.h>
+#include <linux/io_uring.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
@@ -20,6 +21,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -264,6 +266,26 @@ static void other_kinds_stay(void **state)
 		not_moved(p, 2 << 20);
 		munmap(p, 2 << 20);
 	}
+}
+
+/* Registered with io_uring, the kernel would go on writing to the old pages. */
+static void memory_that_io_uring_holds_stays(void **state)
+{
+	struct io_uring_params params = {0};
+	struct iovec iov = {anonymous(9 * PAGE), 9 * PAGE};
+	int fd = (int)syscall(SYS_io_uring_setup, 1, &params);
+	struct share_run run;
+	struct share *s;
+
+	(void)state;
+	if (fd < 0 || syscall(SYS_io_uring_register, fd, IORING_REGISTER_BUFFERS, &iov, 1))
+		skip();
+	not_moved(iov.iov_base, iov.iov_len);
+	close(fd);
+	s = share_take(iov.iov_base, iov.iov_len, &run);
+	assert_non_null(s);
+	share_drop(s);
+	munmap(iov.iov_base, iov.iov_len);
 }
 
 static void *on_own_stack(void *arg)
@@ -621,6 +643,7 @@ int main(void)
 		cmocka_unit_test(writers_lose_nothing),
 		cmocka_unit_test(first_touches_are_not_lost),
 		cmocka_unit_test(other_kinds_stay),
+		cmocka_unit_test(memory_that_io_uring_holds_stays),
 		cmocka_unit_test(stacks_of_threads_stay),
 		cmocka_unit_test(huge_pages_of_the_kernel_move),
 		cmocka_unit_test(regions_overlap),

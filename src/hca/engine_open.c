@@ -3,6 +3,7 @@
 #include "hca/engine.h"
 
 #include "base/fd.h"
+#include "base/guard.h"
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/board.h"
@@ -52,8 +53,10 @@ static void add_memory(struct hca_adapter *a, struct link **link, uint16_t port)
 
 	if (wanted == HCA_LOCAL_OFF)
 		return;
-	if (wanted == HCA_LOCAL_MAP)
+	if (wanted == HCA_LOCAL_MAP) {
 		shown.memory = share_file_get();
+		guard_install(); /* others' memory may be short of pages */
+	}
 	a->shares = shown.memory >= 0;
 	err = link_shm_open(link, *link, port, a->slot, is_ours, a, &shown);
 	if (err)

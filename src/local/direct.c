@@ -11,7 +11,6 @@
 
 /* What a kind of request does, and needs. */
 struct kind {
-	bool there;         /* it is one of ours */
 	bool mapped_only;   /* the kernel cannot do it for us */
 	unsigned right;     /* at the peer */
 	unsigned own_right; /* of our own memory */
@@ -19,11 +18,10 @@ struct kind {
 };
 
 static const struct kind kinds[] = {
-	[IBV_WR_RDMA_WRITE] = {true, false, IBV_ACCESS_REMOTE_WRITE, 0, local_write},
-	[IBV_WR_RDMA_READ] = {true, false, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_LOCAL_WRITE, local_read},
-	[IBV_WR_ATOMIC_CMP_AND_SWP] = {true, true, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_LOCAL_WRITE,
-		local_atomic},
-	[IBV_WR_ATOMIC_FETCH_AND_ADD] = {true, true, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_LOCAL_WRITE,
+	[IBV_WR_RDMA_WRITE] = {false, IBV_ACCESS_REMOTE_WRITE, 0, local_write},
+	[IBV_WR_RDMA_READ] = {false, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_LOCAL_WRITE, local_read},
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = {true, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_LOCAL_WRITE, local_atomic},
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = {true, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_LOCAL_WRITE,
 		local_atomic},
 };
 
@@ -119,13 +117,20 @@ static bool own_pieces(struct hca_qp *qp, const struct hca_send_wqe *w, unsigned
 	return true;
 }
 
+/* What its own adapter would refuse. */
+static bool is_wrong(const struct hca_qp *qp, const struct hca_send_wqe *w, const struct kind *kind)
+{
+	return (kind->own_right && !qp->attr.max_rd_atomic) || (kind->mapped_only && w->length != 8);
+}
+
 enum local_act local_do(struct hca_qp *qp, const struct hca_send_wqe *w, const struct local_peer *p)
 {
 	const struct kind *kind = &kinds[w->opcode];
-	struct local_job job = {.len = kind->mapped_only ? 8 : w->length, .wqe = w};
+	struct local_job job = {.len = w->length, .wqe = w};
 	uint64_t host;
 
-	if (!see(qp, w->remote.rkey, p) || (qp->seen.access & kind->right) != kind->right)
+	if (is_wrong(qp, w, kind) || !see(qp, w->remote.rkey, p) ||
+		(qp->seen.access & kind->right) != kind->right)
 		return LOCAL_LEFT;
 	if (!job.len)
 		return LOCAL_DONE; /* needs no key (IBA C9-88) */

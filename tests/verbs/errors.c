@@ -291,6 +291,25 @@ static void operation_of_no_such_kind_is_refused(void **state)
 	others_live_on(&s);
 }
 
+/* What the initiator itself may not ask for never leaves it. */
+static void wrong_requests_are_local_errors(void **state)
+{
+	struct vt *t = *state;
+	struct vt_conn none = vt_conn(t);
+	struct scene s;
+
+	none.rd_atomic = 0;
+	s = scene(t, &none);
+	vt_post(s.a, .op = IBV_WR_RDMA_READ, .id = 1, .len = 8, .to = s.b);
+	vt_expect(s.a, 1, IBV_WC_LOC_QP_OP_ERR);
+	if (!vt_can("ATOMIC"))
+		return;
+	s = scene(t, NULL);
+	vt_post(s.a, .op = IBV_WR_ATOMIC_FETCH_AND_ADD, .id = 2, .len = 16, .add = 1, .to = s.b);
+	vt_expect(s.a, 2, IBV_WC_LOC_LEN_ERR);
+	vt_check_all(s.b->buf, 16, 0);
+}
+
 /*
  * A registered buffer that was unmapped is the program's mistake. A card would go on using the pages it had
  * pinned; whatever happens here, the process that made the mistake is not killed by its peer's request.
@@ -330,6 +349,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(receivers_bad_key_is_its_own_error),
 	VT_TEST(message_longer_than_the_receive_fails_at_both_ends),
 	VT_TEST(operation_of_no_such_kind_is_refused),
+	VT_TEST(wrong_requests_are_local_errors),
 	VT_TEST(request_for_unmapped_memory_does_not_kill_the_target),
 };
 

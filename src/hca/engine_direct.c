@@ -13,6 +13,7 @@
 #include "hca/transport.h"
 #include "link/link.h"
 #include "local/direct.h"
+#include "memory/window.h"
 
 #include <errno.h>
 #include <string.h>
@@ -33,22 +34,30 @@ static void close_to_us(struct hca_flow *f)
 
 /*
  * A peer that is new on its board finds us in the middle of frames. A stream of requests would never be idle
- * by itself, so a large one waits until what is on its way is done, which is little.
+ * by itself, so a large one waits until what is on its way is done, which is little. Where the peer's memory
+ * is mapped, so does any in a row of its kind; but none among SENDs, for which it would wait again and again.
  */
+static bool in_a_row(const struct hca_sq *sq)
+{
+	return sq->head - sq->tail > 1 && local_can(hca_sq_at(sq, sq->head - 2));
+}
+
 static void wait_or_not(struct hca_engine *e, struct hca_qp *qp)
 {
+	const struct hca_send_wqe *last = hca_sq_at(&qp->sq, qp->sq.head - 1);
 	const struct link_there *there;
 	struct hca_board_qp q;
+	bool row = in_a_row(&qp->sq);
 
-	qp->alone = false;
-	if (qp->left || qp->sq.tail == qp->sq.head || hca_qp_type(qp) != IBV_QPT_RC ||
-		hca_sq_at(&qp->sq, qp->sq.head - 1)->length < HCA_ALONE_MIN ||
-		!local_can(hca_sq_at(&qp->sq, qp->sq.head - 1)))
+	qp->alone = 0;
+	if (qp->left || qp->sq.tail == qp->sq.head || hca_qp_type(qp) != IBV_QPT_RC || !local_can(last) ||
+		(last->length < HCA_ALONE_MIN && !row))
 		return;
 	there = e->link->ops->enter(e->link, qp->flow->slot);
 	if (!there)
 		return;
-	qp->alone = hca_board_find_qp(there->board, qp->attr.dest_qp_num, &q) && q.peer_qpn == hca_qpn(qp);
+	if (hca_board_find_qp(there->board, qp->attr.dest_qp_num, &q) && q.peer_qpn == hca_qpn(qp))
+		qp->alone = row && there->memory->fd >= 0 ? 1 : HCA_ALONE_MIN;
 	e->link->ops->leave(e->link, qp->flow->slot);
 }
 
@@ -59,7 +68,7 @@ void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 	struct local_peer peer;
 
 	if (!qp->dest.local || !e->adapter->board) {
-		qp->alone = false;
+		qp->alone = 0;
 		return;
 	}
 	if (!is_next(qp)) {

@@ -99,9 +99,10 @@ struct hca_qp {
 	struct ibv_qp_attr attr; /* what modify set, as query reports it */
 	struct ibv_qp_cap cap;
 	bool sig_all, wr_api, sqd_notify, sqd_drained_raised, last_wqe_raised, comm_est_raised;
-	bool alone;              /* a large WRITE or READ waits until it can be done without the transport */
-	bool left;               /* it waited, and then could not; not again */
-	uint8_t lives;           /* counts resets, round and round */
+	uint32_t alone; /* WRITEs and READs from this length on wait until they can be done without the
+			   transport; 0: none does */
+	bool left;      /* it waited, and then could not; not again */
+	uint8_t lives;  /* counts resets, round and round */
 	uint32_t max_tx_payload; /* UD: the port's MTU */
 	struct frame_dest dest;  /* RC, UC: the path, fixed at RTR */
 	struct hca_flow *flow;   /* RC, UC: the peer's; UD: the last destination's */

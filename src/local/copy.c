@@ -20,16 +20,20 @@ static void store(char *to, const char *from, size_t len)
 		__atomic_store_n(to + i, from[i], __ATOMIC_RELEASE);
 }
 
+/* All but the last line first, since whole lines are copied fastest, then that, and of that the last word. */
 static void write_piece(char *to, const char *from, size_t len)
 {
-	size_t last = ((uintptr_t)to + len - 1) % 8 + 1;
+	size_t line = ((uintptr_t)to + len - 1) % 64 + 1, word = ((uintptr_t)to + len - 1) % 8 + 1, done = 0;
 
-	if (last < len) {
-		memcpy(to, from, len - last);
-		store(to + len - last, from + len - last, last);
-	} else {
-		store(to, from, len);
+	if (line < len) {
+		done = len - line;
+		memcpy(to, from, done);
 	}
+	if (word < len - done) {
+		memcpy(to + done, from + done, len - word - done);
+		done = len - word;
+	}
+	store(to + done, from + done, len - done);
 }
 
 static void write_all(void *arg)

@@ -28,6 +28,12 @@
 
 #define PAGE ((size_t)MEMORY_PAGE)
 
+#ifdef __SANITIZE_THREAD__
+enum { ROUNDS = 4 }; /* it takes its time */
+#else
+enum { ROUNDS = 20 };
+#endif
+
 static char *anonymous(size_t len)
 {
 	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -178,7 +184,7 @@ static void writers_lose_nothing(void **state)
 		w[i].p = p + i * 64;
 		assert_int_equal(pthread_create(&w[i].thread, NULL, count_up, &w[i]), 0);
 	}
-	for (int i = 0; i < 200; i++) {
+	for (int i = 0; i < 10 * ROUNDS; i++) {
 		size_t off = (size_t)(i % 7) * PAGE, n = len - off - (size_t)(i % 5) * PAGE;
 		struct share_run run;
 		struct share *s = share_take(p + off, n, &run);
@@ -212,7 +218,7 @@ static void first_touches_are_not_lost(void **state)
 	size_t len = 16 << 20;
 
 	(void)state;
-	for (int i = 0; i < 20; i++) {
+	for (int i = 0; i < ROUNDS; i++) {
 		struct writer w = {.len = len, .p = anonymous(len)};
 		struct share_run run;
 		struct share *s;
@@ -497,7 +503,7 @@ static void *heap_user(void *arg)
 	char *p[N];
 
 	(void)arg;
-	for (int round = 0; round < 20; round++) {
+	for (int round = 0; round < ROUNDS; round++) {
 		struct share_run run;
 		struct share *s;
 

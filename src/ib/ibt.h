@@ -249,6 +249,13 @@ void ibt_probe_answered(struct hca_qp *qp, uint64_t now);
 void ibt_probe_forget(struct ibt_requester *r);
 
 /* responder.c, respond.c */
+/* A packet of a SEND or WRITE was executed: an acknowledge names it, and the next is expected. */
+static inline void ibt_took(struct ibt_responder *r)
+{
+	r->ack_psn = r->epsn;
+	r->epsn = psn_add(r->epsn, 1);
+}
+
 /* Whether it was executed, now or before. */
 bool ibt_respond_to(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now);
 bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out);

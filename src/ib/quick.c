@@ -248,12 +248,12 @@ bool ibt_receive_quick(struct hca_qp *qp, const struct frame_in *in)
 			memcpy(&wc.imm_data, ext, IMM_LEN);
 			wc.wc_flags = IBV_WC_WITH_IMM;
 		}
-		r->epsn = psn_add(r->epsn, 1);
+		ibt_took(r);
 		r->msn = (r->msn + 1) & PSN_MASK;
 		hca_qp_complete_recv(qp, &wc, bth_solicited(in->bytes), 0);
 		return true;
 	}
-	r->epsn = psn_add(r->epsn, 1);
+	ibt_took(r);
 	r->msn = (r->msn + 1) & PSN_MASK;
 	return true;
 }

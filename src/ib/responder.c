@@ -354,8 +354,7 @@ static enum verdict do_data(struct hca_qp *qp, const struct ibt_packet *p, uint6
 	if ((f & OPF_END) && (f & (OPF_SEND | OPF_IMM)) && !deliver(qp, p, now))
 		return UNTOLD;
 	r->in_message = !(f & OPF_END);
-	r->ack_psn = r->epsn;
-	r->epsn = psn_add(r->epsn, 1);
+	ibt_took(r);
 	if (f & OPF_END)
 		r->msn = (r->msn + 1) & PSN_MASK;
 	if (p->ackreq && reliable(qp))

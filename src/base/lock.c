@@ -73,13 +73,17 @@ static void entered(struct lock *l)
 	uintptr_t self = (uintptr_t)pthread_self();
 
 	l->leant = false;
+	if (l->leaner == self)
+		l->leaner = 0;
 	l->row = l->last == self ? l->row + 1 : 0;
 	l->last = self;
-	if (l->row < l->enough || l->upright)
+	if (l->row < l->enough || l->upright || l->leaner)
 		return;
 	l->row = 0;
-	if (can_lean())
+	if (can_lean()) {
+		l->leaner = self;
 		atomic_store_explicit(&l->leans_to, self, memory_order_relaxed);
+	}
 }
 
 void lock_take_upright(struct lock *l)

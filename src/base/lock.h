@@ -7,7 +7,8 @@
  * waits for all its stores to be seen, which is most of what a lock costs and what holds up a message that
  * was just written for another core. Any other thread first makes it upright again: it takes the lean away,
  * has the kernel run a barrier on every CPU where this process runs (membarrier), and sees whether the thread
- * is inside. That is slow, so each time it takes twice as many in a row to lean again.
+ * is inside. That is slow, so each time it takes twice as many in a row to lean again. To a third it leans
+ * only when the thread it leant to has found that it does not any more.
  *
  * Upright it is an adaptive mutex and not a spin lock: on a small machine the holder may be descheduled.
  */
@@ -26,6 +27,7 @@ struct lock {
 	bool upright;               /* for ever */
 	uint32_t row, enough;       /* times in a row by `last`; how many let it lean */
 	uintptr_t last;
+	uintptr_t leaner; /* whom it leant to and who has not come since: it may be about to write `inside` */
 	pthread_mutex_t m;
 };
 

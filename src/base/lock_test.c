@@ -62,6 +62,30 @@ static void leans_to_who_takes_it_and_straightens_for_others(void **state)
 	lock_fini(&l);
 }
 
+static void *take_often_and_look(void *arg)
+{
+	struct lock *l = arg;
+
+	take_often(l, 10 * IN_A_ROW);
+	return (void *)(uintptr_t)leans(l);
+}
+
+/* The first may have been stopped where it is about to say that it is inside, and would say so for the third.
+ */
+static void leans_to_another_only_when_the_first_has_noticed(void **state)
+{
+	struct lock l;
+
+	lock_init(&l);
+	take_often(&l, IN_A_ROW);
+	if (!leans(&l))
+		skip();
+	assert_null(in_thread(take_often_and_look, &l));
+	take_often(&l, 1);
+	assert_non_null(in_thread(take_often_and_look, &l));
+	lock_fini(&l);
+}
+
 static void a_try_finds_it_taken(void **state)
 {
 	struct lock l;
@@ -133,6 +157,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(leans_to_who_takes_it_and_straightens_for_others),
+		cmocka_unit_test(leans_to_another_only_when_the_first_has_noticed),
 		cmocka_unit_test(a_try_finds_it_taken),
 		cmocka_unit_test(an_upright_one_never_leans),
 		cmocka_unit_test(one_at_a_time),

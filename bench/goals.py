@@ -8,7 +8,7 @@ MIB = 1 << 20
 
 @dataclass
 class Goal:
-    """Ours over the rival (times better) is at least `factor`; or, without a rival, the figure is at most `limit`."""
+    """Ours over the rival (times better) is at least `factor`; or, without a rival, the figure is no worse than `limit`."""
     question: str
     world: str
     line: str
@@ -20,12 +20,30 @@ class Goal:
     rival_x: Optional[int] = None  # a line may be its own rival, elsewhere
 
     def text(self):
-        what = {"bandwidth": f"ib_{self.line}_bw, 1 MiB", "latency": f"ib_{self.line}_lat, 8 B",
+        verb, _, how = self.line.partition(",")
+        size = "1 MiB" if self.x == MIB else f"{(self.x or 0) >> 10} KiB"
+        what = {"bandwidth": f"ib_{verb}_bw, {size}", "latency": f"ib_{verb}_lat, 8 B{how}", "rate": f"ib_{verb}_bw, 8 B, -q {self.x}",
                 "message_us": f"cost of a message, {self.x} queue pairs", "qp_kib": "memory of an idle queue pair"}
-        return what.get(self.question) or what[self.field]
+        return what.get(self.question.rpartition("-")[2]) or what[self.field]
 
     def against(self):
         return f"{self.rival_x} queue pair" if self.rival_x else self.rival
+
+
+def memory():
+    """On one host; a factor below 1 is how much worse than a floor, or than our WRITE, it may be."""
+    def goals(question, line, x, *rivals):
+        return [Goal(f"memory-{question}", "memory", line, x, rival, factor) for rival, factor in rivals]
+
+    return (
+        goals("latency", "write", 8, ("cache line", 1 / 2), ("UCX put", 1.0), ("TCP", 50.0)) +
+        goals("latency", "send", 8, ("UCX tag", 1.0)) +
+        goals("latency", "read", 8, ("write", 1 / 1.5)) + goals("latency", "atomic", 8, ("write", 1 / 1.5)) +
+        goals("latency", "write, by copy", 8, ("process_vm_writev", 1 / 1.5)) +
+        [goal for size in (65536, MIB) for verb in ("write", "read", "send") for goal in
+         goals("bandwidth", verb, size, ("memcpy", 0.95), ("UCX put", 1.0), ("UCX tag", 1.0), ("libfabric shm", 1.0))] +
+        [goal for qps in (1, 8) for goal in goals("rate", "send", qps, ("UCX tag", 1.0))] +
+        [Goal("memory-rate", "memory", "write", qps, limit=10) for qps in (1, 8)])
 
 
 GOALS = (
@@ -34,7 +52,8 @@ GOALS = (
     [Goal("latency", w, v, 8, r) for w in ("veth-9000", "veth-1500") for v in ("write", "send")
      for r in ("TCP spinning", "TCP blocking")] +
     [Goal("connections", "loopback", "anyrdma", 1000, limit=64, field="qp_kib"),
-     Goal("connections", "loopback", "anyrdma", 1000, "anyrdma", 0.9, field="message_us", rival_x=1)])
+     Goal("connections", "loopback", "anyrdma", 1000, "anyrdma", 0.9, field="message_us", rival_x=1)] +
+    memory())
 
 
 @dataclass
@@ -43,6 +62,7 @@ class Verdict:
     ours: float
     rival: Optional[float]
     unit: str
+    higher_is_better: bool
     ratio: Optional[float]  # above 1: ours is better
     reached: bool
 
@@ -54,12 +74,13 @@ def judge(results, goal):
     if ours is None:
         return None
     if goal.limit is not None:
-        return Verdict(goal, ours, goal.limit, f.unit, goal.limit / ours, ours <= goal.limit)
+        ratio = ours / goal.limit if f.higher_is_better else goal.limit / ours
+        return Verdict(goal, ours, goal.limit, f.unit, f.higher_is_better, ratio, ratio >= 1)
     rival = results.median(goal.question, goal.world, goal.rival, goal.rival_x or goal.x, goal.field)
     if rival is None:
         return None
     ratio = ours / rival if f.higher_is_better else rival / ours
-    return Verdict(goal, ours, rival, f.unit, ratio, ratio >= goal.factor)
+    return Verdict(goal, ours, rival, f.unit, f.higher_is_better, ratio, ratio >= goal.factor)
 
 
 def judge_all(results):

@@ -135,6 +135,13 @@ static void say(const char *name, void (*act)(size_t))
 
 int main(void)
 {
+	cpu_set_t all;
+
+	sched_getaffinity(0, sizeof(all), &all);
+	if (CPU_COUNT(&all) < 2) {
+		fprintf(stderr, "memory: needs two CPUs\n");
+		return 1;
+	}
 	shared = map(sizeof(*shared), MAP_SHARED);
 	own = map(REGION, MAP_PRIVATE);
 	theirs = map(REGION, MAP_PRIVATE);

@@ -119,5 +119,5 @@ def run(world, server, client, port, proto="tcp", limit=60, endless=False):
 
 def run_alone(world, command, end=0, limit=60):
     """The output of a program that needs no other end; None when it failed."""
-    status, out, _ = Process(world.prefix[end] + command, limit).finish()
+    status, out, _ = Process((world.prefix[end] if world else []) + command, limit).finish()
     return out if status == 0 else None

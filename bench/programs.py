@@ -13,11 +13,15 @@ import pair
 class Programs:
     def __init__(self, build):
         self.tool = os.path.abspath(os.path.join(build, "bin", "anyrdma"))
-        self.floor_path, self.qps_path, self.cores_path, self.connects_path = (
-            os.path.abspath(os.path.join(build, "bench", name)) for name in ("floor", "qps", "cores", "connects"))
+        self.floor_path, self.qps_path, self.cores_path, self.connects_path, self.memory_path = (
+            os.path.abspath(os.path.join(build, "bench", name)) for name in ("floor", "qps", "cores", "connects", "memory"))
 
     def paths(self):
-        return self.tool, self.floor_path, self.qps_path, self.cores_path, self.connects_path
+        return self.tool, self.floor_path, self.qps_path, self.cores_path, self.connects_path, self.memory_path
+
+    def under(self, world, local=None):
+        """The prefix of a program that uses our libraries."""
+        return ["env", f"ANYRDMA_LOCAL={local or world.local}", self.tool, "run"]
 
     @functools.lru_cache(maxsize=None)
     def gid_index(self, world, end):
@@ -31,11 +35,11 @@ class Programs:
 
     # ---- ours ----
 
-    def perftest(self, world, program, size, extra):
+    def perftest(self, world, program, size, extra, local=None):
         """The numbers of the result's line, and the outcome."""
         port = world.next_port()
         args = [program, "-F", "-s", str(size), "-p", str(port)] + extra
-        ends = [[self.tool, "run"] + args + ["-d", world.devices[i], "-x", self.gid_index(world, i)] for i in (0, 1)]
+        ends = [self.under(world, local) + args + ["-d", world.devices[i], "-x", self.gid_index(world, i)] for i in (0, 1)]
         o = pair.run(world, ends[0], ends[1] + [world.address], port)
         rows = [line.split() for line in o.out.splitlines() if re.match(rf" {size}\s", line)]
         return ([float(x) for x in rows[-1]] if o.ok and rows else None), o
@@ -46,20 +50,22 @@ class Programs:
         row, o = self.perftest(world, f"ib_{verb}_bw", size, ["-n", str(n), *extra])
         return row and {"value": gbps(row), "mpps": row[4], "noise": o.noise}
 
-    def rate(self, world, verb, qps):
+    def rate(self, world, verb, qps, count=100000):
         """With several queue pairs perftest may hang when -n is not a multiple of its 100 messages per completion."""
-        n = max(100000 // qps // 100, 1) * 100
+        n = max(count // qps // 100, 1) * 100
         row, o = self.perftest(world, f"ib_{verb}_bw", 8, ["-n", str(n), "-q", str(qps)])
         return row and {"value": row[4], "noise": o.noise}
 
-    def latency(self, world, verb, size, extra=()):
+    def latency(self, world, verb, size, extra=(), local=None):
+        """As perftest gives it: half a round trip, but of READs and atomics the whole one."""
         n = min(max(int(0.2 / (size / 1e9 + 1e-5)), 100), 10000)
-        row, o = self.perftest(world, f"ib_{verb}_lat", size, ["-n", str(n), *extra])
-        if not row:
-            return None
-        # of a READ perftest gives the whole round trip
-        half = 2 if verb == "read" else 1
-        return {"value": row[4] / half, "avg": row[5] / half, "p99": row[7] / half, "noise": o.noise}
+        row, o = self.perftest(world, f"ib_{verb}_lat", size, ["-n", str(n), *extra], local)
+        return row and {"value": row[4], "avg": row[5], "p99": row[7], "noise": o.noise}
+
+    def half_latency(self, world, verb, size, extra=()):
+        """Half a round trip, of whatever verb."""
+        got, whole = self.latency(world, verb, size, extra), verb == "read"
+        return got and {key: value / 2 if whole and key != "noise" else value for key, value in got.items()}
 
     def cpu(self, world, verb, extra=()):
         """CPU seconds per GB: a long run minus one that only starts, as perftest starts with a third of a second."""
@@ -75,13 +81,13 @@ class Programs:
 
     def qps(self, world, n):
         """Our own program, see qps.c; its figures as they are."""
-        command = [self.tool, "run", self.qps_path, world.devices[0], self.gid_index(world, 0), str(n)]
+        command = self.under(world) + [self.qps_path, world.devices[0], self.gid_index(world, 0), str(n)]
         out = pair.run_alone(world, command)
         return out and json.loads(out)
 
     def connects(self, world, kind, n=1000):
         """Our own program, see connects.c: its figures as they are."""
-        port, run = world.next_port(), [self.tool, "run"] if kind == "rdma" else []
+        port, run = world.next_port(), self.under(world) if kind == "rdma" else []
         ends = [run + [self.connects_path, verb, kind, world.address, str(port)] for verb in ("serve", "ask")]
         o = pair.run(world, ends[0], ends[1] + [str(n)], port, endless=True)
         return json.loads(o.out) | {"noise": o.noise} if o.ok else None
@@ -89,8 +95,9 @@ class Programs:
     def rdma_connects(self, world, n=1000):
         """One by one as above; all at once by cmtime, which gives the microseconds of each step per connection."""
         one, port = self.connects(world, "rdma"), world.next_port()
-        o = pair.run(world, [self.tool, "run", "cmtime", "-b", world.address, "-p", str(port)],
-                     [self.tool, "run", "cmtime", "-s", world.address, "-p", str(port), "-c", str(n)], port, "rdma", endless=True)
+        cmtime = [*self.under(world), "cmtime", "-p", str(port)]
+        o = pair.run(world, [*cmtime, "-b", world.address], [*cmtime, "-s", world.address, "-c", str(n)], port, "rdma",
+                     endless=True)
         steps = {m[1]: float(m[2]) for m in re.finditer(r"^([a-z ]+?) *:.* ([0-9.]+)$", o.out, re.M)}
         us = sum(steps.get(s, 0) for s in ("create id", "resolve addr", "resolve route", "create qp", "connect"))
         return one | {"per_second": 1e6 / us, "noise": max(o.noise, one["noise"])} if one and o.ok and us else None
@@ -115,6 +122,11 @@ class Programs:
     def floor_latency(self, world, size, spin):
         got = self.floor(world, "echo", "ping", ["-s", str(size)] + ["-z"] * spin, 0.5)
         return got and {"value": got[0]["median"], "avg": got[0]["avg"], "p99": got[0]["p99"], "noise": got[2].noise}
+
+    def memory_floor(self, key, scale=1.0):
+        """One figure of memory.c, which needs both cores and no network."""
+        out = pair.run_alone(None, [self.memory_path])
+        return out and {"value": json.loads(out)[key] * scale}
 
     # ---- rivals ----
 
@@ -146,6 +158,34 @@ class Programs:
                   (("value", "percentile 50.000"), ("avg", "avg-latency"), ("p99", "percentile 99.000"))}
         found = o.ok and all(number.values())
         return {k: float(m[1]) for k, m in number.items()} | {"noise": o.noise} if found else None
+
+    def ucx(self, world, test, size, n, transports):
+        """A row of ucx_perftest: latencies in microseconds, bandwidths in MiB/s, messages per second."""
+        port = world.next_port()
+        command = ["env", f"UCX_TLS={transports}", "UCX_LOG_LEVEL=error", "ucx_perftest", "-p", str(port)]
+        o = pair.run(world, command, [*command, world.address, "-t", test, "-s", str(size), "-n", str(n), "-f", "-v"], port)
+        rows = [line.split(",") for line in o.out.splitlines() if re.match(r"\d+,", line)]
+        return ([float(x) for x in rows[-1]] if o.ok and rows else None), o
+
+    def ucx_latency(self, world, test, size, transports):
+        row, o = self.ucx(world, test, size, 100000, transports)
+        return row and {"value": row[1], "avg": row[3], "noise": o.noise}
+
+    def ucx_bandwidth(self, world, test, size, transports):
+        row, o = self.ucx(world, test, size, (4 << 30) // size, transports)
+        return row and {"value": row[5] * 8 * 1.048576 / 1000, "noise": o.noise}
+
+    def ucx_rate(self, world, test, transports):
+        row, o = self.ucx(world, test, 8, 5000000, transports)
+        return row and {"value": row[7] / 1e6, "noise": o.noise}
+
+    def libfabric_bandwidth(self, world, size):
+        """fi_pingpong over shared memory, the only measuring program Debian has for it: one message at a time."""
+        port = world.next_port()
+        command = ["fi_pingpong", "-p", "shm", "-e", "rdm", "-S", str(size), "-I", str((1 << 30) // size)]
+        o = pair.run(world, [*command, "-B", str(port)], [*command, "-P", str(port), world.address], port)
+        rows = [line.split() for line in o.out.splitlines()[1:] if line]
+        return {"value": float(rows[-1][5]) * 8 / 1000, "noise": o.noise} if o.ok and rows else None
 
     def sockperf_rate(self, world):
         o = self.sockperf(world, "tp", 14, ["--tcp"])

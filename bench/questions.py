@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What is asked. A question has lines; a line is one contender, measured at some x (a size, a number of queue pairs) or
-once for all x. Within a round the contenders take turns at each x, so that a noisy moment hits all."""
-from dataclasses import dataclass, field
-from typing import Callable, Optional
-
+"""What is asked of the wire. memory.py asks of the ways by memory."""
+import memory
 import worlds
-
-OURS, RIVAL, FLOOR, INFO = "ours", "rival", "floor", "information"
+from question import FLOOR, INFO, OURS, RIVAL, Field, Line, Question
 
 SIZES = [2, 8, 64, 512, 4096, 32768, 262144, 1 << 20, 4 << 20]
 QUICK_SIZES = [8, 1 << 20]  # where the goals are
@@ -15,40 +11,6 @@ SOCKPERF_SIZES = [8, 4096, 65536]  # sockperf knows 14 to 65507 bytes: the ends 
 QPS = [1, 4, 16, 64, 256, 1000]
 GUEST_SIZES = [8, 65536]
 IDLE_QPS = [1, 10, 100, 1000, 4000]
-
-
-@dataclass
-class Line:
-    name: str
-    role: str
-    measure: Callable  # (programs, world, x) -> dictionary with the fields below, or None
-    xs: Optional[list] = None  # None: once, whatever x
-
-
-@dataclass
-class Field:
-    """One figure of a measurement; each becomes a chart."""
-    key: str
-    title: str
-    unit: str
-    higher_is_better: bool = False
-    log: bool = True
-    x_from: int = 0        # drawn from there on
-    tabled: bool = True
-    name: str = ""         # of the chart's file, behind the question's
-
-
-@dataclass
-class Question:
-    key: str
-    title: str
-    note: str
-    lines: list
-    fields: list
-    x_label: Optional[str] = None  # None: bars, one per line
-    x_is_size: bool = False
-    rival: Optional[str] = None  # the line that ratios are taken to
-    worlds: tuple = field(default=worlds.LINKS)
 
 
 def bandwidth(sizes):
@@ -80,9 +42,9 @@ def latency(sizes):
                     [s for s in PACKET_SIZES if s in sizes])
 
     def ours(verb):
-        return Line(verb, OURS, lambda p, w, x: p.latency(w, verb, x), sizes)
+        return Line(verb, OURS, lambda p, w, x: p.half_latency(w, verb, x), sizes)
 
-    sleeping = Line("send, sleeping", OURS, lambda p, w, x: p.latency(w, "send", x, ["-e"]), [s for s in sizes if s <= 4096])
+    sleeping = Line("send, sleeping", OURS, lambda p, w, x: p.half_latency(w, "send", x, ["-e"]), [s for s in sizes if s <= 4096])
     return Question(
         "latency", "Latency over message size",
         "half a round trip, median; perftest ib_*_lat, which polls (of a READ half of what perftest prints), beside "
@@ -157,8 +119,9 @@ def kernel(sizes):
 
 def all_questions(quick):
     if not quick:
-        return [bandwidth(SIZES), latency(SIZES), rate(QPS), cpu(), connections(IDLE_QPS), connect(), kernel(GUEST_SIZES)]
+        return [bandwidth(SIZES), latency(SIZES), rate(QPS), cpu(), connections(IDLE_QPS), connect(), *memory.questions(),
+                kernel(GUEST_SIZES)]
     asked = [bandwidth(QUICK_SIZES), latency(QUICK_SIZES[:1]), rate([1, 16]), cpu(), connections([1, 1000]), connect()]
     for q in asked[2:4]:
         q.worlds = worlds.LINKS[-1:]  # one link will do
-    return asked
+    return asked + memory.questions()

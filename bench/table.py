@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Results as markdown tables: the goals first, then a table per question and world."""
 import goals
-from questions import OURS
 
 
 def size_text(n):
@@ -34,7 +33,7 @@ def markdown(header, rows):
 def goal_rows(verdicts):
     for v in verdicts:
         g = v.goal
-        wanted = f"≤ {g.limit:g} {v.unit}" if g.limit else f"≥ {g.factor:.1f}x"
+        wanted = f"{'≥' if v.higher_is_better else '≤'} {g.limit:g} {v.unit}" if g.limit else f"≥ {g.factor:.2g}x"
         yield [g.world, g.text(), f"{number_text(v.ours)} {v.unit}", "" if g.limit else g.against(),
                "" if g.limit else f"{number_text(v.rival)} {v.unit}", "" if g.limit else f"{v.ratio:.2f}x", wanted,
                "reached" if v.reached else "not reached"]

@@ -3,10 +3,9 @@
 import os
 import subprocess
 
-LOOPBACK = "loopback"
-GUEST = "guest"
-LINKS = (LOOPBACK, "veth-1500", "veth-9000")
-NAMES = LINKS + (GUEST,)
+LOOPBACK, MEMORY, GUEST = "loopback", "memory", "guest"
+LINKS = (LOOPBACK, "veth-1500", "veth-9000")  # where packets move
+NAMES = (*LINKS, MEMORY, GUEST)
 
 
 class Missing(Exception):
@@ -14,11 +13,12 @@ class Missing(Exception):
 
 
 class World:
-    """A command prefix and a device for each end (server, client), and the server's address."""
+    """A command prefix and a device for each end (server, client), and the server's address; `local`: what ANYRDMA_LOCAL says."""
 
     def __init__(self, name, namespaces, devices, address):
         self.name, self.namespaces, self.devices, self.address = name, namespaces, devices, address
         self.prefix = [["ip", "netns", "exec", ns] if ns else [] for ns in namespaces]
+        self.local = "off"  # packets are what is measured
         self.payload = 1024 if name == "veth-1500" else 4096  # of the RoCE packets this link carries
         self.port = 21000
 
@@ -35,10 +35,21 @@ def made(script):
     return subprocess.run(["sh", "-ec", script], stderr=subprocess.DEVNULL).returncode == 0
 
 
-def loopback():
-    ns = f"anyrdma-bench-{os.getpid()}-lo"
+def loopback(name):
+    ns = f"anyrdma-bench-{os.getpid()}-{name}"
     mine = made(f"ip netns add {ns}; ip -n {ns} link set lo up")
-    return World(LOOPBACK, [ns if mine else None] * 2, ["roce_lo"] * 2, "127.0.0.1")
+    return World(name, [ns if mine else None] * 2, ["roce_lo"] * 2, "127.0.0.1")
+
+
+def memory():
+    """The loopback without packets: memory is shared, and each end, ours or a rival's, stays on a core of its own."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise Missing("needs two CPUs")
+    world = loopback(MEMORY)
+    world.local = "map"
+    world.prefix = [prefix + ["taskset", "-c", str(core)] for prefix, core in zip(world.prefix, (cores[0], cores[-1]))]
+    return world
 
 
 def veth(name):
@@ -54,3 +65,9 @@ def veth(name):
         return world
     world.close()
     raise Missing("needs root to make network namespaces")
+
+
+def enter(name):
+    if name == MEMORY:
+        return memory()
+    return loopback(name) if name == LOOPBACK else veth(name)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 MIB = 1 << 20
+VETH = ("veth-9000", "veth-1500")
 
 
 @dataclass
@@ -47,10 +48,9 @@ def memory():
 
 
 GOALS = (
-    [Goal("bandwidth", "veth-9000", v, MIB, "iperf3", f) for v, f in (("write", 1.2), ("send", 1.2), ("read", 1.0))] +
-    [Goal("bandwidth", "veth-1500", v, MIB, "iperf3", 0.9) for v in ("write", "send", "read")] +
-    [Goal("latency", w, v, 8, r) for w in ("veth-9000", "veth-1500") for v in ("write", "send")
-     for r in ("TCP spinning", "TCP blocking")] +
+    [Goal("bandwidth", w, v, MIB, "iperf3", 1.3) for w in VETH for v in ("write", "send", "read")] +
+    [Goal("latency", w, v, 8, r, f) for w in VETH for v in ("write", "send")
+     for r, f in (("UDP spinning", 1 / 1.2), ("TCP spinning", 1.0), ("TCP blocking", 1.0))] +
     [Goal("connections", "loopback", "anyrdma", 1000, limit=64, field="qp_kib"),
      Goal("connections", "loopback", "anyrdma", 1000, "anyrdma", 0.9, field="message_us", rival_x=1)] +
     memory())

@@ -48,9 +48,9 @@ def latency(sizes):
     return Question(
         "latency", "Latency over message size",
         "half a round trip, median; perftest ib_*_lat, which polls (of a READ half of what perftest prints), beside "
-        "sockperf's TCP ping-pong, spinning (--nonblocked) and blocking, and the floor",
+        "sockperf's ping-pong over TCP and UDP, spinning (--nonblocked) and blocking, and the floor",
         [tcp("TCP spinning", RIVAL, "--tcp", "--nonblocked"), tcp("TCP blocking", RIVAL, "--tcp"),
-         tcp("UDP blocking", INFO)] + [ours(v) for v in ("write", "send", "read")] +
+         tcp("UDP spinning", INFO, "--nonblocked"), tcp("UDP blocking", INFO)] + [ours(v) for v in ("write", "send", "read")] +
         [sleeping, floor("floor, spinning", True), floor("floor, blocking", False)],
         [Field("value", "Latency over message size", "µs")], "message size", True, "TCP spinning")
 

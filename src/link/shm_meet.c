@@ -82,7 +82,8 @@ static int ask(struct shm_link *l, struct shm_writer *w)
 	w->end.fd = meet_connect(l->port, w->slot);
 	if (w->end.fd < 0)
 		return w->end.fd;
-	w->there.pid = w->pid = meet_pid(w->end.fd);
+	w->there.pid = meet_pid(w->end.fd);
+	w->pid = w->there.pid;
 	memory = meet_memory("anyrdma-ring", sizeof(*ring));
 	err = memory < 0 ? memory : 0;
 	if (!err) {

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The life of a connection.
+ *
+ *               error here, or modify to ERR       all has left
+ *   NONE --> OPEN -----------------------> ENDING -------------> FINISH
+ *            |  \  in mid FPDU, its source gone                    | the peer closed
+ *            |   `--------> RESET                                  v
+ *            '----------- the peer closed, connection lost ----> GONE
+ */
+#include "iwarp/iwarp.h"
+
+#include <string.h>
+
+/* ---- what the writer asks ---- */
+static bool gather(void *arg, const struct iwarp_fpdu *f, uint32_t off, uint32_t len, struct iovec *iov,
+	unsigned max, unsigned *n)
+{
+	struct hca_qp *qp = arg;
+	struct iovec all[HCA_MAX_SGE];
+	struct hca_send_wqe *w;
+
+	if (f->source == SOURCE_ANSWER)
+		return iwarp_answer_gather(qp, f, off, len, iov, n);
+	w = hca_sq_at(&qp->sq, f->index);
+	if (w->flags & IBV_SEND_INLINE) {
+		*n = 1;
+		iov[0] = (struct iovec){w->data + f->off + off, len};
+		return true;
+	}
+	if (!hca_sge_gather(qp, w->sge, w->nsge, f->off + off, len, 0, all, HCA_MAX_SGE, n))
+		return false;
+	*n = *n < max ? *n : max;
+	memcpy(iov, all, *n * sizeof(*iov));
+	return true;
+}
+
+static void done(void *arg, const struct iwarp_fpdu *f)
+{
+	struct hca_qp *qp = arg;
+	struct iwarp_qp *s = iwarp_qp(qp);
+
+	if (s->life != IWARP_OPEN || !f->last)
+		return;
+	if (f->source == SOURCE_ANSWER) {
+		s->answer_tail++;
+	} else if (f->source == SOURCE_REQUEST) {
+		hca_sq_at(&qp->sq, f->index)->started = WQE_DONE;
+		iwarp_settle(qp);
+	}
+}
+
+static const struct iwarp_writer_ops writer_ops = {.gather = gather, .done = done};
+
+/* ---- beginning ---- */
+void iwarp_open(struct hca_qp *qp, const struct iwarp_params *p, void *rx_stage, void *tx_stage,
+	uint32_t mulpdu, uint64_t now)
+{
+	struct iwarp_qp *s = iwarp_qp(qp);
+
+	memset(s, 0, sizeof(*s));
+	s->params = *p;
+	if (s->params.ird > HCA_MAX_RD_ATOMIC)
+		s->params.ird = HCA_MAX_RD_ATOMIC;
+	s->now = now;
+	s->tx.next = qp->sq.tail;
+	for (unsigned q = 0; q < QN_COUNT; q++)
+		s->tx.msn[q] = s->rx.msn[q] = 1;
+	s->tx.held = !p->initiator;
+	s->tx.rtr_due = p->initiator ? p->rtr : 0;
+	iwarp_reader_init(
+		&s->reader, &iwarp_segment_ops, qp, rx_stage, IWARP_STAGE, p->crc, p->expect_markers);
+	iwarp_writer_init(
+		&s->writer, &writer_ops, qp, tx_stage, IWARP_STAGE, mulpdu, p->crc, p->send_markers);
+	s->life = IWARP_OPEN;
+}
+
+/* ---- going out ---- */
+/* What is next in the queue cannot be sent: its memory is gone. */
+static void source_gone(struct hca_qp *qp)
+{
+	struct iwarp_qp *s = iwarp_qp(qp);
+	const struct iwarp_fpdu *f = &s->writer.fpdu[s->writer.tail % IWARP_FPDUS];
+
+	if (s->life != IWARP_OPEN || iwarp_writer_empty(&s->writer)) {
+		s->life = IWARP_RESET;
+		return;
+	}
+	if (f->source == SOURCE_REQUEST)
+		iwarp_fail_request(qp, f->index, IBV_WC_LOC_PROT_ERR);
+	else
+		iwarp_end(qp, ERR_RDMAP_STAG);
+}
+
+unsigned iwarp_send_iov(struct hca_qp *qp, bool driving, uint64_t now, struct iovec *iov, unsigned max)
+{
+	struct iwarp_qp *s = iwarp_qp(qp);
+	unsigned n = 0;
+
+	s->now = now;
+	iwarp_build(qp, driving);
+	while (s->life == IWARP_OPEN || s->life == IWARP_ENDING) {
+		if (iwarp_writer_iov(&s->writer, driving, iov, max, &n))
+			return n;
+		source_gone(qp);
+	}
+	return 0;
+}
+
+void iwarp_sent(struct hca_qp *qp, size_t n, uint64_t now)
+{
+	struct iwarp_qp *s = iwarp_qp(qp);
+
+	s->now = now;
+	if (s->life == IWARP_OPEN || s->life == IWARP_ENDING)
+		iwarp_writer_sent(&s->writer, n);
+}
+
+void iwarp_send_fault(struct hca_qp *qp, uint64_t now)
+{
+	iwarp_qp(qp)->now = now;
+	source_gone(qp);
+}
+
+/* ---- coming in ---- */
+/* Acts on what the reader said. */
+static void heed(struct hca_qp *qp, int v)
+{
+	struct iwarp_qp *s = iwarp_qp(qp);
+
+	if (v > 0)
+		iwarp_end(qp, (enum rdmap_error)v);
+	if (s->life != IWARP_OPEN)
+		return;
+	if (v == IWARP_WAIT && !s->rx.waiting)
+		qp->deadline = s->rx.give_up_at = s->now + IWARP_PATIENCE;
+	if (v != IWARP_WAIT)
+		qp->deadline = 0;
+	s->rx.waiting = v == IWARP_WAIT;
+}
+
+unsigned iwarp_recv_iov(struct hca_qp *qp, uint64_t now, struct iovec *iov, unsigned max)
+{
+	struct iwarp_qp *s = iwarp_qp(qp);
+	unsigned n = 0;
+
+	s->now = now;
+	if (s->life == IWARP_OPEN && s->rx.waiting)
+		heed(qp, iwarp_reader_run(&s->reader));
+	if (s->life == IWARP_OPEN) {
+		if (s->rx.waiting)
+			return 0;
+		heed(qp, iwarp_reader_want(&s->reader, iov, max, &n));
+	}
+	if (!s->silent)
+		return s->life == IWARP_OPEN ? n : 0;
+	iov[0] = (struct iovec){s->reader.stage, s->reader.size};
+	return 1;
+}
+
+void iwarp_received(struct hca_qp *qp, size_t n, uint64_t now)
+{
+	struct iwarp_qp *s = iwarp_qp(qp);
+
+	s->now = now;
+	if (s->life == IWARP_OPEN)
+		heed(qp, iwarp_reader_got(&s->reader, n));
+}
+
+void iwarp_recv_fault(struct hca_qp *qp, uint64_t now)
+{
+	iwarp_qp(qp)->now = now;
+	heed(qp, iwarp_segment_ops.fault(qp));
+}
+
+/* ---- the end ---- */
+void iwarp_lost(struct hca_qp *qp, uint64_t now)
+{
+	struct iwarp_qp *s = iwarp_qp(qp);
+	bool open = s->life == IWARP_OPEN;
+
+	s->now = now;
+	if (s->life == IWARP_NONE)
+		return;
+	if (open)
+		hca_qp_set_state(qp, IBV_QPS_ERR);
+	s->life = IWARP_GONE;
+	s->silent = false;
+}
+
+enum iwarp_life iwarp_life(struct hca_qp *qp)
+{
+	struct iwarp_qp *s = iwarp_qp(qp);
+
+	if (s->life == IWARP_ENDING && iwarp_writer_empty(&s->writer))
+		s->life = IWARP_FINISH;
+	return s->life;
+}
+
+static void reset(struct hca_qp *qp)
+{
+	memset(qp->transport_state, 0, sizeof(struct iwarp_qp));
+}
+
+/* To ERR: requests and receives are about to be flushed. */
+static void abort_all(struct hca_qp *qp)
+{
+	struct iwarp_qp *s = iwarp_qp(qp);
+
+	if (s->life == IWARP_OPEN) {
+		s->life = iwarp_writer_cut(&s->writer) ? IWARP_ENDING : IWARP_RESET;
+		s->silent = s->life == IWARP_ENDING;
+	}
+	s->tx.next = qp->sq.head;
+	s->tx.off = s->tx.reads = 0;
+	s->tx.failed = IBV_WC_SUCCESS;
+	s->tx.in_answer = s->rx.waiting = false;
+	s->answer_tail = s->answer_next = s->answer_head;
+}
+
+static void modified(struct hca_qp *qp, int mask, uint64_t now)
+{
+	iwarp_qp(qp)->now = now;
+	if (hca_qp_state(qp) == IBV_QPS_SQD && iwarp_qp(qp)->life == IWARP_OPEN)
+		iwarp_settle(qp);
+}
+
+static void timer(struct hca_qp *qp, uint64_t now)
+{
+	struct iwarp_qp *s = iwarp_qp(qp);
+
+	s->now = now;
+	qp->deadline = 0;
+	if (s->life == IWARP_OPEN && s->rx.waiting) {
+		heed(qp, iwarp_reader_run(&s->reader));
+		if (s->rx.waiting && now >= s->rx.give_up_at)
+			iwarp_end(qp, ERR_DDP_NO_BUFFER);
+		else if (s->rx.waiting)
+			qp->deadline = s->rx.give_up_at;
+	}
+}
+
+/* Bytes move by the calls of stream.h; there are no frames. */
+static bool no_frames(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
+{
+	return false;
+}
+
+static void no_frame(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
+{
+	qp->count->dropped++;
+}
+
+static void nothing(struct hca_qp *qp)
+{
+}
+
+const struct hca_transport iwarp_transport = {
+	.name = "iwarp",
+	.state_size = sizeof(struct iwarp_qp),
+	.reset = reset,
+	.abort = abort_all,
+	.modified = modified,
+	.request = no_frames,
+	.respond = no_frames,
+	.answered = nothing,
+	.receive = no_frame,
+	.timer = timer,
+};

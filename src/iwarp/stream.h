@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the owner of a socket does for a queue pair. All of it with qp->lock held, receiving under the drive
+ * lock too.
+ *
+ *   open     iwarp_open() once iwarp_connect has come to CONNECT_DONE and the queue pair is in RTR or RTS
+ *   out      iwarp_send_iov(), sendmsg(), iwarp_sent()            until there is nothing to send or no room
+ *   in       iwarp_recv_iov(), readv(), iwarp_received()          until there is nothing there
+ *   end      iwarp_life() says what to do with the socket
+ */
+#ifndef IWARP_STREAM_H
+#define IWARP_STREAM_H
+
+#include "iwarp/connect.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+struct hca_qp;
+struct hca_transport;
+
+extern const struct hca_transport iwarp_transport;
+
+enum iwarp_life {
+	IWARP_NONE, /* no connection */
+	IWARP_OPEN,
+	IWARP_ENDING, /* there is something left to send */
+	IWARP_FINISH, /* nothing: shutdown(SHUT_WR), read on until the peer closes, so that it gets to read
+			 our last word */
+	IWARP_RESET,  /* the stream broke in mid FPDU: close at once */
+	IWARP_GONE,   /* the peer has closed: close */
+};
+
+/*
+ * Without a receive for a SEND we do not end the connection at once, as RFC 5041 has it, but stop reading,
+ * and TCP makes the peer wait. For this long.
+ */
+#define IWARP_PATIENCE 1000000000ull
+
+/* Both stages have IWARP_STAGE bytes and are the queue pair's until it is closed. mulpdu: the longest ULPDU
+ * to send. */
+void iwarp_open(struct hca_qp *qp, const struct iwarp_params *p, void *rx_stage, void *tx_stage,
+	uint32_t mulpdu, uint64_t now);
+
+/* What to send. driving: the drive lock is held; without it the peer's READs are not answered. */
+unsigned iwarp_send_iov(struct hca_qp *qp, bool driving, uint64_t now, struct iovec *iov, unsigned max);
+void iwarp_sent(struct hca_qp *qp, size_t n, uint64_t now);
+/* Where the next bytes go; 0: none are wanted now (a receive is missing, or it is over). */
+unsigned iwarp_recv_iov(struct hca_qp *qp, uint64_t now, struct iovec *iov, unsigned max);
+void iwarp_received(struct hca_qp *qp, size_t n, uint64_t now);
+/* The system call met memory that is not there (EFAULT). */
+void iwarp_send_fault(struct hca_qp *qp, uint64_t now);
+void iwarp_recv_fault(struct hca_qp *qp, uint64_t now);
+/* The peer closed, or the connection is lost. */
+void iwarp_lost(struct hca_qp *qp, uint64_t now);
+
+enum iwarp_life iwarp_life(struct hca_qp *qp);
+/* Whether this peer takes requests of this kind (enum ibv_wr_opcode). */
+bool iwarp_offers(struct hca_qp *qp, unsigned opcode);
+
+#endif

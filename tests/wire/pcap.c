@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-/* A tiny reader: little-endian pcap, Ethernet. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,9 +6,9 @@
 #include <cmocka.h>
 
 #include "pcap.h"
+#include "pcap_file.h"
 
 #include <glob.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,20 +18,7 @@
 struct packet packets[2 * PCAP_TOTAL];
 size_t packet_count;
 
-enum {
-	FILE_HDR = 24,
-	RECORD_HDR = 16,
-	ETH_HDR = 14,
-	IPV4_HDR = 20,
-	IPV6_HDR = 40,
-	UDP_HDR = 8,
-	PROTO_UDP = 17
-};
-
-static uint32_t get_le32(const uint8_t *p)
-{
-	return __builtin_bswap32(get_be32(p));
-}
+enum { ETH_HDR = 14, IPV4_HDR = 20, IPV6_HDR = 40, UDP_HDR = 8, PROTO_UDP = 17 };
 
 /* Addresses of the envelope; returns where UDP begins, or NULL when the frame is something else. */
 static const uint8_t *parse_ip(const uint8_t *eth, struct packet *p)
@@ -56,7 +42,7 @@ static const uint8_t *parse_ip(const uint8_t *eth, struct packet *p)
 	return NULL;
 }
 
-static void take_frame(const char *file, int frame, const uint8_t *eth, size_t caplen)
+static void take_frame(void *file, int frame, const uint8_t *eth, size_t caplen)
 {
 	struct packet p = {.file = file, .frame = frame};
 	const uint8_t *udp = caplen < ETH_HDR + IPV6_HDR + UDP_HDR ? NULL : parse_ip(eth, &p);
@@ -72,39 +58,6 @@ static void take_frame(const char *file, int frame, const uint8_t *eth, size_t c
 	packets[packet_count++] = p;
 }
 
-/* The file's bytes stay allocated: the packets point into them. */
-static uint8_t *read_all(const char *path, size_t *size)
-{
-	FILE *file = fopen(path, "rb");
-	assert_non_null(file);
-	assert_int_equal(fseek(file, 0, SEEK_END), 0);
-	*size = ftell(file);
-	rewind(file);
-	uint8_t *data = malloc(*size);
-	assert_non_null(data);
-	assert_int_equal(fread(data, 1, *size, file), *size);
-	fclose(file);
-	return data;
-}
-
-static uint8_t *read_pcap(const char *path)
-{
-	size_t size, at = FILE_HDR;
-	uint8_t *data = read_all(path, &size);
-
-	assert_true(size >= FILE_HDR);
-	assert_int_equal(get_le32(data), 0xa1b2c3d4);
-	assert_int_equal(get_le32(data + 20), 1); /* Ethernet */
-	for (int frame = 1; at + RECORD_HDR <= size; frame++) {
-		size_t caplen = get_le32(data + at + 8);
-		at += RECORD_HDR;
-		assert_true(caplen <= size - at);
-		take_frame(path, frame, data + at, caplen);
-		at += caplen;
-	}
-	return data;
-}
-
 static glob_t captures;
 static uint8_t **contents;
 
@@ -115,7 +68,7 @@ int pcap_read_all(void **state)
 	assert_non_null(contents);
 	for (size_t i = 0; i < captures.gl_pathc; i++) {
 		size_t before = packet_count;
-		contents[i] = read_pcap(captures.gl_pathv[i]);
+		contents[i] = pcap_file_read(captures.gl_pathv[i], take_frame, captures.gl_pathv[i]);
 		assert_true(packet_count > before);
 	}
 	return 0;

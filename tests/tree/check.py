@@ -106,7 +106,8 @@ def check_format():
 SOURCE_OF = (
     (re.compile(r"sim\.cases\.(\w+)"), "tests/sim/cases_{}.c"),
     (re.compile(r"verbs\.(\w+)"), "tests/verbs/{}.c"),
-    (re.compile(r"wire\.(pcap)"), "tests/wire/{}_test.c"),
+    (re.compile(r"wire\.(pcap|siw_pcap)"), "tests/wire/{}_test.c"),
+    (re.compile(r"iwarp\.(\w+)"), "src/iwarp/{}_test.c"),
     (re.compile(r"wire\.(\w+)"), "src/wire/{}_test.c"),
 )
 ROW = re.compile(r"^\|(?P<case>[^|]*)\| (?P<entry>[\w.]+) \| (?P<test>\w+) \|$")

@@ -146,6 +146,9 @@ static bool find_blamed(struct hca_qp *qp, const struct rdmap_term *t, uint32_t 
 	if (!t->has_ddp)
 		return false;
 	g = ddp_get(t->ddp);
+	/* siw does not quote a READ's number, but the request itself has it, too: build_ask(). */
+	if (t->has_rdmap && !g.tagged && g.opcode == RDMAP_READ_REQUEST)
+		g.msn = rdmap_read_get(t->rdmap).sink_stag;
 	/* The request that is going out has numbers, too. */
 	for (*index = qp->sq.tail; *index != s->tx.next + (s->tx.off ? 1 : 0); ++*index) {
 		if (is_about(hca_sq_at(&qp->sq, *index), &g))

@@ -109,6 +109,14 @@ uint64_t rdmap_atomic_result(const struct rdmap_atomic *a, uint64_t original)
 }
 
 /* ---- TERMINATE ---- */
+/* M, D and R. Linux's siw has them at the other end of the byte, where nothing else is. */
+static uint8_t quoting(uint8_t b)
+{
+	if (b & 0xe0)
+		return b;
+	return (uint8_t)((b & 1) << 7 | (b & 2) << 5 | (b & 4) << 3);
+}
+
 bool rdmap_term_get(const uint8_t *b, uint32_t len, struct rdmap_term *t)
 {
 	uint32_t at = RDMAP_TERM_LEN, n;
@@ -119,9 +127,9 @@ bool rdmap_term_get(const uint8_t *b, uint32_t len, struct rdmap_term *t)
 		.layer = b[0] >> 4,
 		.type = b[0] & 0xf,
 		.code = b[1],
-		.has_len = b[2] & 0x80,
-		.has_ddp = b[2] & 0x40,
-		.has_rdmap = b[2] & 0x20,
+		.has_len = quoting(b[2]) & 0x80,
+		.has_ddp = quoting(b[2]) & 0x40,
+		.has_rdmap = quoting(b[2]) & 0x20,
 	};
 	if (t->has_len) {
 		if (len - at < 2)

@@ -101,6 +101,31 @@ static void terminate_comes_back_as_it_went(void **state)
 		assert_false(rdmap_term_get(b, n, &u));
 }
 
+/* As Linux 6.1's siw refuses a READ and a WRITE with a wrong key. */
+static void terminate_of_siw_is_understood(void **state)
+{
+	static const uint8_t read[] = {0x10, 0x00, 0x07, 0x00, 0x00, 0x00, 0x41, 0x41, 0, 0, 0, 0, 0, 0, 0, 1,
+		0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x40, 0x32, 0xd3,
+		0x20, 0x01, 0, 0, 0, 0x55, 0x2a, 0xab, 0xa4, 0x20};
+	static const uint8_t write[] = {0x11, 0x00, 0x03, 0x00, 0x00, 0x40, 0xc1, 0x40, 0xeb, 0xd5, 0x52,
+		0x01, 0, 0, 0, 0x55, 0x2a, 0xab, 0x63, 0x70};
+	struct rdmap_term t;
+	struct ddp_seg seg;
+
+	assert_true(rdmap_term_get(read, sizeof(read), &t));
+	assert_true(t.has_len && t.has_ddp && t.has_rdmap);
+	assert_int_equal(rdmap_term_error(&t), ERR_DDP_LOCAL);
+	seg = ddp_get(t.ddp);
+	assert_true(seg.opcode == RDMAP_READ_REQUEST && seg.qn == QN_REQUEST);
+	assert_int_equal(seg.msn, 0x40); /* which is its size */
+	assert_int_equal(rdmap_read_get(t.rdmap).sink_stag, 1);
+	assert_int_equal(rdmap_read_get(t.rdmap).source_stag, 0x32d32001);
+	assert_true(rdmap_term_get(write, sizeof(write), &t));
+	assert_true(t.has_len && t.has_ddp && !t.has_rdmap);
+	assert_int_equal(rdmap_term_error(&t), ERR_DDP_STAG);
+	assert_int_equal(ddp_get(t.ddp).stag, 0xebd55201);
+}
+
 static void every_error_has_a_code_of_its_own(void **state)
 {
 	for (unsigned i = ERR_NONE + 1; i < RDMAP_ERROR_COUNT; i++) {
@@ -134,6 +159,7 @@ int main(void)
 		cmocka_unit_test(requests_come_back_as_they_went),
 		cmocka_unit_test(atomics_compute_with_their_masks),
 		cmocka_unit_test(terminate_comes_back_as_it_went),
+		cmocka_unit_test(terminate_of_siw_is_understood),
 		cmocka_unit_test(every_error_has_a_code_of_its_own),
 		cmocka_unit_test(operation_rows_are_consistent),
 	};

@@ -440,6 +440,32 @@ static void fpdu_of_no_bytes_is_only_an_rtr(void **state)
 	iwarp_pair_free(p);
 }
 
+/* The bits at the other end of their byte, and the size in place of the message number. */
+static void terminate_of_siw_finds_its_read(void **state)
+{
+	struct iwarp_pair *p = stage_pair(NULL);
+	struct ddp_seg seg = SEND(s.opcode = RDMAP_TERMINATE, s.qn = QN_TERMINATE), asked;
+	struct rdmap_term t = {.layer = 1, .has_len = true, .has_ddp = true, .has_rdmap = true};
+	uint8_t b[RDMAP_TERM_MAX], request[MPA_ULPDU_MAX];
+	uint32_t len;
+
+	stage_forge(p);
+	stage_post(p, 1, IBV_WR_RDMA_READ, 1, 0, 1000, 0);
+	stage_post(p, 1, IBV_WR_RDMA_READ, 2, 0, 1000, 0);
+	stage_say_bytes(p, NULL, 0);
+	assert_true(stage_hear(p, &asked, request, &len) && stage_hear(p, &asked, request, &len));
+	assert_true(asked.opcode == RDMAP_READ_REQUEST && len == RDMAP_READ_LEN);
+	asked.msn = 1000;
+	ddp_put(t.ddp, &asked);
+	memcpy(t.rdmap, request, RDMAP_READ_LEN);
+	len = rdmap_term_put(b, &t);
+	b[2] = 0x07;
+	stage_say(p, &seg, b, len);
+	stage_wc(p, 1, 1, IBV_WC_WR_FLUSH_ERR);
+	stage_wc(p, 1, 2, IBV_WC_REM_OP_ERR);
+	iwarp_pair_free(p);
+}
+
 /* Any TERMINATE ends it, whatever it says; it is not answered by another one. */
 static void terminate_of_any_content_ends_the_connection(void **state)
 {
@@ -484,6 +510,7 @@ int main(void)
 		cmocka_unit_test(damaged_segment_is_not_placed),
 		cmocka_unit_test(length_shorter_than_the_header_ends_the_stream),
 		cmocka_unit_test(fpdu_of_no_bytes_is_only_an_rtr),
+		cmocka_unit_test(terminate_of_siw_finds_its_read),
 		cmocka_unit_test(terminate_of_any_content_ends_the_connection),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -73,6 +73,12 @@ struct ibv_wc stage_wc(struct iwarp_pair *p, unsigned side, uint64_t id, enum ib
 	return wc;
 }
 
+void stage_check_same(struct iwarp_pair *p, uint32_t at0, uint32_t at1, uint32_t len)
+{
+	assert_memory_equal(p->side[0].mem + at0, p->side[1].mem + at1, len);
+	assert_int_not_equal(p->side[0].mem[at0 + len], p->side[1].mem[at1 + len]);
+}
+
 void stage_no_wc(struct iwarp_pair *p, unsigned side)
 {
 	assert_true(hca_cq_empty(p->side[side].cq));

@@ -23,6 +23,8 @@ void stage_post_recv(struct iwarp_pair *p, unsigned side, uint64_t id, uint32_t 
 
 struct ibv_wc stage_wc(struct iwarp_pair *p, unsigned side, uint64_t id, enum ibv_wc_status status);
 void stage_no_wc(struct iwarp_pair *p, unsigned side);
+/* The same bytes at both places, and others behind them. */
+void stage_check_same(struct iwarp_pair *p, uint32_t at0, uint32_t at1, uint32_t len);
 /* Takes all async events of a side: how many are of this type. */
 unsigned stage_events(struct iwarp_pair *p, unsigned side, enum ibv_event_type type);
 void stage_to_error(struct iwarp_pair *p, unsigned side);

@@ -78,8 +78,6 @@ static int do_read_request(struct hca_qp *qp)
 	enum rdmap_error e =
 		iwarp_check_key(qp, h.source_stag, h.source_to, h.size, IBV_ACCESS_REMOTE_READ, true);
 
-	if (!h.size)
-		e = ERR_NONE; /* asks for nothing, and says "ready" (RFC 6581) */
 	if (e)
 		return e;
 	if (h.sink_to + h.size < h.sink_to)

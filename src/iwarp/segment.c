@@ -33,9 +33,11 @@ static enum rdmap_error explain(struct hca_qp *qp, uint32_t stag, uint64_t to, u
 enum rdmap_error iwarp_check_key(
 	struct hca_qp *qp, uint32_t stag, uint64_t to, uint32_t len, unsigned access, bool rdmap)
 {
+	if (!len)
+		return ERR_NONE; /* touches nothing, and may say "ready" (RFC 6581) */
 	if ((qp->attr.qp_access_flags & access) != access)
 		return ERR_RDMAP_ACCESS;
-	if (!len || hca_key_range(qp->adapter, qp->pd, stag, to, len, access, hca_qpn(qp)))
+	if (hca_key_range(qp->adapter, qp->pd, stag, to, len, access, hca_qpn(qp)))
 		return ERR_NONE;
 	return explain(qp, stag, to, len, rdmap);
 }

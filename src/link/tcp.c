@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+#include "link/tcp.h"
+
+#include "base/fd.h"
+#include "base/gid.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * A host that is gone is noticed after this long, while there is something to send to it or not: the kernel
+ * itself would try for a quarter of an hour, or not at all.
+ */
+enum { GONE_AFTER_MS = 60 * 1000, PROBE_AFTER_S = 20, PROBE_EVERY_S = 10 };
+
+static void set(int fd, int level, int name, int value)
+{
+	setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+static void prepare(int fd)
+{
+	set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+	set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+	set(fd, IPPROTO_TCP, TCP_KEEPIDLE, PROBE_AFTER_S);
+	set(fd, IPPROTO_TCP, TCP_KEEPINTVL, PROBE_EVERY_S);
+	set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, GONE_AFTER_MS);
+}
+
+static int new_socket(int family)
+{
+	int fd = fd_above_stdio(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+
+	return fd < 0 ? -errno : fd;
+}
+
+static int closed_for(int fd)
+{
+	int err = -errno;
+
+	close(fd);
+	return err;
+}
+
+int link_tcp_listen(const struct sockaddr *addr, bool v6only, int backlog)
+{
+	int fd = new_socket(addr->sa_family);
+
+	if (fd < 0)
+		return fd;
+	set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+	if (addr->sa_family == AF_INET6)
+		set(fd, IPPROTO_IPV6, IPV6_V6ONLY, v6only);
+	if (bind(fd, addr, sockaddr_len(addr)) || listen(fd, backlog))
+		return closed_for(fd);
+	return fd;
+}
+
+/* What an IPv6 socket says of an IPv4 peer. */
+static void unmap(struct sockaddr_storage *sa)
+{
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)sa;
+	uint8_t gid[16];
+
+	if (sa->ss_family != AF_INET6 || !gid_is_v4(in6->sin6_addr.s6_addr))
+		return;
+	memcpy(gid, &in6->sin6_addr, 16);
+	gid_to_sockaddr(gid, ntohs(in6->sin6_port), 0, sa);
+}
+
+static void own_name(int fd, struct sockaddr_storage *local)
+{
+	socklen_t len = sizeof(*local);
+
+	memset(local, 0, sizeof(*local));
+	getsockname(fd, (struct sockaddr *)local, &len);
+	unmap(local);
+}
+
+int link_tcp_accept(int fd, struct sockaddr_storage *local, struct sockaddr_storage *remote)
+{
+	socklen_t len = sizeof(*remote);
+	int new;
+
+	memset(remote, 0, sizeof(*remote));
+	new = fd_above_stdio(accept4(fd, (struct sockaddr *)remote, &len, SOCK_CLOEXEC | SOCK_NONBLOCK));
+	if (new < 0)
+		return -errno;
+	unmap(remote);
+	own_name(new, local);
+	prepare(new);
+	return new;
+}
+
+int link_tcp_connect(const struct sockaddr *from, const struct sockaddr *to, uint8_t tclass)
+{
+	int fd = new_socket(to->sa_family);
+
+	if (fd < 0)
+		return fd;
+	prepare(fd);
+	if (tclass && to->sa_family == AF_INET6)
+		set(fd, IPPROTO_IPV6, IPV6_TCLASS, tclass);
+	else if (tclass)
+		set(fd, IPPROTO_IP, IP_TOS, tclass);
+	/* The port may be in use towards others. */
+	set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+	set(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+	if (bind(fd, from, sockaddr_len(from)))
+		return closed_for(fd);
+	if (connect(fd, to, sockaddr_len(to)) && errno != EINPROGRESS)
+		return closed_for(fd);
+	return fd;
+}
+
+int link_tcp_connected(int fd, struct sockaddr_storage *local)
+{
+	socklen_t len = sizeof(int);
+	int err = 0;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len))
+		return -errno;
+	own_name(fd, local);
+	return -err;
+}
+
+ssize_t link_tcp_send(int fd, const struct iovec *iov, unsigned n)
+{
+	struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
+	ssize_t sent = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+	return sent < 0 ? -errno : sent;
+}
+
+ssize_t link_tcp_receive(int fd, const struct iovec *iov, unsigned n)
+{
+	struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
+	ssize_t got = recvmsg(fd, &m, MSG_DONTWAIT);
+
+	return got < 0 ? -errno : got;
+}
+
+uint32_t link_tcp_mss(int fd)
+{
+	int mss = 0;
+	socklen_t len = sizeof(mss);
+
+	if (getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &len) || mss < 0)
+		return 0;
+	return (uint32_t)mss;
+}
+
+void link_tcp_finish(int fd)
+{
+	shutdown(fd, SHUT_WR);
+}
+
+void link_tcp_reset(int fd)
+{
+	struct linger now = {.l_onoff = 1};
+
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+	close(fd);
+}

@@ -158,25 +158,26 @@ int ibv_destroy_srq(struct ibv_srq *srq)
 int verbs_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	struct hca_srq *srq = (struct hca_srq *)ibv;
+	int err = 0;
 
-	for (; wr; wr = wr->next) {
-		int err = hca_rq_post(&srq->rq, wr);
-
-		if (err) {
+	for (; wr && !err; wr = wr->next) {
+		err = hca_rq_post(&srq->rq, wr);
+		if (err)
 			*bad = wr;
-			return err;
-		}
 	}
-	return 0;
+	hca_engine_feed(&srq->ctx->adapter->engine);
+	return err;
 }
 
 /* ---- address handles ---- */
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	struct hca_context *ctx = hca_context(pd->context);
-	struct hca_ah *ah = calloc(1, sizeof(*ah));
+	struct hca_ah *ah = ctx->dev->iwarp ? NULL : calloc(1, sizeof(*ah));
 	int err;
 
+	if (ctx->dev->iwarp)
+		errno = EOPNOTSUPP;
 	if (!ah)
 		return NULL;
 	err = hca_device_resolve(ctx->dev, attr, &ah->dest);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Devices: one per network interface that is up. They follow the interface: its addresses make the GID
- * table, its MTU the path MTU, its state the port state.
+ * Devices: two per network interface that is up, roce_<netdev> and iwarp_<netdev>. They follow the interface:
+ * its addresses make the GID table, its MTU the path MTU, its state the port state.
  */
 #ifndef HCA_DEVICE_H
 #define HCA_DEVICE_H
@@ -42,6 +42,7 @@ struct hca_device {
 	uint32_t ifindex;
 	unsigned mtu;
 	bool up, gone, loopback;
+	bool iwarp;    /* else RoCE */
 	uint64_t guid; /* host order */
 	struct lock gid_lock;
 	struct hca_gid gid[HCA_GID_TABLE]; /* under gid_lock; entries change in place */

@@ -106,6 +106,7 @@ int hca_engine_init(
 
 void hca_engine_fini(struct hca_engine *e)
 {
+	hca_streams_close(e);
 	e->link->ops->close(e->link);
 	e->link = NULL;
 	free(e->batch);
@@ -225,8 +226,12 @@ int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
 		woken = atomic_load_explicit(&e->woken, memory_order_relaxed) &&
 			atomic_exchange(&e->woken, false);
 		n = e->link->ops->receive(e->link, woken ? 0 : DRIVE_FRAMES, deliver, &d);
+		if (hca_streams_any(e))
+			n += hca_streams_drive(e, woken, now_of(&d));
 		if (!n || has_work(e, &d))
 			do_rest(e, now_of(&d));
+		if (hca_streams_any(e))
+			hca_streams_tidy(e, now_of(&d));
 		*asked = e->asked;
 		e->asked = false;
 	}

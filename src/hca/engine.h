@@ -27,6 +27,8 @@ struct hca_adapter;
 struct hca_cq;
 struct hca_flow;
 struct hca_qp;
+struct hca_streams;
+struct hca_transport;
 struct link;
 
 struct pollfd;
@@ -34,6 +36,7 @@ struct pollfd;
 struct hca_engine {
 	struct hca_adapter *adapter;
 	struct link *link;
+	struct hca_streams *streams;  /* TCP connections; NULL: none can be had */
 	uint64_t (*clock)(void *arg); /* nanoseconds; a simulation brings its own */
 	void *clock_arg;
 
@@ -128,6 +131,12 @@ bool hca_engine_link_holds(struct hca_engine *e);
 void hca_engine_post(struct hca_engine *e, struct hca_qp *qp);
 /* Sends the QP's requests from the caller's thread; qp->lock held. */
 void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp);
+/* The QP and its stream part: drive lock and qp->lock held. */
+void hca_engine_part(struct hca_engine *e, struct hca_qp *qp);
+/* Ends streams that are over; drive lock held, no other. */
+void hca_engine_tidy(struct hca_engine *e);
+/* A receive was posted, for which somebody may wait. Any thread. */
+void hca_engine_feed(struct hca_engine *e);
 /* A QP gave back its share of windows outside of the drive; any thread, any lock but the flows'. */
 void hca_engine_released(struct hca_engine *e);
 /*
@@ -163,5 +172,7 @@ void hca_engine_deliver(struct hca_engine *e, const struct frame_in *in, uint64_
 uint64_t hca_clock_monotonic(void *arg);
 /* The same, some milliseconds old, for a fifth of the price. */
 uint64_t hca_clock_coarse(void);
+/* Of iWARP devices. */
+const struct hca_transport *hca_engine_iwarp(void);
 
 #endif

@@ -27,7 +27,7 @@
  * The three before the last are what hca_engine_owes(): the alarm is the timerfd, which the helper hears in
  * WATCH and a caller that sleeps on the sockets at any time.
  */
-#include "hca/engine.h"
+#include "hca/engine_parts.h"
 
 #include "base/cancel.h"
 #include "base/fd.h"
@@ -75,11 +75,15 @@ static void drain_wake(struct hca_engine *e)
 		log_debug("eventfd: %d", errno);
 }
 
+enum { LINK_FDS = 5 }; /* the link's at most 4, and one for all streams */
+
 /* The link's descriptors as poll() takes them; returns how many. */
 static nfds_t link_fds(struct hca_engine *e, struct pollfd *p)
 {
-	int fds[4], n = e->link->ops->fds(e->link, fds);
+	int fds[LINK_FDS], n = e->link->ops->fds(e->link, fds);
 
+	if (e->streams)
+		fds[n++] = hca_streams_fd(e);
 	for (int i = 0; i < n; i++)
 		p[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
 	return (nfds_t)n;
@@ -99,7 +103,7 @@ static void link_woke(struct hca_engine *e)
 
 static bool link_readable(struct hca_engine *e)
 {
-	struct pollfd p[4];
+	struct pollfd p[LINK_FDS];
 	bool nothing = e->link->ops->quiet && e->link->ops->quiet(e->link);
 
 	/* Nobody sleeps here: what a sleeper has to do to be sure is only done where a look is not enough. */
@@ -124,8 +128,8 @@ static struct timespec *until_next_look(struct hca_engine *e, struct timespec *t
  */
 static bool watch_once(struct hca_engine *e)
 {
-	struct pollfd p[7] = {{.fd = e->timer_fd, .events = POLLIN}, {.fd = e->wake_fd, .events = POLLIN},
-		{.fd = e->netlink_fd, .events = POLLIN}};
+	struct pollfd p[3 + LINK_FDS] = {{.fd = e->timer_fd, .events = POLLIN},
+		{.fd = e->wake_fd, .events = POLLIN}, {.fd = e->netlink_fd, .events = POLLIN}};
 	struct timespec ts, none = {0};
 	nfds_t n = link_fds(e, p + 3);
 	bool sleepy = link_sleep(e);
@@ -422,7 +426,7 @@ struct wait {
 	bool restart; /* as a read does, not as poll */
 };
 
-enum { OUR_FDS = 5 }; /* the timer's, and the link's */
+enum { OUR_FDS = 1 + LINK_FDS }; /* the timer's, and the link's */
 
 static int ms_left(struct hca_engine *e, uint64_t until)
 {

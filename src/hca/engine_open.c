@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Putting a real adapter together: the UDP link, the IBA transport, the registry, the helper. */
-#include "hca/engine.h"
+/* Putting a real adapter together: the UDP link, the transports, the registry, the helper. */
+#include "hca/engine_parts.h"
 
 #include "base/fd.h"
 #include "base/guard.h"
@@ -14,6 +14,7 @@
 #include "hca/ports.h"
 #include "hca/registry.h"
 #include "ib/ibt.h"
+#include "iwarp/stream.h"
 #include "link/link.h"
 #include "link/shm.h"
 #include "link/udp.h"
@@ -23,6 +24,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+const struct hca_transport *hca_engine_iwarp(void)
+{
+	return &iwarp_transport;
+}
 
 static uint16_t wanted_port(void)
 {
@@ -104,6 +110,11 @@ int hca_engine_open(struct hca_adapter *a)
 		return err;
 	}
 	a->transport = &ibt_transport;
+	err = hca_streams_open(e);
+	if (err) {
+		hca_engine_fini(e);
+		return err;
+	}
 	err = hca_registry_open(&a->registry, a->slot);
 	if (err)
 		log_info("no registry file (%s): nobody can read this process's counters", strerror(-err));
@@ -149,6 +160,7 @@ void hca_engine_abandon(struct hca_adapter *a)
 	if (e->link && e->link->ops->abandon)
 		e->link->ops->abandon(e->link);
 	e->link = NULL;
+	hca_streams_abandon(e);
 	if (e->running)
 		hca_engine_close_helper_fds(e);
 	e->running = false;

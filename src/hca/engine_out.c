@@ -96,7 +96,10 @@ void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp)
 		return; /* a child after fork: the parent's QP */
 	cancel = cancel_off();
 	/* Ends by itself: the window closes, or the queue is empty. */
-	send_requests(e, qp, &b, UINT32_MAX, hca_engine_now(e));
+	if (qp->stream)
+		hca_stream_out(e, qp, false, hca_engine_now(e));
+	else
+		send_requests(e, qp, &b, UINT32_MAX, hca_engine_now(e));
 	hca_engine_arm(e, qp);
 	cancel_restore(cancel);
 }
@@ -168,7 +171,8 @@ static bool run_requests(struct hca_engine *e, struct hca_qp *qp, uint64_t now, 
 	bool more, waits;
 
 	lock_take(&qp->lock);
-	more = send_requests(e, qp, e->batch, ROUND_BATCHES, now);
+	more = qp->stream ? hca_stream_out(e, qp, true, now)
+			  : send_requests(e, qp, e->batch, ROUND_BATCHES, now);
 	hca_engine_arm(e, qp);
 	*flow = qp->flow;
 	waits = qp->flow_closed;

@@ -26,6 +26,22 @@ bool hca_engine_executed(struct hca_engine *e, uint32_t note, uint32_t psn, bool
 /* Does what can be done without the transport; qp->lock held, any thread. */
 void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now);
 
+/* ---- engine_streams.c, engine_stream.c ---- */
+/* Without them there is no iWARP: 0 all the same, or -ENOMEM. */
+int hca_streams_open(struct hca_engine *e);
+void hca_streams_close(struct hca_engine *e);
+void hca_streams_abandon(struct hca_engine *e);
+/* To sleep on; -1: none. */
+int hca_streams_fd(struct hca_engine *e);
+/* Whether there are some. */
+bool hca_streams_any(struct hca_engine *e);
+/* Receives: how much came. woken: somebody slept on the descriptor, and it has something. */
+int hca_streams_drive(struct hca_engine *e, bool woken, uint64_t now);
+/* Ends what is over, and goes on with those who have a receive again. */
+void hca_streams_tidy(struct hca_engine *e, uint64_t now);
+/* Sends for a QP with a stream; qp->lock held. driving: the drive lock too. Whether there is more. */
+bool hca_stream_out(struct hca_engine *e, struct hca_qp *qp, bool driving, uint64_t now);
+
 /* ---- engine_wait.c ---- */
 /* Whether the QP's acknowledge waits a moment longer. */
 bool hca_engine_hold(struct hca_engine *e, struct hca_qp *qp, uint64_t now);

@@ -21,11 +21,13 @@
 #include <string.h>
 
 /* ---- life ---- */
-static int check_init(const struct ibv_qp_init_attr_ex *attr)
+static int check_init(const struct hca_device *dev, const struct ibv_qp_init_attr_ex *attr)
 {
 	const struct ibv_qp_cap *c = &attr->cap;
 
 	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD)
+		return EOPNOTSUPP;
+	if (attr->qp_type != IBV_QPT_RC && dev->transport && dev->transport->stream)
 		return EOPNOTSUPP;
 	if (!attr->send_cq || !attr->recv_cq || !attr->pd)
 		return EINVAL;
@@ -68,7 +70,7 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 	const struct hca_transport *t;
 	struct hca_qp *qp;
 	struct ibv_qp *ibv;
-	int err = check_init(attr);
+	int err = check_init(ctx->dev, attr);
 
 	if (!err)
 		err = -hca_adapter_up(a);
@@ -199,12 +201,27 @@ static void reset(struct hca_qp *qp)
 		hca_cq_purge(qp->recv_cq, hca_qpn(qp));
 }
 
+/* The connection is ended in the background. */
+static void part(struct hca_qp *qp)
+{
+	struct hca_engine *e = &qp->adapter->engine;
+
+	if (!qp->transport->stream)
+		return;
+	lock_take(&e->drive);
+	lock_take(&qp->lock);
+	hca_engine_part(e, qp);
+	lock_drop(&qp->lock);
+	lock_drop(&e->drive);
+}
+
 int hca_qp_destroy(struct hca_qp *qp)
 {
 	if (hca_mcast_attached(qp))
 		return EBUSY;
 	hca_engine_let_go(&qp->adapter->engine); /* the peer waits for what we hold back */
-	hca_adapter_del_qp(qp->adapter, qp);     /* no frame finds it any more */
+	part(qp);
+	hca_adapter_del_qp(qp->adapter, qp); /* no frame finds it any more */
 	lock_take(&qp->lock);
 	reset(qp);
 	hca_qp_set_state(qp, IBV_QPS_RESET); /* whoever still has it in hand finds nothing to do */
@@ -305,7 +322,7 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 
 	if ((mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != from)
 		return EINVAL;
-	err = hca_qp_check_attr(hca_qp_type(qp), from, to, mask);
+	err = hca_qp_check_attr(qp, from, to, mask);
 	if (!err)
 		err = check_values(qp, attr, mask);
 	if (!err && from == IBV_QPS_SQD && (mask & IBV_QP_AV) && !qp->sqd_drained_raised)
@@ -315,6 +332,7 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	if (err)
 		return err;
 	if (to == IBV_QPS_RESET) {
+		hca_engine_part(&qp->adapter->engine, qp);
 		reset(qp);
 		hca_qp_set_state(qp, to);
 		return 0;
@@ -367,6 +385,8 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	}
 	hca_board_show_qp(qp->adapter, qp);
 	lock_drop(&qp->lock);
+	if (qp->transport->stream)
+		hca_engine_tidy(e);
 	lock_drop(&e->drive);
 	hca_engine_quiesce(e); /* what others did by the old attributes is over */
 	return err;

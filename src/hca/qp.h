@@ -25,6 +25,7 @@
 
 struct hca_transport;
 struct hca_flow;
+struct hca_stream;
 struct hca_device;
 
 enum {
@@ -103,10 +104,11 @@ struct hca_qp {
 			   transport; 0: none does */
 	bool left;      /* it waited, and then could not; not again */
 	uint8_t lives;  /* counts resets, round and round */
-	uint32_t max_tx_payload; /* UD: the port's MTU */
-	struct frame_dest dest;  /* RC, UC: the path, fixed at RTR */
-	struct hca_flow *flow;   /* RC, UC: the peer's; UD: the last destination's */
-	struct hca_seen seen;    /* RC, of a peer on this host */
+	uint32_t max_tx_payload;   /* UD: the port's MTU */
+	struct frame_dest dest;    /* RC, UC: the path, fixed at RTR */
+	struct hca_flow *flow;     /* RC, UC: the peer's; UD: the last destination's */
+	struct hca_seen seen;      /* RC, of a peer on this host */
+	struct hca_stream *stream; /* its connection; changed under drive lock and lock; NULL: none */
 
 	struct hca_sq sq;
 	struct hca_rq rq;
@@ -172,7 +174,7 @@ int hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init
 void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to);
 
 /* Checks `mask` against the table for this arrow: 0 or EINVAL (qp_attr.c). */
-int hca_qp_check_attr(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to, int mask);
+int hca_qp_check_attr(const struct hca_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask);
 /* Whether the state machine has this arrow at all, by modify or by error. */
 bool hca_qp_has_arrow(enum ibv_qp_state from, enum ibv_qp_state to);
 const char *hca_qp_state_name(enum ibv_qp_state s);

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Which attributes each arrow of the QP state machine must and may bring, per type: IBA volume 1, table 91
- * ("QP state transition properties"), a row per arrow.
+ * ("QP state transition properties"), a row per arrow. The last column is iWARP's: its queue pairs have no
+ * path, and come to RTS with their connection (hca/stream.h), from INIT or RTR.
  */
 #include "hca/qp.h"
 
+#include "base/log.h"
+#include "hca/transport.h"
+
 #include <errno.h>
 
-enum { RC, UC, UD, TYPES };
+enum { RC, UC, UD, IWARP, TYPES };
 
 #define ALT  (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE)
 #define BASE (IBV_QP_PKEY_INDEX | IBV_QP_PORT)
@@ -20,41 +24,47 @@ enum { RC, UC, UD, TYPES };
 
 struct arrow {
 	enum ibv_qp_state from, to;
-	int required[TYPES], optional[TYPES]; /* RC, UC, UD */
+	int required[TYPES], optional[TYPES]; /* RC, UC, UD, iWARP; optional -1: no such arrow */
 };
 
 static const struct arrow arrows[] = {
-	{IBV_QPS_RESET, IBV_QPS_INIT, {BASE | ACC, BASE | ACC, BASE | KEY}, {0, 0, 0}},
-	{IBV_QPS_INIT, IBV_QPS_INIT, {0, 0, 0}, {BASE | ACC, BASE | ACC, BASE | KEY}},
-	{IBV_QPS_INIT, IBV_QPS_RTR, {PATH | IBV_QP_MAX_DEST_RD_ATOMIC | RNR, PATH, 0},
-		{ALT | ACC | PKI, ALT | ACC | PKI, KEY | PKI}},
+	{IBV_QPS_RESET, IBV_QPS_INIT, {BASE | ACC, BASE | ACC, BASE | KEY, 0}, {0, 0, 0, BASE | ACC}},
+	{IBV_QPS_INIT, IBV_QPS_INIT, {0, 0, 0, 0}, {BASE | ACC, BASE | ACC, BASE | KEY, BASE | ACC}},
+	{IBV_QPS_INIT, IBV_QPS_RTR, {PATH | IBV_QP_MAX_DEST_RD_ATOMIC | RNR, PATH, 0, 0},
+		{ALT | ACC | PKI, ALT | ACC | PKI, KEY | PKI, BASE | ACC}},
 	{IBV_QPS_RTR, IBV_QPS_RTS,
 		{IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 				IBV_QP_MAX_QP_RD_ATOMIC,
-			IBV_QP_SQ_PSN, IBV_QP_SQ_PSN},
+			IBV_QP_SQ_PSN, IBV_QP_SQ_PSN, 0},
 		{CUR | ALT | ACC | RNR | IBV_QP_RATE_LIMIT, CUR | ALT | ACC | IBV_QP_RATE_LIMIT,
-			CUR | KEY | IBV_QP_RATE_LIMIT}},
-	{IBV_QPS_RTS, IBV_QPS_RTS, {0, 0, 0},
+			CUR | KEY | IBV_QP_RATE_LIMIT, -1}},
+	{IBV_QPS_RTS, IBV_QPS_RTS, {0, 0, 0, 0},
 		{CUR | ALT | ACC | RNR | IBV_QP_RATE_LIMIT, CUR | ALT | ACC | IBV_QP_RATE_LIMIT,
-			CUR | KEY | IBV_QP_RATE_LIMIT}},
-	{IBV_QPS_RTS, IBV_QPS_SQD, {0, 0, 0},
-		{IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
-	{IBV_QPS_SQD, IBV_QPS_RTS, {0, 0, 0}, {CUR | ALT | ACC | RNR, CUR | ALT | ACC, CUR | KEY}},
-	{IBV_QPS_SQD, IBV_QPS_SQD, {0, 0, 0},
+			CUR | KEY | IBV_QP_RATE_LIMIT, CUR | ACC}},
+	{IBV_QPS_RTS, IBV_QPS_SQD, {0, 0, 0, 0},
+		{IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_EN_SQD_ASYNC_NOTIFY,
+			IBV_QP_EN_SQD_ASYNC_NOTIFY}},
+	{IBV_QPS_SQD, IBV_QPS_RTS, {0, 0, 0, 0},
+		{CUR | ALT | ACC | RNR, CUR | ALT | ACC, CUR | KEY, CUR | ACC}},
+	{IBV_QPS_SQD, IBV_QPS_SQD, {0, 0, 0, 0},
 		{IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 				IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | ALT | ACC | PKI | RNR,
-			IBV_QP_AV | ALT | ACC | PKI, PKI | KEY}},
-	{IBV_QPS_SQE, IBV_QPS_RTS, {0, 0, 0}, {-1, CUR | ACC, CUR | KEY}},
+			IBV_QP_AV | ALT | ACC | PKI, PKI | KEY, ACC}},
+	{IBV_QPS_SQE, IBV_QPS_RTS, {0, 0, 0, 0}, {-1, CUR | ACC, CUR | KEY, -1}},
 };
 
-static int type_row(enum ibv_qp_type type)
+static int type_row(const struct hca_qp *qp)
 {
+	enum ibv_qp_type type = hca_qp_type(qp);
+
+	if (qp->transport->stream)
+		return IWARP;
 	return type == IBV_QPT_RC ? RC : type == IBV_QPT_UC ? UC : UD;
 }
 
-int hca_qp_check_attr(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+int hca_qp_check_attr(const struct hca_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 {
-	int t = type_row(type);
+	int t = type_row(qp);
 
 	mask &= ~IBV_QP_STATE;
 	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
@@ -64,6 +74,8 @@ int hca_qp_check_attr(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp
 
 		if (a->from != from || a->to != to)
 			continue;
+		if (t == IWARP && (mask & PATH))
+			log_info("iWARP queue pairs are connected by rdma_cm, not by ibv_modify_qp");
 		if (a->optional[t] < 0) /* RC has no SQE */
 			return EINVAL;
 		if ((mask & a->required[t]) != a->required[t])
@@ -79,6 +91,8 @@ bool hca_qp_has_arrow(enum ibv_qp_state from, enum ibv_qp_state to)
 		return true;
 	if (to == IBV_QPS_SQE) /* a request that had begun may fail while the queue drains */
 		return from == IBV_QPS_RTS || from == IBV_QPS_SQD;
+	if (from == IBV_QPS_INIT && to == IBV_QPS_RTS) /* with a stream */
+		return true;
 	for (unsigned i = 0; i < sizeof(arrows) / sizeof(arrows[0]); i++) {
 		if (arrows[i].from == from && arrows[i].to == to)
 			return true;

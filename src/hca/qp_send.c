@@ -8,6 +8,7 @@
 #include "hca/adapter.h"
 #include "hca/context.h"
 #include "hca/device.h"
+#include "hca/transport.h"
 #include "wire/ibt.h"
 
 #include <errno.h>
@@ -29,11 +30,14 @@ static const uint8_t offered[] = {
 	[IBV_WR_SEND_WITH_INV] = RC,
 };
 
-static bool is_offered(const struct hca_qp *qp, unsigned opcode)
+/* 0 or an errno: EOPNOTSUPP where the transport could, but not this peer. */
+static int check_offered(struct hca_qp *qp, unsigned opcode)
 {
 	uint8_t bit = hca_qp_type(qp) == IBV_QPT_RC ? RC : hca_qp_type(qp) == IBV_QPT_UC ? UC : UD;
 
-	return opcode < sizeof(offered) && (offered[opcode] & bit);
+	if (opcode >= sizeof(offered) || !(offered[opcode] & bit))
+		return EINVAL;
+	return qp->transport->offers && !qp->transport->offers(qp, opcode) ? EOPNOTSUPP : 0;
 }
 
 static bool may_post_send(const struct hca_qp *qp)
@@ -190,9 +194,9 @@ int hca_qp_post_send(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 
 		if (!w)
 			err = ENOMEM;
-		else if (!is_offered(qp, wr->opcode))
-			err = EINVAL;
 		else
+			err = check_offered(qp, wr->opcode);
+		if (!err)
 			err = fill_wr(qp, w, wr);
 		if (err)
 			break;
@@ -220,6 +224,8 @@ int hca_qp_post_recv(struct hca_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 	}
 	if (err)
 		*bad = wr;
+	if (qp->stream)
+		hca_engine_feed(&qp->adapter->engine);
 	/* Posted to a queue in error: flushed at once. */
 	if (hca_qp_state(qp) == IBV_QPS_ERR) {
 		lock_take(&qp->lock);
@@ -269,8 +275,8 @@ static void wr_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
 	struct hca_qp *qp = of_ex(ex);
 	struct hca_send_wqe *w = NULL;
 
-	if (!qp->wr_err && !is_offered(qp, opcode))
-		qp->wr_err = EINVAL;
+	if (!qp->wr_err)
+		qp->wr_err = check_offered(qp, opcode);
 	if (!qp->wr_err) {
 		w = begin(qp, qp->wr_head);
 		if (!w)

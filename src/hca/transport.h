@@ -26,7 +26,10 @@ enum hca_quick {
 struct hca_transport {
 	const char *name;
 	size_t state_size; /* bytes at hca_qp.transport_state */
+	bool stream;       /* RC alone, connected by a stream (hca/stream.h) and not by modify */
 
+	/* Whether this peer takes requests of this kind; NULL: all. */
+	bool (*offers)(struct hca_qp *qp, unsigned opcode);
 	/* RESET: forget everything. */
 	void (*reset)(struct hca_qp *qp);
 	/* The QP goes to ERR, its descriptors are about to be flushed: give back what is in flight. */

@@ -100,8 +100,8 @@ static enum ibv_wc_status do_local(struct hca_qp *qp, struct hca_send_wqe *w)
 
 static enum ibv_wc_status local_error(struct hca_qp *qp, const struct hca_send_wqe *w)
 {
-	if (!iwarp_offers(qp, w->opcode) || (iwarp_has_response(w) && !iwarp_qp(qp)->params.ord))
-		return IBV_WC_LOC_QP_OP_ERR;
+	if (iwarp_has_response(w) && !iwarp_qp(qp)->params.ord)
+		return IBV_WC_LOC_QP_OP_ERR; /* the peer takes none */
 	if (iwarp_is_atomic(w) && w->length != 8)
 		return IBV_WC_LOC_LEN_ERR;
 	return IBV_WC_SUCCESS;

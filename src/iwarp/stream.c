@@ -197,6 +197,16 @@ enum iwarp_life iwarp_life(struct hca_qp *qp)
 	return s->life;
 }
 
+bool iwarp_owes(struct hca_qp *qp)
+{
+	return iwarp_answer_owed(iwarp_qp(qp));
+}
+
+bool iwarp_starves(struct hca_qp *qp)
+{
+	return iwarp_qp(qp)->rx.waiting;
+}
+
 static void reset(struct hca_qp *qp)
 {
 	memset(qp->transport_state, 0, sizeof(struct iwarp_qp));
@@ -258,6 +268,8 @@ static void nothing(struct hca_qp *qp)
 const struct hca_transport iwarp_transport = {
 	.name = "iwarp",
 	.state_size = sizeof(struct iwarp_qp),
+	.stream = true,
+	.offers = iwarp_offers,
 	.reset = reset,
 	.abort = abort_all,
 	.modified = modified,

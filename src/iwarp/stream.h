@@ -56,6 +56,10 @@ void iwarp_recv_fault(struct hca_qp *qp, uint64_t now);
 /* The peer closed, or the connection is lost. */
 void iwarp_lost(struct hca_qp *qp, uint64_t now);
 
+/* Whether the peer waits for an answer of ours. */
+bool iwarp_owes(struct hca_qp *qp);
+/* Whether a receive is missing for what has come. */
+bool iwarp_starves(struct hca_qp *qp);
 enum iwarp_life iwarp_life(struct hca_qp *qp);
 /* Whether this peer takes requests of this kind (enum ibv_wr_opcode). */
 bool iwarp_offers(struct hca_qp *qp, unsigned opcode);

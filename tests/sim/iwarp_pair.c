@@ -154,8 +154,6 @@ void iwarp_pair_qps(struct iwarp_pair *p)
 {
 	for (unsigned i = 0; i < 2; i++)
 		p->side[i].qp = sim_qp(p->side[i].node, &p->side[i].opts);
-	for (unsigned i = 0; i < 2; i++)
-		sim_connect(p->side[i].qp, &p->side[i].opts, p->side[!i].qp, &p->side[!i].opts);
 	iwarp_connect_start(&p->side[0].connect, &p->side[0].mpa, "hello", 5);
 	iwarp_connect_await(&p->side[1].connect, &p->side[1].mpa);
 }
@@ -193,6 +191,7 @@ void iwarp_pair_open(struct iwarp_pair *p)
 			continue;
 		s->opened = true;
 		lock_take(&s->qp->lock);
+		hca_qp_set_state(s->qp, IBV_QPS_RTS);
 		iwarp_open(s->qp, &s->connect.params, s->rx_stage, s->tx_stage, s->mulpdu, p->now);
 		lock_drop(&s->qp->lock);
 	}

@@ -37,7 +37,7 @@ MAY_SEE = {
     "shim": {"base"},
     "preload": {"base"},  # and librdmacm's public headers
 }
-ENGINE = re.compile(r"hca/engine\w*\.c$")
+ENGINE = re.compile(r"hca/engine(\w*\.c|_streams\.h)$")
 ENGINE_SEES = {"hca", "ib", "iwarp", "local", "link", "memory", "base", "wire"}
 # The connection manager's core knows no adapter: the simulation and the fuzzer drive it as it is.
 CM_CORE = re.compile(r"cm/(conn|core|receive|table|timers|verbs)\.[ch]$")

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Opening streams: TCP, then MPA's request and reply. What is offered and asked for is the same for all
+ * streams of a process; ANYRDMA_IWARP changes it (man anyrdma).
+ */
+#include "hca/engine_streams.h"
+
+#include "base/gid.h"
+#include "base/log.h"
+#include "hca/adapter.h"
+#include "hca/qp.h"
+#include "hca/transport.h"
+#include "link/tcp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#define SECONDS    1000000000ull
+#define CONNECT_NS (20 * SECONDS)  /* for TCP */
+#define REQUEST_NS (10 * SECONDS)  /* for a request, from who has connected */
+#define REPLY_NS   (120 * SECONDS) /* for a reply: a program may think */
+#define AGAIN_NS   (SECONDS / 50)  /* between attempts to tell of a request */
+#define NO_FDS_NS  (SECONDS / 10)
+#define KNOCK_NS   (SECONDS / 100)
+
+enum { KNOCKS = 5, MOST_AT_ONCE = 16, MOST_PENDING = 4096 };
+
+/* ---- options ---- */
+enum option { CRC, MARKERS, MPA1, CLIENT_SERVER, PLAIN, RTR_WRITE, RTR_READ, RTR_ZERO, MSS, OPTIONS };
+
+static const char *const option_names[OPTIONS] = {
+	[CRC] = "crc",
+	[MARKERS] = "markers",
+	[MPA1] = "mpa1",
+	[CLIENT_SERVER] = "client-server",
+	[PLAIN] = "plain",
+	[RTR_WRITE] = "rtr-write",
+	[RTR_READ] = "rtr-read",
+	[RTR_ZERO] = "rtr-zero",
+	[MSS] = "mss",
+};
+
+static unsigned option_named(const char *word, size_t n)
+{
+	for (unsigned i = 0; i < OPTIONS; i++) {
+		if (strlen(option_names[i]) == n && !strncmp(option_names[i], word, n))
+			return 1u << i;
+	}
+	log_warn("ANYRDMA_IWARP: there is no option %.*s", (int)n, word);
+	return 0;
+}
+
+/* The words of ANYRDMA_IWARP as bits. */
+static unsigned chosen(void)
+{
+	const char *words = getenv("ANYRDMA_IWARP");
+	unsigned set = 0;
+
+	for (size_t n; words && *words; words += n + (words[n] == ',')) {
+		n = strcspn(words, ",");
+		if (n)
+			set |= option_named(words, n);
+	}
+	return set;
+}
+
+static struct iwarp_options our_options(struct stream *s)
+{
+	unsigned set = chosen();
+	uint8_t rtr = (uint8_t)((set >> RTR_WRITE & 1 ? MPA_RTR_WRITE : 0) |
+				(set >> RTR_READ & 1 ? MPA_RTR_READ : 0) |
+				(set >> RTR_ZERO & 1 ? MPA_RTR_ZERO : 0));
+	bool old = set >> MPA1 & 1;
+
+	s->fit_mss = set >> MSS & 1;
+	return (struct iwarp_options){
+		.revision = old ? 1 : 2,
+		.crc = set >> CRC & 1,
+		.markers = set >> MARKERS & 1,
+		.peer_to_peer = !old && !(set >> CLIENT_SERVER & 1),
+		.rtr = rtr ? rtr : MPA_RTR_WRITE | MPA_RTR_READ | MPA_RTR_ZERO,
+		.extended = !(set >> PLAIN & 1),
+	};
+}
+
+/* ---- queue pairs ---- */
+/* One that can be connected, or NULL. */
+static struct hca_qp *free_qp(struct hca_engine *e, uint32_t qpn)
+{
+	struct hca_qp *qp = idmap_get(&e->adapter->qps, qpn);
+
+	if (!qp || !qp->transport->stream || qp->stream)
+		return NULL;
+	return hca_qp_state(qp) == IBV_QPS_INIT || hca_qp_state(qp) == IBV_QPS_RTR ? qp : NULL;
+}
+
+/* ---- events ---- */
+static bool tell(struct stream *s, struct hca_stream_event *ev)
+{
+	ev->local = (struct sockaddr *)&s->local;
+	ev->remote = (struct sockaddr *)&s->remote;
+	return s->tell(&s->pub, ev);
+}
+
+static void tell_opened(struct stream *s)
+{
+	const struct iwarp_params *p = &s->mpa.params;
+	struct hca_stream_event ev = {.type = STREAM_OPENED, .ird = p->ird, .ord = p->ord};
+
+	s->opened = true;
+	s->deadline = UINT64_MAX;
+	lock_take(&s->qp->lock); /* posters look at it from now on */
+	stream_watch(s, EPOLLIN);
+	s->state = STREAM_OPEN;
+	lock_drop(&s->qp->lock);
+	if (p->initiator)
+		ev.private_data = iwarp_connect_private(&s->mpa, &ev.private_len);
+	tell(s, &ev);
+	hca_engine_touch(s->e, s->qp);
+	if (atomic_load(&s->closing))
+		stream_nudge(s->e);
+}
+
+/* What the peer wants of us, and offers; where its revision does not say, it is for the program to know. */
+static uint16_t depth(uint16_t told)
+{
+	return told < HCA_MAX_RD_ATOMIC ? told : HCA_MAX_RD_ATOMIC;
+}
+
+void stream_tell_asked(struct stream *s, uint64_t now)
+{
+	bool told = s->mpa.peer.revision >= 2 && (s->mpa.peer.flags & MPA_ENHANCED);
+	struct hca_stream_event ev = {
+		.type = STREAM_ASKED,
+		.listener = s->listener ? &s->listener->pub : NULL,
+		.ird = told ? depth(s->mpa.peer_v2.ord) : HCA_MAX_RD_ATOMIC,
+		.ord = told ? depth(s->mpa.peer_v2.ird) : HCA_MAX_RD_ATOMIC,
+	};
+
+	if (!ev.listener) {
+		stream_over(s, true, 0);
+		return;
+	}
+	ev.private_data = iwarp_connect_private(&s->mpa, &ev.private_len);
+	s->state = STREAM_WAITING;
+	if (tell(s, &ev)) {
+		s->listener->pending--;
+		s->listener = NULL;
+		s->owned = true;
+		s->ended = false;
+		return;
+	}
+	s->state = STREAM_UNTOLD;
+	stream_wake_at(s, now + AGAIN_NS);
+}
+
+/* ---- bytes ---- */
+/* false: it broke */
+static bool shake_out(struct stream *s)
+{
+	struct iovec out = iwarp_connect_out(&s->mpa);
+	ssize_t n = out.iov_len ? link_tcp_send(s->fd, &out, 1) : 0;
+
+	if (n > 0)
+		iwarp_connect_sent(&s->mpa, (size_t)n);
+	return n >= 0 || n == -EAGAIN || n == -EINTR;
+}
+
+static bool shake_in(struct stream *s)
+{
+	for (;;) {
+		struct iovec in = iwarp_connect_in(&s->mpa);
+		ssize_t n;
+
+		if (!in.iov_len)
+			return true;
+		n = link_tcp_receive(s->fd, &in, 1);
+		if (n == -EAGAIN || n == -EINTR)
+			return true;
+		if (n <= 0)
+			return false;
+		iwarp_connect_got(&s->mpa, (size_t)n);
+	}
+}
+
+static int begin_connect(struct stream *s, uint64_t now)
+{
+	s->fd = link_tcp_connect((struct sockaddr *)&s->local, (struct sockaddr *)&s->remote, s->tclass);
+	if (s->fd < 0)
+		return s->fd;
+	s->state = STREAM_CONNECTING;
+	stream_watch(s, EPOLLOUT);
+	stream_wake_at(s, now + CONNECT_NS);
+	return 0;
+}
+
+/* A peer that speaks only the first revision says so in its refusal: once more, in its way. */
+static bool try_older(struct stream *s, uint64_t now)
+{
+	struct iwarp_options o = s->mpa.opt;
+	uint32_t skip = MPA_FRAME_LEN + MPA_V2_LEN, len = s->mpa.out_len - skip;
+	uint8_t data[MPA_PRIVATE_MAX];
+
+	if (o.revision < 2 || s->mpa.peer.revision != 1)
+		return false;
+	memcpy(data, s->mpa.out + skip, len);
+	o.revision = 1;
+	o.peer_to_peer = false;
+	stream_watch(s, 0);
+	link_tcp_reset(s->fd);
+	s->fd = -1;
+	return iwarp_connect_start(&s->mpa, &o, data, len) && !begin_connect(s, now);
+}
+
+static void agreed(struct stream *s, uint64_t now)
+{
+	struct hca_qp *qp;
+
+	if (s->qp) { /* the reply has left */
+		tell_opened(s);
+		return;
+	}
+	qp = free_qp(s->e, s->qpn);
+	if (!qp || stream_open(s, qp, &s->mpa.params, now))
+		stream_over(s, true, -EINVAL);
+	else
+		tell_opened(s);
+}
+
+static void refused(struct stream *s, uint64_t now)
+{
+	if (s->mpa.refusing) { /* by us: the peer shall read it */
+		s->ended = true;
+		s->state = STREAM_LINGERING;
+		stream_wake_at(s, now + 2 * SECONDS);
+		stream_watch(s, EPOLLIN);
+		stream_linger(s, now);
+		return;
+	}
+	if (!try_older(s, now))
+		stream_over(s, false, -ECONNREFUSED);
+}
+
+/* Broken before the reply has left: the queue pair has to learn that. */
+void stream_broke(struct stream *s, int status, uint64_t now)
+{
+	if (s->qp) {
+		lock_take(&s->qp->lock);
+		iwarp_lost(s->qp, now);
+		lock_drop(&s->qp->lock);
+		s->state = STREAM_OPEN;
+		stream_follow(s, now);
+	} else {
+		stream_over(s, true, status);
+	}
+}
+
+void stream_shake(struct stream *s, uint64_t now)
+{
+	if (!shake_out(s) || !shake_in(s)) {
+		iwarp_connect_lost(&s->mpa);
+		stream_broke(s, -ECONNRESET, now);
+		return;
+	}
+	switch (s->mpa.state) {
+	case CONNECT_ASKED:
+		stream_watch(s, 0);
+		s->give_up = now + REQUEST_NS;
+		s->deadline = UINT64_MAX;
+		stream_tell_asked(s, now);
+		return;
+	case CONNECT_DONE:
+		agreed(s, now);
+		return;
+	case CONNECT_REFUSED:
+		refused(s, now);
+		return;
+	case CONNECT_BROKEN:
+		stream_broke(s, -EPROTO, now);
+		return;
+	default:
+		s->state = STREAM_SHAKING;
+		stream_watch(s, iwarp_connect_out(&s->mpa).iov_len ? EPOLLIN | EPOLLOUT : EPOLLIN);
+	}
+}
+
+/* ---- initiator ---- */
+/* Servers stop listening between two clients for a moment, and through a kernel the way is longer: cm/host.c.
+ */
+static void wait_to_knock(struct stream *s, uint64_t now)
+{
+	stream_watch(s, 0);
+	link_tcp_reset(s->fd);
+	s->fd = -1;
+	s->state = STREAM_KNOCKING;
+	stream_wake_at(s, now + (KNOCK_NS << s->knocks++));
+}
+
+void stream_knock(struct stream *s, uint64_t now)
+{
+	int err = begin_connect(s, now);
+
+	if (err)
+		stream_over(s, false, err);
+}
+
+void stream_connected(struct stream *s, uint64_t now)
+{
+	int err = link_tcp_connected(s->fd, &s->local);
+
+	if (err == -ECONNREFUSED && s->knocks < KNOCKS) {
+		wait_to_knock(s, now);
+		return;
+	}
+	if (err) {
+		stream_over(s, false, err);
+		return;
+	}
+	s->state = STREAM_SHAKING;
+	stream_wake_at(s, now + REPLY_NS);
+	stream_shake(s, now);
+}
+
+static int start_request(struct stream *s, const struct hca_stream_request *r, uint64_t now)
+{
+	struct iwarp_options o = our_options(s);
+
+	o.ird = r->ird;
+	o.ord = r->ord;
+	if (s->state != STREAM_FRESH || !free_qp(s->e, r->qpn) ||
+		!iwarp_connect_start(&s->mpa, &o, r->private_data, r->private_len))
+		return -EINVAL;
+	s->qpn = r->qpn;
+	s->tclass = r->tclass;
+	memcpy(&s->local, r->from, sockaddr_len(r->from));
+	memcpy(&s->remote, r->to, sockaddr_len(r->to));
+	return begin_connect(s, now);
+}
+
+int hca_stream_connect(struct hca_adapter *a, struct hca_stream *pub, const struct hca_stream_request *r)
+{
+	int err;
+
+	lock_take(&a->engine.drive);
+	err = start_request((struct stream *)pub, r, hca_engine_now(&a->engine));
+	lock_drop(&a->engine.drive);
+	return err;
+}
+
+/* ---- responder ---- */
+int hca_stream_listen(
+	struct hca_adapter *a, struct hca_stream *pub, const struct sockaddr *addr, bool v6only, int backlog)
+{
+	struct stream *s = (struct stream *)pub;
+	int fd = link_tcp_listen(addr, v6only, backlog);
+
+	if (fd < 0)
+		return fd;
+	lock_take(&a->engine.drive);
+	s->fd = fd;
+	s->ended = true; /* there is nothing to tell of it */
+	s->state = STREAM_LISTENING;
+	stream_watch(s, EPOLLIN);
+	lock_drop(&a->engine.drive);
+	return 0;
+}
+
+static void accept_one(struct stream *l, int fd, const struct sockaddr_storage *local,
+	const struct sockaddr_storage *remote, uint64_t now)
+{
+	struct stream *s = l->pending < MOST_PENDING ? stream_new(l->e, l->tell, NULL) : NULL;
+	struct iwarp_options o;
+
+	if (!s) {
+		link_tcp_reset(fd);
+		return;
+	}
+	s->pub.manager = l->pub.manager;
+	s->fd = fd;
+	s->local = *local;
+	s->remote = *remote;
+	s->listener = l;
+	s->ended = true; /* until somebody is told of it */
+	l->pending++;
+	o = our_options(s);
+	o.revision = 2;
+	iwarp_connect_await(&s->mpa, &o);
+	stream_wake_at(s, now + REQUEST_NS);
+	stream_shake(s, now);
+}
+
+void stream_accept_all(struct stream *l, uint64_t now)
+{
+	for (int i = 0; i < MOST_AT_ONCE; i++) {
+		struct sockaddr_storage local, remote;
+		int fd = link_tcp_accept(l->fd, &local, &remote);
+
+		if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM) {
+			stream_watch(l, 0);
+			stream_wake_at(l, now + NO_FDS_NS);
+		}
+		if (fd < 0)
+			return;
+		accept_one(l, fd, &local, &remote, now);
+	}
+}
+
+static int accept_with(struct stream *s, const struct hca_stream_request *r, uint64_t now)
+{
+	struct hca_qp *qp = free_qp(s->e, r->qpn);
+	int err;
+
+	if (s->state != STREAM_WAITING || !qp)
+		return -EINVAL;
+	if (!iwarp_connect_accept(&s->mpa, r->ird, r->ord, r->private_data, r->private_len))
+		return -EINVAL;
+	if (s->mpa.refusing) { /* we cannot have what it wants */
+		stream_shake(s, now);
+		return -EPROTO;
+	}
+	err = stream_open(s, qp, &s->mpa.params, now); /* before the peer may send */
+	if (err) {
+		stream_over(s, true, 0);
+		return err;
+	}
+	stream_wake_at(s, now + REQUEST_NS);
+	stream_shake(s, now);
+	hca_engine_run_touched(s->e, now);
+	return 0;
+}
+
+int hca_stream_accept(struct hca_adapter *a, struct hca_stream *pub, const struct hca_stream_request *r)
+{
+	int err;
+
+	lock_take(&a->engine.drive);
+	err = accept_with((struct stream *)pub, r, hca_engine_now(&a->engine));
+	lock_drop(&a->engine.drive);
+	return err;
+}
+
+int hca_stream_reject(struct hca_adapter *a, struct hca_stream *pub, const void *private_data, uint32_t len)
+{
+	struct stream *s = (struct stream *)pub;
+	int err = -EINVAL;
+
+	lock_take(&a->engine.drive);
+	if (s->state == STREAM_WAITING && iwarp_connect_reject(&s->mpa, private_data, len)) {
+		err = 0;
+		s->ended = true;
+		stream_shake(s, hca_engine_now(&a->engine));
+	}
+	lock_drop(&a->engine.drive);
+	return err;
+}

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A stream and its queue pair: bytes in, bytes out, and the end of both.
+ *
+ * Who posts sends from its own thread, with qp->lock alone. Receiving, answering the peer's READs, and
+ * everything that changes the stream itself is done by who drives. A poster that finds something of that kind
+ * to do leaves a note (stream_nudge).
+ */
+#include "hca/engine_streams.h"
+
+#include "hca/adapter.h"
+#include "hca/qp.h"
+#include "hca/transport.h"
+#include "iwarp/reader.h"
+#include "link/tcp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum {
+	PIECES = 128,
+	ROUNDS_OUT = 4, /* what one may send before others get their turn */
+	ROUNDS_IN = 8,
+};
+
+/* How long the peer may take to close, once we have said all. */
+#define LINGER_NS 2000000000ull
+
+static struct stream *stream_of(const struct hca_qp *qp)
+{
+	return (struct stream *)qp->stream;
+}
+
+/* ---- beginning ---- */
+static uint32_t longest_segment(const struct stream *s)
+{
+	uint32_t mss = s->fit_mss ? link_tcp_mss(s->fd) : 0;
+
+	return mss > 128 ? mss - MPA_HDR_LEN - MPA_CRC_LEN - 3 : MPA_ULPDU_MAX;
+}
+
+int stream_open(struct stream *s, struct hca_qp *qp, const struct iwarp_params *p, uint64_t now)
+{
+	s->stage = malloc(2ul * IWARP_STAGE);
+	if (!s->stage)
+		return -ENOMEM;
+	lock_take(&qp->lock);
+	qp->attr.max_rd_atomic = (uint8_t)(p->ord < HCA_MAX_RD_ATOMIC ? p->ord : HCA_MAX_RD_ATOMIC);
+	qp->attr.max_dest_rd_atomic = (uint8_t)(p->ird < HCA_MAX_RD_ATOMIC ? p->ird : HCA_MAX_RD_ATOMIC);
+	hca_qp_set_state(qp, IBV_QPS_RTS);
+	qp->stream = &s->pub;
+	s->qp = qp;
+	iwarp_open(qp, p, s->stage, s->stage + IWARP_STAGE, longest_segment(s), now);
+	lock_drop(&qp->lock);
+	s->e->streams->nopen++;
+	return 0;
+}
+
+/* ---- out ---- */
+static size_t length(const struct iovec *iov, unsigned n)
+{
+	size_t len = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		len += iov[i].iov_len;
+	return len;
+}
+
+static void count_out(struct hca_engine *e, struct hca_qp *qp, size_t n)
+{
+	qp->count->tx_packets++;
+	qp->count->tx_bytes += n;
+	__atomic_fetch_add(&e->adapter->count->tx_packets, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&e->adapter->count->tx_bytes, n, __ATOMIC_RELAXED);
+}
+
+/* One system call. false: nothing to send, or no room. */
+static bool send_once(struct stream *s, struct hca_qp *qp, bool driving, uint64_t now)
+{
+	struct iovec iov[PIECES];
+	unsigned n = iwarp_send_iov(qp, driving, now, iov, PIECES);
+	ssize_t sent;
+
+	if (!n)
+		return false;
+	sent = link_tcp_send(s->fd, iov, n);
+	if (sent == -EFAULT) {
+		iwarp_send_fault(qp, now);
+		return true;
+	}
+	if (sent < 0 && sent != -EAGAIN && sent != -EINTR && sent != -ENOBUFS) {
+		atomic_store(&s->deaf, true);
+		return false;
+	}
+	if (sent > 0) {
+		count_out(s->e, qp, (size_t)sent);
+		iwarp_sent(qp, (size_t)sent, now);
+	}
+	if (sent < 0 || (size_t)sent < length(iov, n)) {
+		atomic_store(&s->blocked, true);
+		stream_watch(s, s->watched | EPOLLOUT);
+		return false;
+	}
+	return true;
+}
+
+bool hca_stream_out(struct hca_engine *e, struct hca_qp *qp, bool driving, uint64_t now)
+{
+	struct stream *s = stream_of(qp);
+	unsigned rounds = driving ? ROUNDS_OUT : UINT32_MAX;
+	bool more = !atomic_load(&s->deaf) && s->state == STREAM_OPEN;
+
+	atomic_store(&s->blocked, false);
+	if (driving && more && iwarp_owes(qp))
+		e->asked = true;
+	while (more && rounds--)
+		more = send_once(s, qp, driving, now);
+	if (iwarp_life(qp) != IWARP_OPEN)
+		stream_nudge(e);
+	return more;
+}
+
+/* ---- in ---- */
+/* One system call. false: nothing is there, or nothing is wanted. */
+static bool receive_once(struct stream *s, struct hca_qp *qp, uint64_t now, int *done)
+{
+	struct iovec iov[PIECES];
+	unsigned n = iwarp_recv_iov(qp, now, iov, PIECES);
+	ssize_t got;
+
+	if (!n)
+		return false;
+	got = link_tcp_receive(s->fd, iov, n);
+	if (got == -EAGAIN || got == -EINTR)
+		return false;
+	*done += 1 + (int)(got > 0 ? got / 4096 : 0);
+	if (got == -EFAULT) {
+		iwarp_recv_fault(qp, now);
+	} else if (got <= 0) {
+		iwarp_lost(qp, now);
+	} else {
+		qp->count->rx_packets++;
+		qp->count->rx_bytes += (uint64_t)got;
+		iwarp_received(qp, (size_t)got, now);
+	}
+	return got > 0 && (size_t)got == length(iov, n);
+}
+
+static void watch_again(struct stream *s)
+{
+	stream_watch(
+		s, (atomic_load(&s->starving) ? 0 : EPOLLIN) | (atomic_load(&s->blocked) ? EPOLLOUT : 0));
+}
+
+/* A receive is missing, or there again: the socket is not waited for meanwhile. */
+static void note_hunger(struct stream *s, struct hca_qp *qp)
+{
+	bool starves = iwarp_life(qp) == IWARP_OPEN && iwarp_starves(qp), did = atomic_load(&s->starving);
+
+	if (starves == did)
+		return;
+	atomic_store(&s->starving, starves);
+	atomic_fetch_add(&s->e->streams->starving, starves ? 1 : -1u);
+	watch_again(s);
+}
+
+int stream_in(struct stream *s, uint64_t now)
+{
+	struct hca_qp *qp = s->qp;
+	int done = 0;
+	bool did;
+
+	lock_take(&qp->lock);
+	for (unsigned i = 0; i < ROUNDS_IN && receive_once(s, qp, now, &done); i++)
+		;
+	did = atomic_load(&s->starving);
+	note_hunger(s, qp);
+	if (!did && atomic_load(&s->starving)) { /* one may have been posted before we said so */
+		receive_once(s, qp, now, &done);
+		note_hunger(s, qp);
+	}
+	watch_again(s);
+	lock_drop(&qp->lock);
+	if (done || did || atomic_load(&s->blocked))
+		hca_engine_touch(s->e, qp);
+	return done;
+}
+
+/* ---- the end ---- */
+static void leave(struct stream *s)
+{
+	struct hca_qp *qp = s->qp;
+
+	if (atomic_exchange(&s->starving, false))
+		atomic_fetch_sub(&s->e->streams->starving, 1);
+	qp->stream = NULL;
+	s->qp = NULL;
+	s->e->streams->nopen--;
+}
+
+void stream_follow(struct stream *s, uint64_t now)
+{
+	struct hca_qp *qp = s->qp;
+	enum iwarp_life life;
+
+	lock_take(&qp->lock);
+	life = iwarp_life(qp);
+	note_hunger(s, qp);
+	if (life == IWARP_FINISH && !s->shut) {
+		s->shut = true;
+		link_tcp_finish(s->fd);
+		stream_wake_at(s, now + LINGER_NS);
+	}
+	if (life == IWARP_RESET || life == IWARP_GONE)
+		leave(s);
+	lock_drop(&qp->lock);
+	if (!s->qp)
+		stream_over(s, life == IWARP_RESET, 0);
+}
+
+/* What the queue pair still has to say is kept here: it may be gone when there is room for it. */
+static bool take_rest(struct stream *s, struct hca_qp *qp, uint64_t now)
+{
+	struct iovec iov[PIECES];
+	unsigned n = iwarp_send_iov(qp, true, now, iov, PIECES);
+
+	s->rest_len = (uint32_t)length(iov, n);
+	s->rest = malloc(s->rest_len + 1);
+	if (!s->rest)
+		return false;
+	for (unsigned i = 0, at = 0; i < n; at += (unsigned)iov[i++].iov_len)
+		memcpy(s->rest + at, iov[i].iov_base, iov[i].iov_len);
+	return iwarp_life(qp) != IWARP_RESET;
+}
+
+void stream_part(struct stream *s, uint64_t now)
+{
+	struct hca_qp *qp = s->qp;
+	bool clean;
+
+	if (iwarp_life(qp) == IWARP_OPEN)
+		qp->transport->abort(qp);
+	clean = iwarp_life(qp) != IWARP_RESET && iwarp_life(qp) != IWARP_GONE && take_rest(s, qp, now);
+	leave(s);
+	s->state = STREAM_LINGERING;
+	if (!clean)
+		s->rest_len = 0;
+	stream_wake_at(s, clean ? now + LINGER_NS : now);
+	stream_watch(s, EPOLLIN | (s->rest_len ? EPOLLOUT : 0));
+	stream_nudge(s->e);
+	if (clean)
+		stream_linger(s, now);
+}
+
+void hca_engine_part(struct hca_engine *e, struct hca_qp *qp)
+{
+	if (qp->stream)
+		stream_part(stream_of(qp), hca_engine_now(e));
+}
+
+void stream_linger(struct stream *s, uint64_t now)
+{
+	uint8_t waste[4096];
+	struct iovec in = {waste, sizeof(waste)}, out = {s->rest + s->rest_sent, s->rest_len - s->rest_sent};
+	ssize_t n = out.iov_len ? link_tcp_send(s->fd, &out, 1) : 0;
+
+	if (n > 0)
+		s->rest_sent += (uint32_t)n;
+	if (s->rest_sent == s->rest_len && !s->shut) {
+		s->shut = true;
+		link_tcp_finish(s->fd);
+		stream_watch(s, EPOLLIN);
+	}
+	for (int i = 0; i < 64; i++) {
+		n = link_tcp_receive(s->fd, &in, 1);
+		if (n == -EAGAIN)
+			return;
+		if (n <= 0)
+			break;
+	}
+	if (n > 0)
+		return;
+	s->left = true;
+	stream_wake_at(s, now); /* the peer has closed: over, but not in the middle of who called */
+}

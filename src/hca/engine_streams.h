@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the engine's files about streams share: engine_stream.c moves bytes between sockets and queue pairs,
+ * engine_mpa.c opens connections, and engine_streams.c has all of them, wakes for them and ends them.
+ * Everything under the drive lock where nothing else is said.
+ */
+#ifndef HCA_ENGINE_STREAMS_H
+#define HCA_ENGINE_STREAMS_H
+
+#include "hca/engine_parts.h"
+#include "hca/stream.h"
+#include "iwarp/stream.h"
+
+enum stream_state {
+	STREAM_FRESH,
+	STREAM_LISTENING,
+	STREAM_KNOCKING,   /* nobody listened: will try again */
+	STREAM_CONNECTING, /* TCP */
+	STREAM_SHAKING,    /* MPA */
+	STREAM_UNTOLD,     /* asked, and the manager has no room */
+	STREAM_WAITING,    /* asked, and the program thinks */
+	STREAM_OPEN,       /* has a queue pair */
+	STREAM_LINGERING,  /* its last bytes leave, and the peer's are dropped */
+	STREAM_OVER,       /* no socket */
+};
+
+struct stream {
+	struct hca_stream pub;
+	struct hca_engine *e;
+	struct list node;
+	hca_stream_fn *tell;
+	enum stream_state state;
+	int fd;
+	uint32_t watched;  /* EPOLL*, what the set knows; for open ones under qp->lock */
+	uint64_t deadline; /* UINT64_MAX: none */
+	uint64_t give_up;  /* UNTOLD */
+	struct hca_qp *qp; /* when OPEN; and it points back */
+	uint32_t qpn;
+	struct stream *listener; /* until the manager has it */
+	unsigned pending;        /* listeners: those it is the listener of */
+	bool owned;              /* the manager has it, and will close it */
+	bool ended;              /* STREAM_FAILED or STREAM_ENDED are told, or there is nobody to be told */
+	bool opened;             /* STREAM_OPENED is told */
+	bool shut;               /* nothing more to send */
+	bool left;               /* LINGERING: the peer has closed */
+	_Atomic bool blocked;    /* the socket has no room */
+	_Atomic bool deaf;       /* sending failed: receiving will tell why */
+	_Atomic bool starving;   /* a receive is missing */
+	_Atomic bool closing;    /* hca_stream_close() */
+	struct iwarp_connect mpa;
+	struct sockaddr_storage local, remote;
+	uint8_t tclass, knocks;
+	bool fit_mss;   /* segments no longer than TCP's */
+	uint8_t *stage; /* of both directions, IWARP_STAGE each */
+	uint8_t *rest;  /* LINGERING: what is left to send */
+	uint32_t rest_len, rest_sent;
+};
+
+struct hca_streams {
+	struct list all;
+	unsigned nopen;
+	int epfd, timer_fd;
+	uint64_t next; /* deadline of any; the alarm is set to it */
+	unsigned skipped;
+	_Atomic bool nudged; /* some thread wants them to be looked at */
+	_Atomic unsigned starving;
+};
+
+/* ---- engine_streams.c ---- */
+struct stream *stream_new(struct hca_engine *e, hca_stream_fn *tell, void *user);
+/* EPOLLIN, EPOLLOUT, or 0: not at all. */
+void stream_watch(struct stream *s, uint32_t events);
+void stream_wake_at(struct stream *s, uint64_t at);
+/* The next tidying up looks at all streams. Any thread. */
+void stream_nudge(struct hca_engine *e);
+/* No socket any more: says so, once. reset: the peer is told that it broke. */
+void stream_over(struct stream *s, bool reset, int status);
+
+/* ---- engine_mpa.c ---- */
+void stream_accept_all(struct stream *listener, uint64_t now);
+/* Tries again; then the TCP connection is there, or is not. */
+void stream_knock(struct stream *s, uint64_t now);
+void stream_connected(struct stream *s, uint64_t now);
+/* Moves bytes of request and reply. */
+void stream_shake(struct stream *s, uint64_t now);
+/* It broke before it was open. */
+void stream_broke(struct stream *s, int status, uint64_t now);
+void stream_tell_asked(struct stream *s, uint64_t now);
+
+/* ---- engine_stream.c ---- */
+/* Ties both together and begins; the queue pair is in INIT or RTR and has no stream. 0 or -errno. */
+int stream_open(struct stream *s, struct hca_qp *qp, const struct iwarp_params *p, uint64_t now);
+/* Receives what is there: how much happened. */
+int stream_in(struct stream *s, uint64_t now);
+/* What the state of its queue pair asks for. */
+void stream_follow(struct stream *s, uint64_t now);
+/* Last bytes, with no queue pair. */
+void stream_linger(struct stream *s, uint64_t now);
+/* The queue pair goes its own way; qp->lock held. */
+void stream_part(struct stream *s, uint64_t now);
+
+#endif

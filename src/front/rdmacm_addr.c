@@ -59,15 +59,23 @@ __be16 rdma_get_dst_port(struct rdma_cm_id *id)
 }
 
 /* ---- the device ---- */
+/* Whom a request came to is known, and datagrams are RoCE's; else it is the user's choice. */
+static enum ibv_transport_type transport_of(const struct rcm_id *id)
+{
+	if (id->passive)
+		return id->stream ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+	return rcm_is_ud(id) ? IBV_TRANSPORT_IB : IBV_TRANSPORT_UNKNOWN;
+}
+
 int rcm_bind_device(struct rcm_id *id, const uint8_t gid[16], uint32_t ifindex)
 {
 	unsigned index = 0;
-	struct rcm_device *d = rcm_device_of(id->cm, gid, ifindex, &index);
+	struct rcm_device *d = rcm_device_of(id->cm, gid, ifindex, transport_of(id), &index);
 	struct ibv_port_attr port;
 
 	/* What this host sends itself comes in by the loopback interface, whatever its address. */
 	if (!d && ifindex)
-		d = rcm_device_of(id->cm, gid, 0, &index);
+		d = rcm_device_of(id->cm, gid, 0, transport_of(id), &index);
 	if (!d)
 		return -errno;
 	if (ibv_query_port(d->verbs, 1, &port))
@@ -161,6 +169,7 @@ static int bind_to(struct rcm_id *id, const struct sockaddr *addr)
 	if (gid_is_link_local(gid) && !scope_of(addr))
 		return -EINVAL;
 	memcpy(&id->pub.route.addr.src_storage, addr, sockaddr_len(addr));
+	id->chose_port = port_of(addr);
 	if (!is_any(addr))
 		err = rcm_bind_device(id, gid, scope_of(addr));
 	if (err == -ENODEV)

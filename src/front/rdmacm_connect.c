@@ -2,6 +2,7 @@
 /* Connecting, listening, accepting, disconnecting: what the program asks for, as messages of the core. */
 #include "front/rdmacm_front.h"
 
+#include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/ports.h"
 #include "hca/qp.h"
@@ -19,8 +20,7 @@ static uint8_t depth(uint8_t asked, uint8_t otherwise)
 	return asked == RDMA_MAX_INIT_DEPTH ? otherwise : asked;
 }
 
-/* As much as asked for; as much as there is when the program leaves it to us, but not more than `most`. */
-static int choose_depths(
+int rcm_choose_depths(
 	struct rcm_id *id, const struct rdma_conn_param *p, uint8_t most_resources, uint8_t most_depth)
 {
 	if (p && ((p->responder_resources != RDMA_MAX_RESP_RES && p->responder_resources > MAX_DEPTH) ||
@@ -151,7 +151,7 @@ static int begin(struct rcm_id *id, struct cm_msg *m)
 static int connect_rc(struct rcm_id *id, const struct rdma_conn_param *p)
 {
 	struct cm_msg m = {.attr = CM_REQ};
-	int err = id->pub.qp || p ? choose_depths(id, p, MAX_DEPTH, MAX_DEPTH) : -EINVAL;
+	int err = id->pub.qp || p ? rcm_choose_depths(id, p, MAX_DEPTH, MAX_DEPTH) : -EINVAL;
 
 	if (!err)
 		err = put_request_priv(id, &m, p);
@@ -180,7 +180,10 @@ int rdma_connect(struct rdma_cm_id *pub, struct rdma_conn_param *p)
 
 	if (id->state != RCM_ROUTE)
 		return rcm_result(-EINVAL);
-	err = rcm_is_ud(id) ? connect_ud(id, p) : connect_rc(id, p);
+	if (rcm_is_ud(id))
+		err = connect_ud(id, p);
+	else
+		err = rcm_is_iwarp(id) ? rcm_iwarp_connect(id, p) : connect_rc(id, p);
 	if (err)
 		return rcm_result(err);
 	id->state = RCM_CONNECT;
@@ -245,6 +248,38 @@ static void leave_listener(struct rcm_id *id)
 	cm_host_unlock(&id->cm->host);
 }
 
+static int listen_ib(struct rcm_id *id)
+{
+	int err;
+
+	cm_host_lock(&id->cm->host);
+	err = join_listener(id, service_of(id, rdma_get_src_port(&id->pub)));
+	cm_host_unlock(&id->cm->host);
+	return err;
+}
+
+/*
+ * Who is bound to no address listens on all devices. A port that another program has as a TCP port is then
+ * left to it, where there are other devices than iWARP's.
+ */
+static int listen_iwarp(struct rcm_id *id)
+{
+	int err;
+
+	if (id->pub.ps != RDMA_PS_TCP || (id->dev && !rcm_is_iwarp(id)) ||
+		!rcm_device_any(IBV_TRANSPORT_IWARP))
+		return 0;
+	err = rcm_iwarp_listen(id, id->backlog);
+	if (err && !id->dev && rcm_device_any(IBV_TRANSPORT_IB)) {
+		log_info("TCP port %u: %s; no iWARP connections there", be16toh(rdma_get_src_port(&id->pub)),
+			strerror(-err));
+		return 0;
+	}
+	if (err)
+		leave_listener(id);
+	return err;
+}
+
 int rdma_listen(struct rdma_cm_id *pub, int backlog)
 {
 	struct rcm_id *id = rcm_id(pub);
@@ -255,9 +290,10 @@ int rdma_listen(struct rdma_cm_id *pub, int backlog)
 	if (err)
 		return rcm_result(err);
 	id->backlog = backlog > 0 && backlog < MAX_BACKLOG ? backlog : MAX_BACKLOG;
-	cm_host_lock(&id->cm->host);
-	err = join_listener(id, service_of(id, rdma_get_src_port(pub)));
-	cm_host_unlock(&id->cm->host);
+	if (!rcm_is_iwarp(id))
+		err = listen_ib(id);
+	if (!err)
+		err = listen_iwarp(id);
 	if (err)
 		return rcm_result(err);
 	/* We are ready before others send us requests. */
@@ -297,7 +333,7 @@ static int accept_rc(struct rcm_id *id, const struct rdma_conn_param *p)
 	struct cm_msg m = {.attr = CM_REP};
 	uint8_t resources = at_most(id->path.responder_resources),
 		initiator = at_most(id->path.initiator_depth);
-	int err = id->pub.qp || p ? choose_depths(id, p, resources, initiator) : -EINVAL;
+	int err = id->pub.qp || p ? rcm_choose_depths(id, p, resources, initiator) : -EINVAL;
 
 	if (!err)
 		err = put_priv(id, &m, 0, p ? p->private_data : NULL, p ? p->private_data_len : 0);
@@ -355,7 +391,7 @@ int rdma_accept(struct rdma_cm_id *pub, struct rdma_conn_param *p)
 		id->answered = !err;
 		return rcm_result(err);
 	}
-	err = accept_rc(id, p);
+	err = rcm_is_iwarp(id) ? rcm_iwarp_accept(id, p) : accept_rc(id, p);
 	if (err)
 		return rcm_result(err);
 	id->answered = true;
@@ -368,6 +404,8 @@ static int reject(struct rcm_id *id, uint16_t reason, const void *data, uint8_t 
 	struct cm_msg m = {.attr = CM_SIDR_REP};
 	int err;
 
+	if (rcm_is_iwarp(id))
+		return rcm_iwarp_reject(id, data, len);
 	if (!id->conn)
 		return -EINVAL;
 	if (rcm_is_ud(id)) {
@@ -399,6 +437,10 @@ int rdma_disconnect(struct rdma_cm_id *pub)
 	struct cm_host *h = &id->cm->host;
 	int err;
 
+	if (rcm_is_iwarp(id)) {
+		err = rcm_iwarp_disconnect(id);
+		return err ? rcm_result(err) : rcm_complete(id);
+	}
 	if (!id->conn || rcm_is_ud(id))
 		return rcm_result(-EINVAL);
 	err = rcm_qp_to_err(id);
@@ -415,6 +457,8 @@ int rdma_notify(struct rdma_cm_id *pub, enum ibv_event_type event)
 	struct rcm_id *id = rcm_id(pub);
 	struct cm_host *h = &id->cm->host;
 
+	if (id->stream)
+		return 0; /* it knows by itself */
 	if (!id->conn)
 		return rcm_result(-EINVAL);
 	cm_host_lock(h);

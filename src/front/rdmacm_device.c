@@ -46,19 +46,31 @@ static struct rcm_device *opened(struct rcm *cm, struct ibv_device *ibv)
 	return d;
 }
 
-struct rcm_device *rcm_device_of(
-	struct rcm *cm, const uint8_t gid[16], uint32_t ifindex, unsigned *sgid_index)
+struct rcm_device *rcm_device_of(struct rcm *cm, const uint8_t gid[16], uint32_t ifindex,
+	enum ibv_transport_type transport, unsigned *sgid_index)
 {
-	struct ibv_device *ibv = verbs_device_of(cm->host.adapter, gid, ifindex, sgid_index);
+	struct ibv_device *ibv = verbs_device_of(cm->host.adapter, gid, ifindex, transport, sgid_index);
 
 	if (!ibv) { /* an address that is younger than our list */
 		ibv_free_device_list(ibv_get_device_list(NULL));
-		ibv = verbs_device_of(cm->host.adapter, gid, ifindex, sgid_index);
+		ibv = verbs_device_of(cm->host.adapter, gid, ifindex, transport, sgid_index);
 	}
 	if (ibv)
 		return opened(cm, ibv);
 	errno = ENODEV;
 	return NULL;
+}
+
+bool rcm_device_any(enum ibv_transport_type transport)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	bool any = false;
+
+	for (int i = 0; list && list[i]; i++)
+		any |= list[i]->transport_type == transport;
+	if (list)
+		ibv_free_device_list(list);
+	return any;
 }
 
 bool rcm_device_gone(const struct rcm_device *d)

@@ -9,6 +9,7 @@
  *   rdmacm_route.c     the path there
  *   rdmacm_connect.c   connecting, listening, accepting, disconnecting
  *   rdmacm_door.c      whether anybody is there at all
+ *   rdmacm_iwarp.c     the same over TCP: streams of the adapter in the place of the core's connections
  *   rdmacm_qp.c        QPs of ids through their states; queues and SRQs
  *   rdmacm_mcast.c     groups
  *   rdmacm_ep.c        endpoints, rdma_getaddrinfo
@@ -30,6 +31,7 @@
 #include "cm/host.h"
 #include "hca/evq.h"
 #include "hca/ports_table.h"
+#include "hca/stream.h"
 
 #include <rdma/rdma_cma.h>
 
@@ -60,9 +62,14 @@ struct rcm_device {
 	uint32_t ifindex;
 };
 
-/* The device with this address, opened; ifindex 0: any interface. NULL with errno (ENODEV). */
-struct rcm_device *rcm_device_of(
-	struct rcm *cm, const uint8_t gid[16], uint32_t ifindex, unsigned *sgid_index);
+/*
+ * The device with this address, opened; ifindex 0: any interface; of this transport, or of the one that the
+ * user wants first. NULL with errno (ENODEV).
+ */
+struct rcm_device *rcm_device_of(struct rcm *cm, const uint8_t gid[16], uint32_t ifindex,
+	enum ibv_transport_type transport, unsigned *sgid_index);
+/* Whether the user has any device of this transport. */
+bool rcm_device_any(enum ibv_transport_type transport);
 /* Its interface is no more. Any lock may be held. */
 bool rcm_device_gone(const struct rcm_device *d);
 
@@ -114,6 +121,7 @@ struct rcm_id {
 	hca_port_id port;
 	uint8_t tos, ack_timeout;
 	bool reuse, afonly, has_tos, has_ack_timeout;
+	bool chose_port; /* the program did */
 	struct rcm_path path;
 	struct ibv_ece local_ece, remote_ece;
 	struct lock groups_lock; /* before the host's; the program may leave and take events at once */
@@ -128,7 +136,8 @@ struct rcm_id {
 	uint8_t connect_len;
 
 	/* host lock */
-	struct cm_conn *conn; /* its `user` is the id */
+	struct cm_conn *conn;      /* its `user` is the id */
+	struct hca_stream *stream; /* iWARP: likewise */
 	struct rcm_resolving resolving;
 	struct rcm_door door;
 	struct rcm_listener *listener;
@@ -148,6 +157,11 @@ static inline bool rcm_is_ud(const struct rcm_id *id)
 	return id->pub.qp_type == IBV_QPT_UD;
 }
 
+static inline bool rcm_is_iwarp(const struct rcm_id *id)
+{
+	return id->dev && id->dev->verbs->device->transport_type == IBV_TRANSPORT_IWARP;
+}
+
 /* -errno, or 0, as the library says it. */
 int rcm_result(int err);
 struct rcm_id *rcm_id_new(struct rcm *cm, enum rdma_port_space ps, enum ibv_qp_type type);
@@ -158,12 +172,14 @@ void rcm_id_cut(struct rcm_id *id);
 
 /* ---- events ---- */
 
+enum { RCM_PRIV_MAX = UINT8_MAX }; /* as much as a length tells */
+
 struct rcm_event {
 	struct rdma_cm_event pub;
 	struct list node;
 	struct rcm_id *counted; /* whose destruction waits for it */
 	uint32_t join;          /* which, of a MULTICAST_JOIN */
-	uint8_t priv[CM_PRIV_MAX];
+	uint8_t priv[RCM_PRIV_MAX];
 };
 
 struct rcm_channel {
@@ -204,6 +220,24 @@ void rcm_door_watch(struct rcm_id *id);
 void rcm_door_leave(struct rcm_id *id);
 /* Why a request was given up, -errno. */
 int rcm_door_verdict(const struct rcm_id *id);
+
+/* ---- rdmacm_connect.c ---- */
+/* As much as asked for; as much as there is, but not more than `most`, when the program leaves it to us. */
+int rcm_choose_depths(
+	struct rcm_id *id, const struct rdma_conn_param *p, uint8_t most_resources, uint8_t most_depth);
+
+/* ---- rdmacm_host.c ---- */
+/* An id for a request to this listener that came from `port` there; host lock held. */
+struct rcm_id *rcm_id_for_request(struct rcm_id *listener, enum ibv_qp_type type, const uint8_t local[16],
+	const uint8_t remote[16], uint32_t ifindex, uint16_t port);
+void rcm_put_conn(struct rcm_event *e, const struct rcm_path *p);
+
+/* ---- rdmacm_iwarp.c; all 0 or -errno ---- */
+int rcm_iwarp_listen(struct rcm_id *id, int backlog);
+int rcm_iwarp_connect(struct rcm_id *id, const struct rdma_conn_param *p);
+int rcm_iwarp_accept(struct rcm_id *id, const struct rdma_conn_param *p);
+int rcm_iwarp_reject(struct rcm_id *id, const void *data, uint8_t len);
+int rcm_iwarp_disconnect(struct rcm_id *id);
 
 /* ---- rdmacm_qp.c ---- */
 int rcm_qp_to_rtr(struct rcm_id *id);

@@ -46,12 +46,9 @@ static struct rcm_id *listening_id(const struct rcm_listener *l, const uint8_t l
 	return best;
 }
 
-static struct rcm_id *id_for_request(
-	struct rcm_id *listener, const struct cm_path *path, const struct cm_msg *m, const struct cm_ip *ip)
+struct rcm_id *rcm_id_for_request(struct rcm_id *listener, enum ibv_qp_type type, const uint8_t local[16],
+	const uint8_t remote[16], uint32_t ifindex, uint16_t port)
 {
-	enum ibv_qp_type type = m->attr == CM_SIDR_REQ                ? IBV_QPT_UD
-				: m->req.transport == CM_TRANSPORT_UC ? IBV_QPT_UC
-								      : IBV_QPT_RC;
 	struct rcm_id *id = rcm_id_new(listener->cm, listener->pub.ps, type);
 	struct rdma_addr *addr;
 
@@ -65,13 +62,24 @@ static struct rcm_id *id_for_request(
 	id->tos = listener->tos;
 	id->has_tos = listener->has_tos;
 	id->listened_by = listener;
-	id->path.ifindex = cm_via_of(path).ifindex;
-	memcpy(id->path.local, path->local, 16);
-	memcpy(id->path.remote, path->remote, 16);
-	gid_to_sockaddr(path->local, be16toh(rdma_get_src_port(&listener->pub)), id->path.ifindex,
-		&addr->src_storage);
-	gid_to_sockaddr(path->remote, ip->port, id->path.ifindex, &addr->dst_storage);
+	id->path.ifindex = ifindex;
+	memcpy(id->path.local, local, 16);
+	memcpy(id->path.remote, remote, 16);
+	gid_to_sockaddr(
+		local, be16toh(rdma_get_src_port(&listener->pub)), id->path.ifindex, &addr->src_storage);
+	gid_to_sockaddr(remote, port, id->path.ifindex, &addr->dst_storage);
 	return id;
+}
+
+static struct rcm_id *id_for_message(
+	struct rcm_id *listener, const struct cm_path *path, const struct cm_msg *m, const struct cm_ip *ip)
+{
+	enum ibv_qp_type type = m->attr == CM_SIDR_REQ                ? IBV_QPT_UD
+				: m->req.transport == CM_TRANSPORT_UC ? IBV_QPT_UC
+								      : IBV_QPT_RC;
+
+	return rcm_id_for_request(
+		listener, type, path->local, path->remote, cm_via_of(path).ifindex, ip->port);
 }
 
 static struct cm_conn *incoming(void *arg, struct cm_conn *listener, const struct cm_path *path,
@@ -89,7 +97,7 @@ static struct cm_conn *incoming(void *arg, struct cm_conn *listener, const struc
 	if (!by->backlog)
 		return NULL;
 	c = calloc(1, sizeof(*c));
-	id = c ? id_for_request(by, path, m, &ip) : NULL;
+	id = c ? id_for_message(by, path, m, &ip) : NULL;
 	if (!id) {
 		free(c);
 		return NULL;
@@ -157,7 +165,7 @@ static void put_priv(struct rcm_event *e, const struct cm_msg *m, unsigned skip,
 	}
 }
 
-static void put_conn(struct rcm_event *e, const struct rcm_path *p)
+void rcm_put_conn(struct rcm_event *e, const struct rcm_path *p)
 {
 	struct rdma_conn_param *c = &e->pub.param.conn;
 
@@ -185,7 +193,7 @@ static void on_request(struct cm_host *h, struct rcm_id *id, const struct cm_msg
 	e->pub.listen_id = &id->listened_by->pub;
 	put_priv(e, m, CM_IP_LEN, m->attr == CM_SIDR_REQ);
 	if (m->attr == CM_REQ) {
-		put_conn(e, &id->path);
+		rcm_put_conn(e, &id->path);
 		cm_prepare_mra(&h->core, id->conn, CM_MRA_TIMEOUT);
 	}
 	rcm_event_queue(e, id->listened_by);
@@ -200,7 +208,7 @@ static void on_rep(struct cm_host *h, struct rcm_id *id, const struct cm_msg *m)
 	if (!e)
 		return;
 	put_priv(e, m, 0, false);
-	put_conn(e, &id->path);
+	rcm_put_conn(e, &id->path);
 	e->pub.param.conn.retry_count = 0; /* a REP has none */
 	cm_prepare_mra(&h->core, id->conn, CM_MRA_TIMEOUT);
 	rcm_event_queue(e, id);

@@ -54,6 +54,17 @@ static void stop_listening(struct rcm_id *id, uint64_t now)
 	free(l);
 }
 
+static void leave_stream(struct rcm_id *id)
+{
+	struct hca_stream *s = id->stream;
+
+	id->stream = NULL;
+	if (!s)
+		return;
+	s->user = NULL;
+	hca_stream_close(s);
+}
+
 void rcm_id_cut(struct rcm_id *id)
 {
 	uint64_t now = cm_host_now(&id->cm->host);
@@ -62,6 +73,7 @@ void rcm_id_cut(struct rcm_id *id)
 	stop_listening(id, now);
 	cm_host_timer_clear(&id->cm->host, &id->resolving.timer);
 	rcm_door_leave(id);
+	leave_stream(id);
 	id->conn = NULL;
 	if (!c)
 		return;
@@ -135,6 +147,7 @@ int rdma_destroy_id(struct rdma_cm_id *pub)
 	struct rcm_id *id = rcm_id(pub);
 	struct rdma_event_channel *own = id->sync ? pub->channel : NULL;
 	struct rcm *cm = id->cm;
+	bool stream = id->stream;
 
 	if (cm->dead)
 		return 0;
@@ -148,6 +161,8 @@ int rdma_destroy_id(struct rdma_cm_id *pub)
 	wait_for_acks(id);
 	rcm_id_free(id);
 	cm_host_unlock(&cm->host);
+	if (stream)
+		hca_stream_settle(cm->host.adapter);
 	if (own)
 		rdma_destroy_event_channel(own);
 	return 0;

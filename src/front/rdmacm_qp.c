@@ -37,7 +37,7 @@ static void init_attr(const struct rcm_id *id, struct ibv_qp_attr *a, int *mask)
 		return;
 	}
 	a->qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-	if (id->path.responder_resources)
+	if (rcm_is_iwarp(id) || id->path.responder_resources)
 		a->qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	*mask |= IBV_QP_ACCESS_FLAGS;
 }
@@ -84,8 +84,10 @@ int rdma_init_qp_attr(struct rdma_cm_id *pub, struct ibv_qp_attr *attr, int *mas
 
 	if (!pub || !attr || !mask || !pub->verbs)
 		return rcm_result(-EINVAL);
-	if (attr->qp_state == IBV_QPS_INIT)
+	if (attr->qp_state == IBV_QPS_INIT || (attr->qp_state == IBV_QPS_RTR && rcm_is_iwarp(id)))
 		init_attr(id, attr, mask);
+	else if (attr->qp_state == IBV_QPS_RTS && rcm_is_iwarp(id))
+		*mask = 0; /* it comes there with its connection */
 	else if (attr->qp_state == IBV_QPS_RTR && id->conn && !rcm_is_ud(id))
 		rtr_attr(id, attr, mask);
 	else if (attr->qp_state == IBV_QPS_RTS && id->conn && !rcm_is_ud(id))

@@ -7,11 +7,17 @@
 #include <infiniband/sa.h>
 #include <stdlib.h>
 #include <string.h>
+
 int rcm_fill_route(struct rcm_id *id)
 {
 	struct rdma_route *route = &id->pub.route;
 	const struct rcm_path *p = &id->path;
 
+	memcpy(route->addr.addr.ibaddr.sgid.raw, p->local, 16);
+	memcpy(route->addr.addr.ibaddr.dgid.raw, p->remote, 16);
+	route->addr.addr.ibaddr.pkey = 0xffff;
+	if (rcm_is_iwarp(id)) /* has no path records */
+		return 0;
 	if (!route->path_rec)
 		route->path_rec = calloc(1, sizeof(*route->path_rec));
 	if (!route->path_rec)
@@ -33,9 +39,6 @@ int rcm_fill_route(struct rcm_id *id)
 	memcpy(route->path_rec->sgid.raw, p->local, 16);
 	memcpy(route->path_rec->dgid.raw, p->remote, 16);
 	route->num_paths = 1;
-	memcpy(route->addr.addr.ibaddr.sgid.raw, p->local, 16);
-	memcpy(route->addr.addr.ibaddr.dgid.raw, p->remote, 16);
-	route->addr.addr.ibaddr.pkey = 0xffff;
 	return 0;
 }
 

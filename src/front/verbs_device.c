@@ -75,23 +75,41 @@ __attribute__((destructor)) static void at_exit(void)
 }
 
 /* ---- the list ---- */
-/* ANYRDMA_DEVICES: a comma separated list of device or interface names; unset: all. */
-static bool wanted(const struct hca_device *d)
+static bool is_named(const char *name, const char *word, size_t n)
+{
+	return strlen(name) == n && !strncmp(name, word, n);
+}
+
+/*
+ * ANYRDMA_DEVICES: a comma separated list of devices, interfaces, or kinds of devices; unset: all. The place
+ * where the list names it; -1: not at all.
+ */
+static int place_of(const struct hca_device *d)
 {
 	const char *list = getenv("ANYRDMA_DEVICES");
 	size_t n;
 
 	if (d->gone)
-		return false;
+		return -1;
 	if (!list || !*list)
-		return true;
-	for (; *list; list += n + (list[n] == ',')) {
+		return 0;
+	for (int place = 0; *list; place++, list += n + (list[n] == ',')) {
 		n = strcspn(list, ",");
-		if ((strlen(d->netdev) == n && !strncmp(d->netdev, list, n)) ||
-			(strlen(d->vd.ibv.name) == n && !strncmp(d->vd.ibv.name, list, n)))
-			return true;
+		if (is_named(d->netdev, list, n) || is_named(d->vd.ibv.name, list, n) ||
+			is_named(d->iwarp ? "iwarp" : "roce", list, n))
+			return place;
 	}
-	return false;
+	return -1;
+}
+
+/* In the order of the user's list, and within it in ours. */
+static void insert(struct ibv_device **list, int n, struct hca_device *d)
+{
+	int place = place_of(d);
+
+	for (; n && place_of(hca_device(list[n - 1])) > place; n--)
+		list[n] = list[n - 1];
+	list[n] = &d->vd.ibv;
 }
 
 struct ibv_device **(ibv_get_device_list)(int *num)
@@ -122,8 +140,8 @@ struct ibv_device **(ibv_get_device_list)(int *num)
 		{
 			struct hca_device *d = container_of(node, struct hca_device, node);
 
-			if (wanted(d))
-				list[n++] = &d->vd.ibv;
+			if (place_of(d) >= 0)
+				insert(list, n++, d);
 		}
 	}
 	lock_drop(&a->lock);
@@ -132,10 +150,10 @@ struct ibv_device **(ibv_get_device_list)(int *num)
 	return list;
 }
 
-struct ibv_device *verbs_device_of(
-	struct hca_adapter *a, const uint8_t gid[16], uint32_t ifindex, unsigned *index)
+struct ibv_device *verbs_device_of(struct hca_adapter *a, const uint8_t gid[16], uint32_t ifindex,
+	enum ibv_transport_type transport, unsigned *index)
 {
-	struct ibv_device *found = NULL;
+	struct hca_device *found = NULL;
 
 	lock_take(&a->lock);
 	list_for_each(node, &a->devices)
@@ -143,13 +161,16 @@ struct ibv_device *verbs_device_of(
 		struct hca_device *d = container_of(node, struct hca_device, node);
 		int i = hca_device_gid_index(d, gid);
 
-		if (!found && i >= 0 && wanted(d) && (!ifindex || ifindex == d->ifindex)) {
-			found = &d->vd.ibv;
+		if (i < 0 || place_of(d) < 0 || (ifindex && ifindex != d->ifindex) ||
+			(transport != IBV_TRANSPORT_UNKNOWN && transport != d->vd.ibv.transport_type))
+			continue;
+		if (!found || place_of(d) < place_of(found)) {
+			found = d;
 			*index = (unsigned)i;
 		}
 	}
 	lock_drop(&a->lock);
-	return found;
+	return found ? &found->vd.ibv : NULL;
 }
 
 /* Devices live as long as the process: programs keep pointers to them past this call. */
@@ -170,7 +191,7 @@ __be64 ibv_get_device_guid(struct ibv_device *device)
 
 int ibv_get_device_index(struct ibv_device *device)
 {
-	return (int)hca_device(device)->ifindex;
+	return atoi(device->dev_name + strlen("uverbs")) + 1;
 }
 
 const char *ibv_get_sysfs_path(void)
@@ -279,7 +300,7 @@ static void fill_entry(struct hca_device *d, uint32_t index, struct ibv_gid_entr
 	hca_device_gid(d, index, e->gid.raw);
 	e->gid_index = index;
 	e->port_num = 1;
-	e->gid_type = IBV_GID_TYPE_ROCE_V2;
+	e->gid_type = d->iwarp ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
 	e->ndev_ifindex = d->ifindex;
 }
 
@@ -332,7 +353,7 @@ int ibv_query_gid_type(struct ibv_context *c, uint8_t port, unsigned index, int 
 		errno = EINVAL;
 		return -1;
 	}
-	*type = 1;
+	*type = !hca_context(c)->dev->iwarp;
 	return 0;
 }
 

@@ -21,7 +21,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { ROCE_OVERHEAD = 40 + 8 + 12 + 16 + 28 + 4, MAX_ADDRS = 64 };
+enum { ROCE_OVERHEAD = 40 + 8 + 12 + 16 + 28 + 4, MAX_ADDRS = 64, MAX_NETDEVS = 64 };
+
+/* Numbers of iWARP devices are these further. */
+enum { IWARP_INDEX = 1024 };
 
 /* The largest IBA MTU whose packets fit the interface: IPv6, UDP, BTH, extension headers, ICRC. */
 enum ibv_mtu hca_mtu_of(unsigned netdev_mtu)
@@ -123,7 +126,7 @@ struct netdev {
 
 struct netdevs {
 	int n;
-	struct netdev dev[64];
+	struct netdev dev[MAX_NETDEVS];
 };
 
 static void read_mtu(struct netdevs *all)
@@ -313,8 +316,9 @@ static void device_follow(struct hca_device *d, const struct netdev *nd, bool is
 		raise_port_event(d, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
 }
 
-static struct hca_device *device_new(struct hca_adapter *a, const struct netdev *nd, int index)
+static struct hca_device *device_new(struct hca_adapter *a, const struct netdev *nd, bool iwarp)
 {
+	int index = (int)nd->ifindex - 1 + (iwarp ? IWARP_INDEX : 0);
 	struct hca_device *d = calloc(1, sizeof(*d));
 	struct ibv_device *ibv;
 	char root[128];
@@ -336,9 +340,12 @@ static struct hca_device *device_new(struct hca_adapter *a, const struct netdev 
 	} else {
 		d->guid = guid_without_mac(nd->name);
 	}
-	ibv->node_type = IBV_NODE_CA;
-	ibv->transport_type = IBV_TRANSPORT_IB;
-	snprintf(ibv->name, sizeof(ibv->name), "roce_%s", nd->name);
+	d->iwarp = iwarp;
+	d->transport = iwarp ? hca_engine_iwarp() : NULL;
+	d->guid ^= iwarp ? 0x03ull << 24 : 0; /* ff:fd in the middle for ff:fe */
+	ibv->node_type = iwarp ? IBV_NODE_RNIC : IBV_NODE_CA;
+	ibv->transport_type = iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+	snprintf(ibv->name, sizeof(ibv->name), "%s_%s", iwarp ? "iwarp" : "roce", nd->name);
 	snprintf(ibv->dev_name, sizeof(ibv->dev_name), "uverbs%d", index);
 	if (!sysfs_root(root, sizeof(root))) {
 		snprintf(ibv->dev_path, sizeof(ibv->dev_path), "%s/class/infiniband_verbs/uverbs%d", root,
@@ -348,26 +355,31 @@ static struct hca_device *device_new(struct hca_adapter *a, const struct netdev 
 	return d;
 }
 
-static struct hca_device *device_of(struct hca_adapter *a, const struct netdev *nd)
+static struct hca_device *device_of(struct hca_adapter *a, const struct netdev *nd, bool iwarp)
 {
 	list_for_each(n, &a->devices)
 	{
 		struct hca_device *d = container_of(n, struct hca_device, node);
 
-		if (d->ifindex == nd->ifindex && !strcmp(d->netdev, nd->name))
+		if (d->ifindex == nd->ifindex && d->iwarp == iwarp && !strcmp(d->netdev, nd->name))
 			return d;
 	}
 	return NULL;
 }
 
-/* Loopback comes last: programs take the first device. */
+/* Programs take the first device: RoCE before iWARP, and loopback last of its kind. */
+static int rank(const struct hca_device *d)
+{
+	return d->iwarp * 2 + d->loopback;
+}
+
 static void device_insert(struct hca_adapter *a, struct hca_device *d)
 {
 	struct list *before = &a->devices;
 
 	list_for_each(n, &a->devices)
 	{
-		if (!d->loopback && container_of(n, struct hca_device, node)->loopback) {
+		if (rank(container_of(n, struct hca_device, node)) > rank(d)) {
 			before = n;
 			break;
 		}
@@ -387,8 +399,8 @@ static const struct netdev *netdev_of(const struct netdevs *all, const struct hc
 /* What the sysfs-like tree will say: taken under the lock, written without it. */
 struct snapshot {
 	int n;
-	struct sysfs_dev dev[64];
-	struct sysfs_gid gid[64][HCA_GID_TABLE];
+	struct sysfs_dev dev[2 * MAX_NETDEVS];
+	struct sysfs_gid gid[2 * MAX_NETDEVS][HCA_GID_TABLE];
 };
 
 static void take_snapshot(struct hca_adapter *a, struct snapshot *s)
@@ -400,7 +412,7 @@ static void take_snapshot(struct hca_adapter *a, struct snapshot *s)
 		struct sysfs_gid *gid = s->gid[s->n];
 		struct ibv_port_attr port;
 
-		if (d->gone || s->n == 64)
+		if (d->gone || s->n == 2 * MAX_NETDEVS)
 			continue;
 		hca_port_attr(d, &port);
 		for (unsigned i = 0; i < HCA_GID_TABLE; i++) {
@@ -410,7 +422,7 @@ static void take_snapshot(struct hca_adapter *a, struct snapshot *s)
 		s->dev[s->n] = (struct sysfs_dev){
 			.index = atoi(d->vd.ibv.dev_name + strlen("uverbs")),
 			.node_guid = htobe64(d->guid),
-			.node_type = "1: CA",
+			.node_type = d->iwarp ? "4: RNIC" : "1: CA",
 			.state = port.state,
 			.phys_state = port.phys_state,
 			.link_layer = "Ethernet",
@@ -421,6 +433,19 @@ static void take_snapshot(struct hca_adapter *a, struct snapshot *s)
 		snprintf(s->dev[s->n].name, sizeof(s->dev[s->n].name), "%s", d->vd.ibv.name);
 		s->n++;
 	}
+}
+
+static void add_device(struct hca_adapter *a, const struct netdev *nd, bool iwarp)
+{
+	struct hca_device *d;
+
+	if (!(nd->flags & IFF_UP) || device_of(a, nd, iwarp))
+		return;
+	d = device_new(a, nd, iwarp);
+	if (!d)
+		return;
+	device_follow(d, nd, true);
+	device_insert(a, d);
 }
 
 int hca_devices_refresh(struct hca_adapter *a)
@@ -442,15 +467,8 @@ int hca_devices_refresh(struct hca_adapter *a)
 		device_follow(d, netdev_of(all, d), false);
 	}
 	for (int i = 0; i < all->n; i++) {
-		struct hca_device *d;
-
-		if (!(all->dev[i].flags & IFF_UP) || device_of(a, &all->dev[i]))
-			continue;
-		d = device_new(a, &all->dev[i], (int)all->dev[i].ifindex - 1);
-		if (!d)
-			continue;
-		device_follow(d, &all->dev[i], true);
-		device_insert(a, d);
+		add_device(a, &all->dev[i], false);
+		add_device(a, &all->dev[i], true);
 	}
 	take_snapshot(a, snap);
 	lock_drop(&a->lock);
@@ -529,6 +547,13 @@ void hca_device_attr(const struct hca_device *d, struct ibv_device_attr *attr)
 		.local_ca_ack_delay = 15,
 		.phys_port_cnt = 1,
 	};
+	if (!d->iwarp)
+		return;
+	/* No datagrams; and it is TCP that waits for a receive. */
+	attr->device_cap_flags &= ~(unsigned)IBV_DEVICE_RC_RNR_NAK_GEN;
+	attr->max_mcast_grp = attr->max_mcast_qp_attach = attr->max_total_mcast_qp_attach = attr->max_ah = 0;
+	attr->local_ca_ack_delay = 0;
+	attr->max_pkeys = 0;
 }
 
 void hca_port_attr(const struct hca_device *d, struct ibv_port_attr *attr)

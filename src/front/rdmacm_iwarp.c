@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Connections over iWARP: the adapter's streams (hca/stream.h) with an id each, their events as rdma_cm has
+ * them. MPA's private data has a length, so a program gets exactly what the other one gave.
+ */
+#include "front/rdmacm_front.h"
+
+#include "hca/adapter.h"
+#include "hca/qp.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+/* ---- events, under the drive lock ---- */
+static void put_priv(struct rcm_event *e, const struct hca_stream_event *ev)
+{
+	uint32_t len = ev->private_len < RCM_PRIV_MAX ? ev->private_len : RCM_PRIV_MAX;
+
+	if (!len)
+		return;
+	memcpy(e->priv, ev->private_data, len);
+	e->pub.param.conn.private_data = e->priv;
+	e->pub.param.conn.private_data_len = (uint8_t)len;
+}
+
+static void learn_depths(struct rcm_id *id, const struct hca_stream_event *ev)
+{
+	id->path.responder_resources = (uint8_t)ev->ird;
+	id->path.initiator_depth = (uint8_t)ev->ord;
+}
+
+static uint32_t scope_of(const struct sockaddr *sa)
+{
+	return sa->sa_family == AF_INET6 ? ((const struct sockaddr_in6 *)sa)->sin6_scope_id : 0;
+}
+
+static struct rcm_id *new_id(struct rcm_id *by, const struct hca_stream_event *ev)
+{
+	uint8_t local[16], remote[16];
+
+	gid_of_sockaddr(ev->local, local);
+	gid_of_sockaddr(ev->remote, remote);
+	return rcm_id_for_request(by, IBV_QPT_RC, local, remote, scope_of(ev->local),
+		ntohs(((const struct sockaddr_in *)ev->remote)->sin_port));
+}
+
+/* false: the backlog is full, or there is no memory. */
+static bool on_asked(struct hca_stream *s, const struct hca_stream_event *ev)
+{
+	struct rcm_id *by = ev->listener->user, *id = by && by->backlog ? new_id(by, ev) : NULL;
+	struct rcm_event *e = id ? rcm_event_new(id, RDMA_CM_EVENT_CONNECT_REQUEST, 0) : NULL;
+
+	if (!e) {
+		if (id)
+			rcm_id_free(id);
+		return false;
+	}
+	by->backlog--;
+	s->user = id;
+	id->stream = s;
+	learn_depths(id, ev);
+	e->pub.listen_id = &by->pub;
+	put_priv(e, ev);
+	rcm_put_conn(e, &id->path);
+	rcm_event_queue(e, by);
+	return true;
+}
+
+static void on_opened(struct rcm_id *id, const struct hca_stream_event *ev)
+{
+	struct rcm_event *e = rcm_event_new(id, RDMA_CM_EVENT_ESTABLISHED, 0);
+
+	learn_depths(id, ev);
+	if (!id->passive) /* the port that TCP chose */
+		id->pub.route.addr.src_sin.sin_port = ((const struct sockaddr_in *)ev->local)->sin_port;
+	if (!e)
+		return;
+	put_priv(e, ev);
+	rcm_put_conn(e, &id->path);
+	rcm_event_queue(e, id);
+}
+
+/* As Linux's iw_cm tells them. */
+static enum rdma_cm_event_type failure(const struct rcm_id *id, int status)
+{
+	if (id->passive)
+		return RDMA_CM_EVENT_CONNECT_ERROR;
+	if (status == -ECONNREFUSED || status == -ECONNRESET)
+		return RDMA_CM_EVENT_REJECTED;
+	return status == -ETIMEDOUT || status == -EHOSTUNREACH || status == -ENETUNREACH
+		       ? RDMA_CM_EVENT_UNREACHABLE
+		       : RDMA_CM_EVENT_CONNECT_ERROR;
+}
+
+static void on_over(struct rcm_id *id, const struct hca_stream_event *ev)
+{
+	bool failed = ev->type == STREAM_FAILED;
+	struct rcm_event *e = rcm_event_new(
+		id, failed ? failure(id, ev->status) : RDMA_CM_EVENT_DISCONNECTED, failed ? ev->status : 0);
+
+	if (!e)
+		return;
+	put_priv(e, ev);
+	rcm_event_queue(e, id);
+}
+
+static bool on_stream(struct hca_stream *s, const struct hca_stream_event *ev)
+{
+	struct rcm *cm = s->manager;
+	bool taken = true;
+
+	cm_host_lock(&cm->host);
+	if (ev->type == STREAM_ASKED)
+		taken = on_asked(s, ev);
+	else if (s->user && ev->type == STREAM_OPENED)
+		on_opened(s->user, ev);
+	else if (s->user)
+		on_over(s->user, ev);
+	cm_host_unlock(&cm->host);
+	return taken;
+}
+
+/* ---- what the program asks for ---- */
+static int new_stream(struct rcm_id *id)
+{
+	struct rcm *cm = id->cm;
+	struct hca_stream *s = hca_stream_new(cm->host.adapter, on_stream, cm, id);
+
+	if (!s)
+		return -ENOMEM;
+	cm_host_lock(&cm->host);
+	id->stream = s;
+	cm_host_unlock(&cm->host);
+	return 0;
+}
+
+static void drop_stream(struct rcm_id *id)
+{
+	struct hca_stream *s = id->stream;
+
+	cm_host_lock(&id->cm->host);
+	s->user = NULL;
+	id->stream = NULL;
+	hca_stream_close(s);
+	cm_host_unlock(&id->cm->host);
+}
+
+int rcm_iwarp_listen(struct rcm_id *id, int backlog)
+{
+	int err = new_stream(id);
+
+	if (err)
+		return err;
+	err = hca_stream_listen(
+		id->cm->host.adapter, id->stream, &id->pub.route.addr.src_addr, id->afonly, backlog);
+	if (err)
+		drop_stream(id);
+	return err;
+}
+
+/* What rdma_create_ep was given, and the program's own behind it. */
+static uint32_t join_priv(
+	const struct rcm_id *id, const struct rdma_conn_param *p, uint8_t out[2 * UINT8_MAX])
+{
+	uint32_t len = p && p->private_data ? p->private_data_len : 0;
+
+	if (id->connect_len)
+		memcpy(out, id->connect, id->connect_len);
+	if (len)
+		memcpy(out + id->connect_len, p->private_data, len);
+	return id->connect_len + len;
+}
+
+static void fill_request(const struct rcm_id *id, const struct rdma_conn_param *p,
+	uint8_t priv[2 * UINT8_MAX], struct hca_stream_request *r)
+{
+	*r = (struct hca_stream_request){
+		.tclass = id->path.tclass,
+		.qpn = id->pub.qp ? id->pub.qp->qp_num : p->qp_num,
+		.ird = id->path.responder_resources,
+		.ord = id->path.initiator_depth,
+		.private_data = priv,
+		.private_len = join_priv(id, p, priv),
+	};
+}
+
+int rcm_iwarp_connect(struct rcm_id *id, const struct rdma_conn_param *p)
+{
+	struct rdma_addr *addr = &id->pub.route.addr;
+	struct sockaddr_storage from = addr->src_storage;
+	uint8_t priv[2 * UINT8_MAX];
+	struct hca_stream_request r;
+	int err = id->pub.qp || p ? rcm_choose_depths(id, p, HCA_MAX_RD_ATOMIC, HCA_MAX_RD_ATOMIC) : -EINVAL;
+
+	if (!err)
+		err = new_stream(id);
+	if (err)
+		return err;
+	fill_request(id, p, priv, &r);
+	if (!id->chose_port)
+		((struct sockaddr_in *)&from)->sin_port = 0;
+	r.from = (struct sockaddr *)&from;
+	r.to = &addr->dst_addr;
+	err = hca_stream_connect(id->cm->host.adapter, id->stream, &r);
+	if (err)
+		drop_stream(id);
+	return err;
+}
+
+int rcm_iwarp_accept(struct rcm_id *id, const struct rdma_conn_param *p)
+{
+	uint8_t priv[2 * UINT8_MAX];
+	struct hca_stream_request r;
+	int err = id->stream && (id->pub.qp || p)
+			  ? rcm_choose_depths(id, p, id->path.responder_resources, id->path.initiator_depth)
+			  : -EINVAL;
+
+	if (err)
+		return err;
+	fill_request(id, p, priv, &r);
+	return hca_stream_accept(id->cm->host.adapter, id->stream, &r);
+}
+
+int rcm_iwarp_reject(struct rcm_id *id, const void *data, uint8_t len)
+{
+	if (!id->stream || !id->passive)
+		return -EINVAL;
+	return hca_stream_reject(id->cm->host.adapter, id->stream, data, data ? len : 0);
+}
+
+/* Whoever is not connected any more has nothing to say: no error, as in Linux. */
+int rcm_iwarp_disconnect(struct rcm_id *id)
+{
+	if (!id->stream)
+		return -EINVAL;
+	hca_stream_disconnect(id->cm->host.adapter, id->stream);
+	return 0;
+}

@@ -1,0 +1,156 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# iwarp.sh WORLD: programs that connect by address, over iWARP: those of rdmacm-utils, perftest with -R, rsockets.
+# shellcheck source=tests/clients/lib.sh
+. "$(dirname "$0")/lib.sh"
+enter "$1" "$@"
+learn_gids
+registry >"$TMP/registry_before"
+export ANYRDMA_DEVICES=iwarp
+
+# ping FAMILY ARGS...
+ping() {
+	local family=$1 a
+	shift
+	a=$(address "$family" A)
+	serve server rping -s -a "$a" -V -C 10 "$@"
+	start client B rping -c -a "$a" -p "$PORT" -v -V -C 10 "$@"
+	verdict "IPv$family rping -V -C 10 $* ${ANYRDMA_IWARP:-}" 'rdma-ping-9:' ''
+}
+
+# any_address FAMILY WILDCARD
+any_address() {
+	serve server rping -s -a "$2" -v -C 10
+	start client B rping -c -a "$(address "$1" A)" -I "$(address "$1" B)" -p "$PORT" -v -C 10
+	verdict "IPv$1 rping to a server at $2" 'rdma-ping-9:' 'rdma-ping-9:'
+}
+
+# both_kinds: a server that is bound to no address is reached by RoCE and by iWARP.
+both_kinds() {
+	local kind
+	ANYRDMA_DEVICES='' serve server rping -s -P -a 0.0.0.0
+	for kind in roce iwarp; do
+		ANYRDMA_DEVICES=$kind start client B rping -c -a "$IP4_A" -p "$PORT" -v -C 3
+		finish client && says client rdma-ping-2 || fail "rping by $kind" "$TMP/server" "$TMP/client"
+	done
+	kill_hard server
+	say "ok    one server, by RoCE and by iWARP"
+}
+
+# eight_clients: of one server, all at work at the same time.
+eight_clients() {
+	local i
+	serve server rping -s -P -a "$IP4_A" -V
+	for i in {1..8}; do
+		start "client_$i" B rping -c -a "$IP4_A" -p "$PORT" -v -V -C 1000000
+		until_true "$PATIENCE" says "client_$i" 'rdma-ping-' || true
+	done
+	for i in {1..8}; do
+		! gone "${PID[client_$i]}" || fail "rping: client $i of a persistent server" "$TMP/server" "$TMP/client_$i"
+		kill_hard "client_$i"
+	done
+	kill_hard server
+	say "ok    rping -P and eight clients at once"
+}
+
+# connected ARGS...: server and client take the same arguments.
+connected() {
+	serve server ucmatose -b "$IP4_A" "$@"
+	start client B ucmatose -s "$IP4_A" -p "$PORT" "$@"
+	verdict "ucmatose $*" 'return status 0' 'return status 0'
+}
+
+synchronous() {
+	serve server rdma_server -s "$IP4_A"
+	start client B rdma_client -s "$IP4_A" -p "$PORT"
+	verdict "rdma_server, rdma_client" 'end 0' 'end 0'
+}
+
+connects() {
+	serve server cmtime -b "$IP4_A"
+	start client B cmtime -s "$IP4_A" -p "$PORT" -c "$1"
+	finish client && ! says client 'event:|error' || fail "cmtime -c $1" "$TMP/server" "$TMP/client"
+	kill_hard server
+	say "ok    cmtime -c $1"
+}
+
+# measure PROGRAM ARGS...
+measure() {
+	local program=$1
+	shift
+	serve server "$program" -R -F -n 50 "$@"
+	start client B "$program" -R -F -n 50 -p "$PORT" "$@" "$IP4_A"
+	verdict "$program -R $* ${ANYRDMA_IWARP:-}" "$RESULT" ''
+}
+
+# stream ARGS...: rsockets, contents verified by the program itself.
+stream() {
+	serve server rstream -b "$IP4_A" "$@"
+	start client B rstream -s "$IP4_A" -p "$PORT" "$@"
+	verdict "rstream $*" '^(custom|[0-9]+[km]?_(lat|bw)) ' ''
+}
+
+# refused: nobody has the port; by TCP's word and not after a wait.
+refused() {
+	start client B ucmatose -s "$IP4_A" -p "$NEXT_PORT"
+	finish client || true
+	says client 'RDMA_CM_EVENT_REJECTED, error: -111' || fail "connect to a port nobody has" "$TMP/client"
+	say "ok    a port nobody listens to: REJECTED, -111"
+}
+
+# taken_port: the port is a TCP port of the host's.
+taken_port() {
+	serve server rping -s -a "$IP4_A"
+	start client A rping -s -a "$IP4_A" -p "$PORT"
+	! finish client && says client 'rdma_bind_addr: Address already in use' ||
+		fail "two servers on one port" "$TMP/server" "$TMP/client"
+	kill_hard server
+	NEXT_PORT=$PORT
+	serve server rping -s -a "$IP4_A" -C 10 -v
+	start client B rping -c -a "$IP4_A" -p "$PORT" -C 10 -v
+	verdict "EADDRINUSE across processes, and the port of a killed one" 'rdma-ping-9:' 'rdma-ping-9:'
+}
+
+# client_killed: in mid transfer; the server serves the next.
+client_killed() {
+	serve server rping -s -P -a "$IP4_A"
+	start victim B rping -c -a "$IP4_A" -p "$PORT" -v
+	until_true "$PATIENCE" says victim rdma-ping- || fail "no ping" "$TMP/server" "$TMP/victim"
+	kill_hard victim
+	start client B rping -c -a "$IP4_A" -p "$PORT" -v -C 10
+	finish client && says client 'rdma-ping-9:' || fail "the client after a killed one" "$TMP/server" "$TMP/client"
+	kill_hard server
+	say "ok    a client is killed, the next one served"
+}
+
+refused
+taken_port
+client_killed
+for family in 4 6; do
+	ping "$family"
+	ping "$family" -S 60000
+done
+any_address 4 0.0.0.0
+any_address 6 ::0
+any_address 4 ::0
+both_kinds
+for how in crc markers crc,markers mpa1 client-server rtr-write rtr-read rtr-zero plain mss; do
+	ANYRDMA_IWARP=$how ping 4 -S 20000
+done
+eight_clients
+connected
+connected -c 10 -C 20 -S 5000 -t 32
+connected -m -c 5
+synchronous
+connects 200
+for program in ib_{send,write,read,atomic}_{bw,lat}; do
+	measure "$program"
+done
+for program in ib_{send,write,read}_bw; do
+	measure "$program" -s 1000003 -b
+	ANYRDMA_IWARP=crc measure "$program" -s 100003
+done
+stream -T v
+stream -T v -S 1000000 -C 20
+nothing_left
+done_testing

@@ -553,7 +553,6 @@ void hca_device_attr(const struct hca_device *d, struct ibv_device_attr *attr)
 	attr->device_cap_flags &= ~(unsigned)IBV_DEVICE_RC_RNR_NAK_GEN;
 	attr->max_mcast_grp = attr->max_mcast_qp_attach = attr->max_total_mcast_qp_attach = attr->max_ah = 0;
 	attr->local_ca_ack_delay = 0;
-	attr->max_pkeys = 0;
 }
 
 void hca_port_attr(const struct hca_device *d, struct ibv_port_attr *attr)

@@ -114,6 +114,7 @@ static void remote_fault(struct vt *t, size_t i)
 
 static void access_outside_the_rights_is_refused(void **state)
 {
+	vt_need("ACK");
 	for (size_t i = 0; i < ARRAY_LEN(remote_faults); i++)
 		if (!is_atomic(remote_faults[i].op) || vt_can("ATOMIC"))
 			remote_fault(*state, i);
@@ -132,6 +133,7 @@ static void operation_the_qp_does_not_allow_is_refused(void **state)
 	};
 	struct vt *t = *state;
 
+	vt_need("ACK");
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct vt_conn c = vt_conn(t);
 		struct scene s;
@@ -169,6 +171,7 @@ static void reads_are_refused_where_none_are_expected(void **state)
 	struct vt_conn c = vt_conn(t);
 	struct scene s;
 
+	vt_need("ACK");
 	c.dest_rd_atomic = 0;
 	s = scene(t, &c);
 	vt_post(s.a, .op = IBV_WR_RDMA_READ, .id = 1, .len = 8, .to = s.b);
@@ -222,6 +225,7 @@ static void senders_bad_key_is_a_local_error(void **state)
 	};
 	struct vt *t = *state;
 
+	vt_need("ACK");
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct scene s = scene(t, NULL);
 		struct ibv_mr *mr = ibv_reg_mr(s.a->pd, s.a->buf, s.a->len, IBV_ACCESS_REMOTE_READ);
@@ -249,6 +253,7 @@ static void receivers_bad_key_is_its_own_error(void **state)
 	struct ibv_sge sge = vt_sge(s.b, 0, 100);
 	struct ibv_recv_wr *bad, wr = {.wr_id = 2, .sg_list = &sge, .num_sge = 1};
 
+	vt_need("ACK");
 	sge.lkey ^= 0x5a5a5a00;
 	assert_int_equal(ibv_post_recv(s.b->qp, &wr, &bad), 0);
 	vt_recv(s.b, 3, 0, 100);
@@ -264,6 +269,7 @@ static void message_longer_than_the_receive_fails_at_both_ends(void **state)
 	static const uint32_t lengths[] = {101, 2000, 50000};
 	struct vt *t = *state;
 
+	vt_need("ACK");
 	for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
 		struct scene s = scene(t, NULL);
 

@@ -161,6 +161,7 @@ struct vt_ep *vt_ep_open(struct vt *t, const struct vt_opts *o)
 void vt_ep_drop_qp(struct vt_ep *ep)
 {
 	assert_int_equal(ibv_destroy_qp(ep->qp), 0);
+	vt_cm_close(ep);
 	ep->qp = NULL;
 }
 
@@ -174,6 +175,7 @@ static int ep_close(struct vt_ep *ep)
 		p = &(*p)->next;
 	*p = ep->next;
 	rc |= ep->qp ? ibv_destroy_qp(ep->qp) : 0;
+	vt_cm_close(ep);
 	rc |= ep->cq && ep->own_cq ? ibv_destroy_cq(ep->cq) : 0;
 	rc |= ep->channel ? ibv_destroy_comp_channel(ep->channel) : 0;
 	rc |= ep->mr ? ibv_dereg_mr(ep->mr) : 0;
@@ -296,11 +298,30 @@ void vt_rts(struct vt_ep *ep, const struct vt_conn *c)
 	assert_int_equal(ibv_modify_qp(ep->qp, &a, mask), 0);
 }
 
+static void connect_by_cm(struct vt_ep *a, struct vt_ep *b, const struct vt_conn *c)
+{
+	struct rdma_cm_id *listener;
+	uint16_t port;
+
+	vt_cm_close(a);
+	vt_cm_close(b);
+	vt_init(a, c);
+	vt_init(b, c);
+	listener = vt_cm_listen(b->t, &port);
+	vt_cm_ask(a, &b->t->gid, port, c);
+	vt_cm_answer(b, listener, c);
+	vt_cm_asked(a);
+}
+
 void vt_connect(struct vt_ep *a, struct vt_ep *b, const struct vt_conn *c)
 {
 	struct vt_conn there = c ? *c : vt_conn(a->t), back = there;
 	struct vt_addr to_a = vt_addr(a), to_b = vt_addr(b);
 
+	if (vt_by_cm(a->t)) {
+		connect_by_cm(a, b, &there);
+		return;
+	}
 	back.psn_out = there.psn_in;
 	back.psn_in = there.psn_out;
 	vt_init(a, &there);
@@ -388,6 +409,14 @@ int vt_try_recv(struct vt_ep *ep, uint64_t id, size_t off, uint32_t len)
 	struct ibv_recv_wr *bad = NULL, wr = {.wr_id = id, .sg_list = &sge, .num_sge = len != 0};
 
 	return ep->srq ? ibv_post_srq_recv(ep->srq, &wr, &bad) : ibv_post_recv(ep->qp, &wr, &bad);
+}
+
+void vt_landed(struct vt_ep *a, const struct vt_ep *b)
+{
+	if (vt_can("ACK"))
+		return;
+	vt_post(a, .op = IBV_WR_RDMA_READ, .id = 9002, .off = a->len - 1, .len = 1, .to = b);
+	vt_ok(a, 9002);
 }
 
 void vt_ping_pong_at(struct vt_ep *a, struct vt_ep *b, const char *file, int line)

@@ -8,8 +8,10 @@
  * Environment:
  *   VERBS_DEVICE    the device's name; roce_lo unless told
  *   VERBS_GID       4 or 6: which address family's GID connects; 4 unless told
- *   VERBS_CAPS      what the transport can do, e.g. "UC UD ATOMIC MCAST"; unset means everything
- *   VERBS_DEADLINE  seconds a wait may take before it is a failure; 10 unless told
+ *   VERBS_CAPS      what the transport can do, e.g. "UC UD ATOMIC MCAST"; unset means everything. Also:
+ * MODIFY, queue pairs are connected by ibv_modify_qp and not by rdma_cm alone; ACK, a SEND or WRITE is done
+ * when the peer has it, and not when it has left VERBS_DEADLINE  seconds a wait may take before it is a
+ * failure; 10 unless told
  *
  * Helpers fail the running test by cmocka's assertions. In another thread or in a peer process an
  * assertion ends the process instead, which fails the whole theme.
@@ -31,6 +33,8 @@
 #define VT_NO_ACCESS (-1) /* vt_opts.access: none at all, since 0 stands for the default */
 #define VT_QKEY      0x1badcafe
 #define VT_GRH       40
+
+struct rdma_cm_id;
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -59,6 +63,7 @@ struct vt_ep {
 	uint8_t *buf;
 	size_t len;
 	bool own_pd, own_cq;
+	struct rdma_cm_id *id; /* of its connection, where rdma_cm makes it */
 };
 
 /* How to build an endpoint; what is zero takes the default named here. */
@@ -115,6 +120,17 @@ void vt_rts(struct vt_ep *ep, const struct vt_conn *c);
 void vt_connect(struct vt_ep *a, struct vt_ep *b, const struct vt_conn *c);
 /* Both ends default-built and default-connected. */
 void vt_pair(struct vt *t, enum ibv_qp_type type, struct vt_ep **a, struct vt_ep **b);
+/*
+ * The same by rdma_cm, for transports that know no other way (by_cm.c): one end listens and answers, the
+ * other asks. vt_connect() and vt_meet() do all that.
+ */
+bool vt_by_cm(const struct vt *t);
+struct rdma_cm_id *vt_cm_listen(const struct vt *t, uint16_t *port);
+void vt_cm_ask(struct vt_ep *ep, const union ibv_gid *gid, uint16_t port, const struct vt_conn *c);
+void vt_cm_asked(struct vt_ep *ep);
+/* Ends the listener. */
+void vt_cm_answer(struct vt_ep *ep, struct rdma_cm_id *listener, const struct vt_conn *c);
+void vt_cm_close(struct vt_ep *ep);
 /* A UD endpoint ready to send and receive. */
 void vt_ud_start(struct vt_ep *ep, uint32_t qkey);
 
@@ -197,6 +213,10 @@ void vt_check_at(const void *p, size_t len, uint32_t seed, const char *file, int
 void vt_check_all_at(const void *p, size_t len, uint8_t byte, const char *file, int line);
 #define vt_check(p, len, seed)     vt_check_at(p, len, seed, __FILE__, __LINE__)
 #define vt_check_all(p, len, byte) vt_check_all_at(p, len, byte, __FILE__, __LINE__)
+
+/* What a has written is in b's memory: at once where a WRITE is done only then, else a READ behind it tells.
+ */
+void vt_landed(struct vt_ep *a, const struct vt_ep *b);
 
 /* One SEND from a to b and one back: shows that the connection lives. */
 void vt_ping_pong_at(struct vt_ep *a, struct vt_ep *b, const char *file, int line);

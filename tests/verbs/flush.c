@@ -29,6 +29,7 @@ static void without_a_receive_and_without_patience_it_fails(void **state)
 	struct vt *t = *state;
 	struct vt_conn c = vt_conn(t);
 
+	vt_need("ACK");
 	c.rnr_retry = 0;
 	for (size_t i = 0; i < ARRAY_LEN(needs_recv); i++) {
 		struct vt_ep *a, *b;
@@ -49,6 +50,7 @@ static void sender_waits_the_time_the_receiver_named(void **state)
 	struct vt_ep *a, *b;
 	double before;
 
+	vt_need("ACK");
 	c.rnr_retry = 3;
 	c.min_rnr = 20; /* 10.24 ms */
 	pair_with(t, &c, &a, &b);
@@ -63,6 +65,7 @@ static void receive_posted_late_is_found(void **state)
 	struct vt *t = *state;
 	struct vt_ep *c, *d;
 
+	vt_need("ACK");
 	vt_pair(t, IBV_QPT_RC, &c, &d);
 	for (size_t i = 0; i < ARRAY_LEN(needs_recv); i++) {
 		struct vt_ep *a, *b;
@@ -87,6 +90,7 @@ static void waiting_for_a_receive_holds_up_nobody_else(void **state)
 	struct vt_ep *a, *b, *c, *d;
 	double before;
 
+	vt_need("ACK");
 	slow.min_rnr = 0; /* 655 ms */
 	pair_with(t, &slow, &a, &b);
 	vt_pair(t, IBV_QPT_RC, &c, &d);
@@ -154,6 +158,7 @@ static void silence_exhausts_the_retries(void **state)
 	struct vt *t = *state;
 	struct vt_conn c = impatient(t);
 
+	vt_need("ACK");
 	for (size_t i = 0; i < ARRAY_LEN(silence); i++) {
 		for (size_t k = 0; k < ARRAY_LEN(op); k++) {
 			struct vt_ep *a, *b;
@@ -180,6 +185,7 @@ static void nobody_at_that_number_exhausts_the_retries(void **state)
 	struct vt_ep *a = vt_ep(t);
 	struct vt_addr to = vt_addr(a);
 
+	vt_need("ACK");
 	to.qpn = (to.qpn + 0x1234) & 0xffffff;
 	vt_init(a, &c);
 	vt_rtr(a, &to, &c);
@@ -199,6 +205,7 @@ static void peer_that_comes_late_is_reached_by_a_retry(void **state)
 	struct vt_ep *a = vt_ep(t), *b = vt_ep(t), *x, *y;
 	struct vt_addr to_a = vt_addr(a), to_b = vt_addr(b);
 
+	vt_need("ACK");
 	back.psn_out = c.psn_in;
 	back.psn_in = c.psn_out;
 	vt_pair(t, IBV_QPT_RC, &x, &y);
@@ -224,6 +231,7 @@ static void all_that_was_posted_completes_once_and_in_order(void **state)
 	struct vt *t = *state;
 	struct vt_ep *a, *b;
 
+	vt_need("ACK");
 	vt_pair(t, IBV_QPT_RC, &a, &b);
 	for (int i = 0; i < 30; i++)
 		vt_recv(b, 100 + i, 0, 4096);
@@ -275,6 +283,7 @@ static void moving_to_error_flushes_what_is_on_its_way(void **state)
 	struct vt *t = *state;
 	struct vt_ep *a, *b;
 
+	vt_need("ACK");
 	for (int round = 0; round < 20; round++) {
 		int done = 0;
 
@@ -308,6 +317,7 @@ static void two_bad_writes_in_a_row_kill_once(void **state)
 	struct vt *t = *state;
 	struct vt_ep *a, *b, *c, *d;
 
+	vt_need("ACK");
 	vt_pair(t, IBV_QPT_RC, &a, &b);
 	vt_pair(t, IBV_QPT_RC, &c, &d);
 	vt_post(a, .op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .raddr = 8, .rkey = 0xbad);

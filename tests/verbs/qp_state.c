@@ -133,6 +133,7 @@ static void required_attributes_are_enough(void **state)
 {
 	struct vt *t = *state;
 
+	vt_need("MODIFY");
 	for (int type = 0; type < TYPES; type++) {
 		struct vt_ep *ep;
 
@@ -154,6 +155,7 @@ static void each_missing_attribute_is_refused(void **state)
 {
 	struct vt *t = *state;
 
+	vt_need("MODIFY");
 	for (int type = 0; type < TYPES; type++) {
 		struct vt_ep *ep;
 
@@ -175,6 +177,7 @@ static void each_attribute_out_of_place_is_refused(void **state)
 {
 	struct vt *t = *state;
 
+	vt_need("MODIFY");
 	for (int type = 0; type < TYPES; type++) {
 		struct vt_ep *ep;
 
@@ -197,6 +200,7 @@ static void each_optional_attribute_is_taken(void **state)
 {
 	struct vt *t = *state;
 
+	vt_need("MODIFY");
 	for (int type = 0; type < TYPES; type++) {
 		struct vt_ep *ep;
 
@@ -242,6 +246,7 @@ static void arrows_that_are_not_there_are_refused(void **state)
 	};
 	struct vt *t = *state;
 
+	vt_need("MODIFY");
 	for (int type = 0; type < TYPES; type++) {
 		struct vt_ep *ep;
 
@@ -269,6 +274,7 @@ static void every_state_leads_to_err_and_reset(void **state)
 		IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_ERR};
 	struct vt *t = *state;
 
+	vt_need("MODIFY");
 	for (int type = 0; type < TYPES; type++) {
 		struct vt_ep *ep;
 
@@ -294,6 +300,7 @@ static void impossible_values_are_refused(void **state)
 	const struct arrow *init = &arrows[0], *rtr = &arrows[2], *rts = &arrows[3];
 	struct ibv_qp_attr a;
 
+	vt_need("MODIFY");
 #define REFUSED(w, set)                                                                                      \
 	do {                                                                                                 \
 		a = values(ep, w);                                                                           \
@@ -328,6 +335,7 @@ static void query_returns_what_was_set(void **state)
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr want, got;
 
+	vt_need("MODIFY");
 	bring(ep, RC, IBV_QPS_RTS);
 	want = values(ep, &arrows[3]);
 	memset(&got, 0xA5, sizeof(got));
@@ -399,6 +407,7 @@ static void posting_is_allowed_by_state(void **state)
 {
 	struct vt *t = *state;
 
+	vt_need("MODIFY");
 	for (size_t i = 0; i < ARRAY_LEN(posting); i++) {
 		struct vt_ep *ep = vt_ep(t);
 		struct ibv_send_wr sw = {.opcode = IBV_WR_SEND}, *sbad = NULL;

@@ -201,7 +201,9 @@ static void *writer(void *arg)
 		status = vt_wait(o->a).status;
 		done++;
 	}
-	assert_int_equal(status, IBV_WC_REM_ACCESS_ERR);
+	/* Whose peer does not say what it has may have told the program of the refused one as done. */
+	if (vt_can("ACK") || status != IBV_WC_WR_FLUSH_ERR)
+		assert_int_equal(status, IBV_WC_REM_ACCESS_ERR);
 	return NULL;
 }
 

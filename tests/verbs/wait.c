@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -175,8 +176,27 @@ void vt_fill(void *p, size_t len, uint32_t seed)
 		((uint8_t *)p)[i] = pattern(i, seed);
 }
 
+static bool has_pattern(const uint8_t *p, size_t len, uint32_t seed)
+{
+	for (size_t i = 0; i < len; i++) {
+		if (__atomic_load_n(p + i, __ATOMIC_RELAXED) != pattern(i, seed))
+			return false;
+	}
+	return true;
+}
+
+/* Where a WRITE is done when it has left it may land later, by itself. */
+static void await_pattern(const uint8_t *p, size_t len, uint32_t seed)
+{
+	double until = vt_now() + vt_deadline();
+
+	while (!vt_can("ACK") && !has_pattern(p, len, seed) && vt_now() < until)
+		sched_yield();
+}
+
 void vt_check_at(const void *p, size_t len, uint32_t seed, const char *file, int line)
 {
+	await_pattern(p, len, seed);
 	for (size_t i = 0; i < len; i++) {
 		if (((const uint8_t *)p)[i] != pattern(i, seed)) {
 			print_error("byte %zu of %zu is %02x, not %02x (seed %u)\n", i, len,
@@ -253,6 +273,24 @@ void vt_hear(int fd, void *data, size_t len)
 	}
 }
 
+/* Both come here alike: the one with the larger number answers. */
+static void meet_by_cm(struct vt_ep *ep, int fd, const struct vt_conn *c, const struct vt_addr *peer)
+{
+	uint16_t port;
+
+	vt_cm_close(ep);
+	if (ep->qp->qp_num > peer->qpn) {
+		struct rdma_cm_id *listener = vt_cm_listen(ep->t, &port);
+
+		vt_tell(fd, &port, sizeof(port));
+		vt_cm_answer(ep, listener, c);
+	} else {
+		vt_hear(fd, &port, sizeof(port));
+		vt_cm_ask(ep, &peer->gid, port, c);
+		vt_cm_asked(ep);
+	}
+}
+
 void vt_meet(struct vt_ep *ep, int fd, const struct vt_conn *c, struct vt_addr *peer)
 {
 	struct vt_conn d = c ? *c : vt_conn(ep->t);
@@ -263,8 +301,12 @@ void vt_meet(struct vt_ep *ep, int fd, const struct vt_conn *c, struct vt_addr *
 	vt_init(ep, &d);
 	vt_tell(fd, &own, sizeof(own));
 	vt_hear(fd, peer, sizeof(*peer));
-	vt_rtr(ep, peer, &d);
-	vt_rts(ep, &d);
+	if (vt_by_cm(ep->t)) {
+		meet_by_cm(ep, fd, &d, peer);
+	} else {
+		vt_rtr(ep, peer, &d);
+		vt_rts(ep, &d);
+	}
 	vt_tell(fd, &ready, 1);
 	vt_hear(fd, &ready, 1);
 }

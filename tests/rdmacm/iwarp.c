@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * librdmacm over iWARP, whose ports are TCP ports and whose requests are MPA's: what is different there, and
+ * strangers at the port who speak something else, or nothing. Each id has a channel of its own, since the
+ * order of events is each end's own.
+ */
+#include "world.h"
+
+#include <dirent.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <sys/wait.h>
+
+static struct ibv_pd *pd;
+static struct ibv_cq *cq;
+
+static struct rdma_cm_id *new_id(void)
+{
+	struct rdma_event_channel *ch = rdma_create_event_channel();
+	struct rdma_cm_id *id;
+
+	assert_non_null(ch);
+	assert_int_equal(rdma_create_id(ch, &id, NULL, RDMA_PS_TCP), 0);
+	return id;
+}
+
+static void end(struct rdma_cm_id *id)
+{
+	struct rdma_event_channel *ch = id->channel;
+
+	if (id->qp)
+		rdma_destroy_qp(id);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	rdma_destroy_event_channel(ch);
+}
+
+/* The next event of a channel, which must be this one, in w.last. */
+static void next(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
+{
+	struct rdma_cm_event *e;
+
+	assert_int_equal(rdma_get_cm_event(ch, &e), 0);
+	if (e->event != type)
+		print_message("%s (%d) in the place of %s\n", rdma_event_str(e->event), e->status,
+			rdma_event_str(type));
+	assert_int_equal(e->event, type);
+	w.last = *e;
+	if (e->param.conn.private_data_len)
+		memcpy(w.priv, e->param.conn.private_data, e->param.conn.private_data_len);
+	rdma_ack_cm_event(e);
+}
+
+static struct rdma_cm_id *listen_with(int backlog)
+{
+	struct rdma_cm_id *id = new_id();
+	struct sockaddr_in any = loopback(0);
+
+	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&any), 0);
+	assert_int_equal(rdma_listen(id, backlog), 0);
+	assert_int_equal(id->verbs->device->transport_type, IBV_TRANSPORT_IWARP);
+	if (!pd) {
+		pd = ibv_alloc_pd(id->verbs);
+		cq = ibv_create_cq(id->verbs, 64, NULL, NULL, 0);
+	}
+	return id;
+}
+
+static void give_qp(struct rdma_cm_id *id)
+{
+	struct ibv_qp_init_attr attr = {.send_cq = cq,
+		.recv_cq = cq,
+		.qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
+
+	assert_int_equal(rdma_create_qp(id, pd, &attr), 0);
+}
+
+static struct rdma_cm_id *connect_to(__be16 port, const void *priv, uint8_t len)
+{
+	struct rdma_conn_param p = {.private_data = priv,
+		.private_data_len = len,
+		.responder_resources = 3,
+		.initiator_depth = 5};
+	struct rdma_cm_id *id = new_id();
+	struct sockaddr_in to = loopback(port);
+
+	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1000), 0);
+	next(id->channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	assert_int_equal(rdma_resolve_route(id, 1000), 0);
+	next(id->channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	give_qp(id);
+	assert_int_equal(rdma_connect(id, &p), 0);
+	return id;
+}
+
+/* The request that comes next, on a channel of its own. */
+static struct rdma_cm_id *asked(struct rdma_cm_id *listener)
+{
+	struct rdma_cm_id *id;
+
+	next(listener->channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	id = w.last.id;
+	assert_int_equal(rdma_migrate_id(id, rdma_create_event_channel()), 0);
+	return id;
+}
+
+static void accepted(struct rdma_cm_id *server, struct rdma_cm_id *client)
+{
+	give_qp(server);
+	assert_int_equal(rdma_accept(server, NULL), 0);
+	next(server->channel, RDMA_CM_EVENT_ESTABLISHED);
+	next(client->channel, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+static void once(struct rdma_cm_id *listener)
+{
+	struct rdma_cm_id *client = connect_to(rdma_get_src_port(listener), "x", 1),
+			  *server = asked(listener);
+
+	accepted(server, client);
+	assert_int_equal(rdma_disconnect(client), 0);
+	next(server->channel, RDMA_CM_EVENT_DISCONNECTED);
+	next(client->channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(client);
+	end(server);
+}
+
+static void private_data_has_its_length(void **state)
+{
+	struct rdma_cm_id *listener = listen_with(8), *client, *server;
+	uint8_t data[255];
+	struct rdma_conn_param p = {.private_data = data, .private_data_len = 255, .responder_resources = 2};
+
+	for (int i = 0; i < 255; i++)
+		data[i] = (uint8_t)i;
+	client = connect_to(rdma_get_src_port(listener), data, 255);
+	server = asked(listener);
+	assert_int_equal(w.last.param.conn.private_data_len, 255);
+	assert_memory_equal(w.priv, data, 255);
+	assert_int_equal(w.last.param.conn.responder_resources, 5);
+	assert_int_equal(w.last.param.conn.initiator_depth, 3);
+	assert_int_equal(rdma_get_dst_port(server) != 0, 1);
+	give_qp(server);
+	assert_int_equal(rdma_accept(server, &p), 0);
+	next(client->channel, RDMA_CM_EVENT_ESTABLISHED);
+	assert_int_equal(w.last.param.conn.private_data_len, 255);
+	assert_memory_equal(w.priv, data, 255);
+	assert_int_equal(w.last.param.conn.initiator_depth, 2);
+	/* The port is TCP's, on both ends the same. */
+	assert_int_equal(rdma_get_src_port(client), rdma_get_dst_port(server));
+	end(client);
+	end(server);
+	end(listener);
+}
+
+static void rejection_brings_its_data(void **state)
+{
+	struct rdma_cm_id *listener = listen_with(8),
+			  *client = connect_to(rdma_get_src_port(listener), NULL, 0),
+			  *server = asked(listener);
+
+	assert_int_equal(w.last.param.conn.private_data_len, 0);
+	assert_int_equal(rdma_reject(server, "not today", 9), 0);
+	next(client->channel, RDMA_CM_EVENT_REJECTED);
+	assert_int_equal(w.last.status, -ECONNREFUSED);
+	assert_int_equal(w.last.param.conn.private_data_len, 9);
+	assert_memory_equal(w.priv, "not today", 9);
+	end(client);
+	end(server);
+	end(listener);
+}
+
+static void nobody_listens(void **state)
+{
+	struct rdma_cm_id *listener = listen_with(8), *client;
+	__be16 port = rdma_get_src_port(listener);
+
+	end(listener);
+	client = connect_to(port, NULL, 0);
+	next(client->channel, RDMA_CM_EVENT_REJECTED);
+	assert_int_equal(w.last.status, -ECONNREFUSED);
+	end(client);
+}
+
+static void request_nobody_answers_ends_with_its_id(void **state)
+{
+	struct rdma_cm_id *listener = listen_with(8),
+			  *client = connect_to(rdma_get_src_port(listener), NULL, 0),
+			  *server = asked(listener);
+
+	end(server);
+	next(client->channel, RDMA_CM_EVENT_REJECTED);
+	end(client);
+	client = connect_to(rdma_get_src_port(listener), NULL, 0);
+	end(listener); /* with the request in its queue, or on the way there */
+	next(client->channel, RDMA_CM_EVENT_REJECTED);
+	end(client);
+}
+
+static void full_backlog_loses_nobody(void **state)
+{
+	enum { CLIENTS = 12 };
+	struct rdma_cm_id *listener = listen_with(2), *client[CLIENTS], *server;
+
+	for (int i = 0; i < CLIENTS; i++)
+		client[i] = connect_to(rdma_get_src_port(listener), &i, sizeof(i));
+	for (int i = 0; i < CLIENTS; i++) {
+		int who;
+
+		server = asked(listener);
+		memcpy(&who, w.priv, sizeof(who));
+		accepted(server, client[who]);
+		end(server);
+	}
+	for (int i = 0; i < CLIENTS; i++) {
+		next(client[i]->channel, RDMA_CM_EVENT_DISCONNECTED);
+		end(client[i]);
+	}
+	end(listener);
+}
+
+static void either_end_may_disconnect_or_go(void **state)
+{
+	struct rdma_cm_id *listener = listen_with(8);
+
+	for (int how = 0; how < 4; how++) {
+		struct rdma_cm_id *client = connect_to(rdma_get_src_port(listener), "x", 1),
+				  *server = asked(listener);
+		struct rdma_cm_id *first = how % 2 ? client : server, *other = how % 2 ? server : client;
+
+		accepted(server, client);
+		if (how < 2) {
+			assert_int_equal(rdma_disconnect(first), 0);
+			next(first->channel, RDMA_CM_EVENT_DISCONNECTED);
+			assert_int_equal(rdma_disconnect(first), 0); /* nothing to say any more */
+		} else {
+			end(first);
+		}
+		next(other->channel, RDMA_CM_EVENT_DISCONNECTED);
+		if (how < 2)
+			end(first);
+		end(other);
+	}
+	end(listener);
+}
+
+static int descriptors(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+
+	assert_non_null(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+static void many_connects_leave_nothing(void **state)
+{
+	struct rdma_cm_id *listener = listen_with(8);
+	int before;
+
+	once(listener);
+	before = descriptors();
+	for (int i = 0; i < 300; i++)
+		once(listener);
+	assert_int_equal(descriptors(), before);
+	end(listener);
+}
+
+/* ---- strangers ---- */
+static int stranger(__be16 port, const void *bytes, size_t len)
+{
+	struct sockaddr_in to = loopback(port);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+	if (len)
+		assert_int_equal(send(fd, bytes, len, 0), len);
+	return fd;
+}
+
+static bool hung_up(int fd)
+{
+	char byte;
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	return poll(&p, 1, 15000) == 1 && recv(fd, &byte, 1, 0) <= 0;
+}
+
+static void strangers_are_sent_away_and_others_served(void **state)
+{
+	static const char http[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+	uint8_t reply[20] = "MPA ID Rep Frame\0\1\0\0", long_one[20] = "MPA ID Req Frame\0\1\xff\xff",
+		half[20] = "MPA ID Req Frame\0\1\0\x10";
+	struct rdma_cm_id *listener = listen_with(8);
+	__be16 port = rdma_get_src_port(listener);
+	int silent = stranger(port, "", 0), begun = stranger(port, half, 7),
+	    waiting = stranger(port, half, 20);
+	int fd[] = {stranger(port, http, sizeof(http) - 1), stranger(port, reply, 20),
+		stranger(port, long_one, 20)};
+
+	for (int i = 0; i < 10; i++)
+		once(listener);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_true(hung_up(fd[i]));
+		close(fd[i]);
+	}
+	close(begun);
+	once(listener);
+	/* Who says nothing is sent away after ten seconds. */
+	assert_true(hung_up(silent));
+	assert_true(hung_up(waiting));
+	close(silent);
+	close(waiting);
+	end(listener);
+}
+
+/* More private data than a program can be told of; the peer is a stranger by its own code. */
+static void longest_private_data_is_cut(void **state)
+{
+	struct rdma_cm_id *listener = listen_with(8), *server;
+	uint8_t req[20 + 512] = "MPA ID Req Frame\0\1\2\0", answer[20];
+	int fd;
+
+	memset(req + 20, 0x5a, 512);
+	fd = stranger(rdma_get_src_port(listener), req, sizeof(req));
+	server = asked(listener);
+	assert_int_equal(w.last.param.conn.private_data_len, 255);
+	give_qp(server);
+	assert_int_equal(rdma_accept(server, NULL), 0);
+	next(server->channel, RDMA_CM_EVENT_ESTABLISHED);
+	assert_int_equal(recv(fd, answer, 20, MSG_WAITALL), 20);
+	assert_memory_equal(answer, "MPA ID Rep Frame\0\1\0\0", 20);
+	close(fd);
+	next(server->channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(server);
+	end(listener);
+}
+
+static void child_begins_anew(void **state)
+{
+	struct rdma_cm_id *listener = listen_with(8),
+			  *client = connect_to(rdma_get_src_port(listener), "x", 1),
+			  *server = asked(listener);
+	int status;
+	pid_t pid;
+
+	if (!FORKS_WELL)
+		skip();
+	accepted(server, client);
+	pid = fork();
+	if (!pid) {
+		pd = NULL;
+		once(listen_with(8));
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	/* The child's end is not the end of what it inherited. */
+	assert_int_equal(rdma_disconnect(server), 0);
+	next(client->channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(client);
+	end(server);
+	once(listener);
+	end(listener);
+}
+
+static void users_list_decides(void **state)
+{
+	static const struct {
+		const char *list;
+		enum ibv_transport_type first;
+	} rows[] = {{"", IBV_TRANSPORT_IB}, {"roce,iwarp", IBV_TRANSPORT_IB},
+		{"iwarp,roce", IBV_TRANSPORT_IWARP}, {"iwarp_lo,lo", IBV_TRANSPORT_IWARP},
+		{"lo", IBV_TRANSPORT_IB}, {"iwarp", IBV_TRANSPORT_IWARP}};
+	char *before = strdup(getenv("ANYRDMA_DEVICES"));
+
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct sockaddr_in any = loopback(0);
+		struct rdma_cm_id *id = new_id();
+		struct ibv_device **list;
+
+		setenv("ANYRDMA_DEVICES", rows[i].list, 1);
+		list = ibv_get_device_list(NULL);
+		assert_int_equal(list[0]->transport_type, rows[i].first);
+		ibv_free_device_list(list);
+		assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&any), 0);
+		assert_int_equal(id->verbs->device->transport_type, rows[i].first);
+		end(id);
+	}
+	setenv("ANYRDMA_DEVICES", before, 1);
+	free(before);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(private_data_has_its_length),
+		cmocka_unit_test(rejection_brings_its_data),
+		cmocka_unit_test(nobody_listens),
+		cmocka_unit_test(request_nobody_answers_ends_with_its_id),
+		cmocka_unit_test(full_backlog_loses_nobody),
+		cmocka_unit_test(either_end_may_disconnect_or_go),
+		cmocka_unit_test(many_connects_leave_nothing),
+		cmocka_unit_test(strangers_are_sent_away_and_others_served),
+		cmocka_unit_test(longest_private_data_is_cut),
+		cmocka_unit_test(child_begins_anew),
+		cmocka_unit_test(users_list_decides),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

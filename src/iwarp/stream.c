@@ -67,6 +67,8 @@ void iwarp_open(struct hca_qp *qp, const struct iwarp_params *p, void *rx_stage,
 	for (unsigned q = 0; q < QN_COUNT; q++)
 		s->tx.msn[q] = s->rx.msn[q] = 1;
 	s->tx.held = !p->initiator;
+	if (s->tx.held && !p->rtr)
+		qp->deadline = now + IWARP_GRACE;
 	s->tx.rtr_due = p->initiator ? p->rtr : 0;
 	iwarp_reader_init(
 		&s->reader, &iwarp_segment_ops, qp, rx_stage, IWARP_STAGE, p->crc, p->expect_markers);
@@ -134,7 +136,7 @@ static void heed(struct hca_qp *qp, int v)
 		return;
 	if (v == IWARP_WAIT && !s->rx.waiting)
 		qp->deadline = s->rx.give_up_at = s->now + IWARP_PATIENCE;
-	if (v != IWARP_WAIT)
+	if (v != IWARP_WAIT && s->rx.waiting)
 		qp->deadline = 0;
 	s->rx.waiting = v == IWARP_WAIT;
 }
@@ -241,6 +243,8 @@ static void timer(struct hca_qp *qp, uint64_t now)
 
 	s->now = now;
 	qp->deadline = 0;
+	if (!s->params.rtr)
+		s->tx.held = false;
 	if (s->life == IWARP_OPEN && s->rx.waiting) {
 		heed(qp, iwarp_reader_run(&s->reader));
 		if (s->rx.waiting && now >= s->rx.give_up_at)

@@ -39,6 +39,13 @@ enum iwarp_life {
  */
 #define IWARP_PATIENCE 1000000000ull
 
+/*
+ * Without peer-to-peer mode the initiator speaks first (RFC 5044), but programs whose server does are common,
+ * and siw, which does not offer that mode by itself, lets its own servers speak at once. So we wait for this
+ * long.
+ */
+#define IWARP_GRACE 10000000ull
+
 /* Both stages have IWARP_STAGE bytes and are the queue pair's until it is closed. mulpdu: the longest ULPDU
  * to send. */
 void iwarp_open(struct hca_qp *qp, const struct iwarp_params *p, void *rx_stage, void *tx_stage,

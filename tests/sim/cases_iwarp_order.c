@@ -170,6 +170,19 @@ static void without_peer_to_peer_the_responder_waits(void **state)
 	iwarp_pair_free(p);
 }
 
+static void it_waits_for_a_moment_only(void **state)
+{
+	struct iwarp_pair *p = stage_pair(no_peer_to_peer);
+
+	stage_post_recv(p, 0, 7, 0, 64);
+	stage_post(p, 1, IBV_WR_SEND, 1, 0, 64, 0);
+	iwarp_pair_wait(p, IWARP_GRACE / 2);
+	stage_no_wc(p, 0);
+	iwarp_pair_wait(p, IWARP_GRACE);
+	stage_wc(p, 0, 7, IBV_WC_SUCCESS);
+	iwarp_pair_free(p);
+}
+
 /* ---- receives ---- */
 static void send_waits_for_a_receive(void **state)
 {
@@ -246,6 +259,7 @@ int main(void)
 		cmocka_unit_test(drained_queue_says_so),
 		cmocka_unit_test(each_kind_of_rtr_lets_the_responder_speak),
 		cmocka_unit_test(without_peer_to_peer_the_responder_waits),
+		cmocka_unit_test(it_waits_for_a_moment_only),
 		cmocka_unit_test(send_waits_for_a_receive),
 		cmocka_unit_test(send_that_never_finds_a_receive_ends_the_connection),
 		cmocka_unit_test(queue_pairs_share_an_srq),

@@ -325,9 +325,8 @@ static void extended_polling_reads_errors(void **state)
 	struct ibv_cq_ex *cq = create_cq_ex(t, IBV_WC_STANDARD_FLAGS);
 	struct vt_ep *a = vt_ep(t, .cq = ibv_cq_ex_to_cq(cq)), *b = vt_ep(t);
 
-	vt_need("ACK");
 	vt_connect(a, b, NULL);
-	vt_post(a, .op = IBV_WR_RDMA_WRITE, .id = 3, .len = 8, .raddr = 8, .rkey = 0xbad);
+	vt_post(a, .op = vt_refusable(), .id = 3, .len = 8, .raddr = 8, .rkey = 0xbad);
 	assert_int_equal(start_soon(cq), 0);
 	assert_int_equal(cq->wr_id, 3);
 	assert_int_equal(cq->status, IBV_WC_REM_ACCESS_ERR);

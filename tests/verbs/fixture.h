@@ -235,6 +235,12 @@ bool vt_can(const char *cap);
 			skip();                                                                              \
 	} while (0)
 
+/* What a bad key makes fail at both ends: a WRITE, or a READ where a WRITE is done when it has left. */
+static inline enum ibv_wr_opcode vt_refusable(void)
+{
+	return vt_can("ACK") ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+}
+
 /*
  * A peer is this program again in another process, running one of the theme's roles with a socket to
  * the test. It starts by exec, so that it shares nothing with the test but the socket, and it dies

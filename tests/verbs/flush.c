@@ -317,11 +317,10 @@ static void two_bad_writes_in_a_row_kill_once(void **state)
 	struct vt *t = *state;
 	struct vt_ep *a, *b, *c, *d;
 
-	vt_need("ACK");
 	vt_pair(t, IBV_QPT_RC, &a, &b);
 	vt_pair(t, IBV_QPT_RC, &c, &d);
-	vt_post(a, .op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .raddr = 8, .rkey = 0xbad);
-	vt_post(a, .op = IBV_WR_RDMA_WRITE, .id = 2, .len = 8, .raddr = 8, .rkey = 0xbad);
+	vt_post(a, .op = vt_refusable(), .id = 1, .len = 8, .raddr = 8, .rkey = 0xbad);
+	vt_post(a, .op = vt_refusable(), .id = 2, .len = 8, .raddr = 8, .rkey = 0xbad);
 	vt_expect(a, 1, IBV_WC_REM_ACCESS_ERR);
 	vt_expect(a, 2, IBV_WC_WR_FLUSH_ERR);
 	vt_expect_async(t, IBV_EVENT_QP_ACCESS_ERR, b->qp);

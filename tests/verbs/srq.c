@@ -254,7 +254,6 @@ static void dying_qp_says_when_it_took_its_last_receive(void **state)
 	struct vt *t = *state;
 	struct shared s = shared_open(t, IBV_QPT_RC, 16, NULL);
 
-	vt_need("ACK");
 	for (int i = 0; i < 3; i++)
 		vt_recv(s.to[0], i, 0, 100);
 	assert_int_equal(vt_modify_state(s.to[1]->qp, IBV_QPS_ERR), 0);
@@ -262,7 +261,7 @@ static void dying_qp_says_when_it_took_its_last_receive(void **state)
 	send_one(&s, 0, 10, 0);
 	vt_ok(s.to[0], 0);
 
-	vt_post(s.from[2], .op = IBV_WR_RDMA_WRITE, .id = 5, .len = 8, .raddr = 8, .rkey = 0xbad);
+	vt_post(s.from[2], .op = vt_refusable(), .id = 5, .len = 8, .raddr = 8, .rkey = 0xbad);
 	vt_expect(s.from[2], 5, IBV_WC_REM_ACCESS_ERR);
 	for (int seen = 0; seen != 3;) {
 		struct ibv_async_event ev;

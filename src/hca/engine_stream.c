@@ -77,6 +77,12 @@ static void count_out(struct hca_engine *e, struct hca_qp *qp, size_t n)
 	__atomic_fetch_add(&e->adapter->count->tx_bytes, n, __ATOMIC_RELAXED);
 }
 
+static void set_blocked(struct stream *s, bool blocked)
+{
+	if (atomic_exchange(&s->blocked, blocked) != blocked)
+		atomic_fetch_add(&s->e->streams->blocked, blocked ? 1 : -1u);
+}
+
 /* One system call. false: nothing to send, or no room. */
 static bool send_once(struct stream *s, struct hca_qp *qp, bool driving, uint64_t now)
 {
@@ -100,20 +106,25 @@ static bool send_once(struct stream *s, struct hca_qp *qp, bool driving, uint64_
 		iwarp_sent(qp, (size_t)sent, now);
 	}
 	if (sent < 0 || (size_t)sent < length(iov, n)) {
-		atomic_store(&s->blocked, true);
+		set_blocked(s, true);
 		stream_watch(s, s->watched | EPOLLOUT);
 		return false;
 	}
 	return true;
 }
 
+void stream_unblock(struct stream *s)
+{
+	set_blocked(s, false);
+	hca_engine_touch(s->e, s->qp);
+}
+
 bool hca_stream_out(struct hca_engine *e, struct hca_qp *qp, bool driving, uint64_t now)
 {
 	struct stream *s = stream_of(qp);
 	unsigned rounds = driving ? ROUNDS_OUT : UINT32_MAX;
-	bool more = !atomic_load(&s->deaf) && s->state == STREAM_OPEN;
+	bool more = !atomic_load(&s->deaf) && !atomic_load(&s->blocked) && s->state == STREAM_OPEN;
 
-	atomic_store(&s->blocked, false);
 	if (driving && more && iwarp_owes(qp))
 		e->asked = true;
 	while (more && rounds--)
@@ -184,7 +195,7 @@ int stream_in(struct stream *s, uint64_t now)
 	}
 	watch_again(s);
 	lock_drop(&qp->lock);
-	if (done || did || atomic_load(&s->blocked))
+	if (done || did)
 		hca_engine_touch(s->e, qp);
 	return done;
 }
@@ -196,6 +207,7 @@ static void leave(struct stream *s)
 
 	if (atomic_exchange(&s->starving, false))
 		atomic_fetch_sub(&s->e->streams->starving, 1);
+	set_blocked(s, false);
 	qp->stream = NULL;
 	s->qp = NULL;
 	s->e->streams->nopen--;

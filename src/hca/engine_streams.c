@@ -322,7 +322,7 @@ static void run_deadlines(struct hca_streams *all, uint64_t now)
 }
 
 /* ---- moving ---- */
-static int step(struct stream *s, uint64_t now)
+static int step(struct stream *s, uint32_t events, uint64_t now)
 {
 	switch (s->state) {
 	case STREAM_LISTENING:
@@ -335,6 +335,8 @@ static int step(struct stream *s, uint64_t now)
 		stream_shake(s, now);
 		return 1;
 	case STREAM_OPEN:
+		if (events & EPOLLOUT)
+			stream_unblock(s);
 		return stream_in(s, now);
 	case STREAM_LINGERING:
 		stream_linger(s, now);
@@ -354,7 +356,7 @@ static int step_ready(struct hca_streams *all, uint64_t now)
 		uint64_t rang;
 
 		if (s)
-			done += step(s, now);
+			done += step(s, ev[i].events, now);
 		else if (read(all->timer_fd, &rang, sizeof(rang)) < 0 && errno != EAGAIN)
 			log_debug("timerfd: %d", errno);
 	}
@@ -382,7 +384,7 @@ int hca_streams_drive(struct hca_engine *e, bool woken, uint64_t now)
 
 	if (all->nopen <= FEW)
 		done = step_open(all, now);
-	if (woken || all->nopen > FEW || ++all->skipped >= SELDOM) {
+	if (woken || all->nopen > FEW || atomic_load(&all->blocked) || ++all->skipped >= SELDOM) {
 		all->skipped = 0;
 		done += step_ready(all, now);
 	}

@@ -63,7 +63,7 @@ struct hca_streams {
 	uint64_t next; /* deadline of any; the alarm is set to it */
 	unsigned skipped;
 	_Atomic bool nudged; /* some thread wants them to be looked at */
-	_Atomic unsigned starving;
+	_Atomic unsigned starving, blocked; /* how many are */
 };
 
 /* ---- engine_streams.c ---- */
@@ -90,6 +90,8 @@ void stream_tell_asked(struct stream *s, uint64_t now);
 /* ---- engine_stream.c ---- */
 /* Ties both together and begins; the queue pair is in INIT or RTR and has no stream. 0 or -errno. */
 int stream_open(struct stream *s, struct hca_qp *qp, const struct iwarp_params *p, uint64_t now);
+/* The socket has room again. */
+void stream_unblock(struct stream *s);
 /* Receives what is there: how much happened. */
 int stream_in(struct stream *s, uint64_t now);
 /* What the state of its queue pair asks for. */

@@ -111,7 +111,8 @@ static void read_gids(const struct verbs_calls *c, struct ibv_context *ctx, int 
 		if (c->query_gid_ex(ctx, 1, i, &e, 0, sizeof(e)))
 			continue; /* ENODATA: an empty slot */
 		g->index = i;
-		g->type = type_name(e.gid_type);
+		g->type =
+			ctx->device->transport_type == IBV_TRANSPORT_IWARP ? "iWARP" : type_name(e.gid_type);
 		memcpy(g->raw, e.gid.raw, sizeof(g->raw));
 		if (!e.ndev_ifindex || !if_indextoname(e.ndev_ifindex, g->netdev))
 			g->netdev[0] = '\0';

@@ -123,6 +123,47 @@ client_killed() {
 	say "ok    a client is killed, the next one served"
 }
 
+# record: everything by TCP, on side B, as a wire would carry it.
+record() {
+	local side
+	for side in "A va" "B vb"; do
+		# shellcheck disable=SC2086 # a side and a device
+		on ${side% *} ethtool -K ${side#* } tso off gso off gro off >/dev/null 2>&1 || true
+	done
+	: >"$TMP/capture.pcap"
+	(exec "${ON_B[@]}" dumpcap -q -P -i vb -s 10000 -B 64 -w "$TMP/capture.pcap" -f tcp >"$TMP/dumpcap" 2>&1) &
+	PID[dumpcap]=$!
+	until_true 10 test -s "$TMP/capture.pcap" || fail "dumpcap does not start" "$TMP/dumpcap"
+}
+
+# has_ended: the client's last connection is in the file, to its end.
+has_ended() { [ "$(HOME=$TMP tshark -n -r "$TMP/capture.pcap" -Y "tcp.port == $PORT && tcp.flags.fin" 2>/dev/null | wc -l)" -ge 2 ]; }
+
+# judged: tshark dissects every FPDU and finds every CRC right.
+judged() {
+	local good operation
+	export ANYRDMA_IWARP=crc
+	record
+	ping 4 -S 3000
+	ping 6
+	measure ib_write_bw -s 5001
+	measure ib_send_lat -s 100
+	measure ib_read_lat -s 4000
+	unset ANYRDMA_IWARP
+	until_true 10 has_ended || fail "no end in the capture" "$TMP/dumpcap"
+	kill -TERM "${PID[dumpcap]}"
+	finish dumpcap 10 || fail "dumpcap fails" "$TMP/dumpcap"
+	HOME=$TMP tshark -n -r "$TMP/capture.pcap" --disable-protocol rpcordma -V >"$TMP/dissect" 2>/dev/null || true
+	good=$(grep -c 'Good CRC32' "$TMP/dissect" || true)
+	grep -E 'Bad CRC32|Malformed|Bad length' "$TMP/dissect" >"$TMP/complaints" && fail "tshark complains" "$TMP/complaints"
+	for operation in Write 'Read Request' 'Read Response' Send; do
+		grep -q "OpCode: $operation (" "$TMP/dissect" || fail "tshark sees no $operation" "$TMP/dissect"
+	done
+	[ "$good" -ge 300 ] || fail "only $good right CRCs" "$TMP/dissect"
+	say "ok    tshark finds $good right CRCs and none that is wrong"
+}
+
+[ "$WORLD" = loopback ] || judged
 refused
 taken_port
 client_killed

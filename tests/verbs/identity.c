@@ -266,7 +266,8 @@ static void two_contexts_of_one_device_are_independent(void **state)
 	vt_ping_pong(a, b);
 	vt_ep_close(b);
 	assert_int_equal(ibv_close_device(ctx), 0);
-	assert_int_equal(vt_state(a->qp), IBV_QPS_RTS);
+	if (vt_can("MODIFY")) /* else the connection ended with b */
+		assert_int_equal(vt_state(a->qp), IBV_QPS_RTS);
 }
 
 static void calls_the_device_does_not_know_say_so(void **state)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Connecting, listening, accepting, disconnecting: what the program asks for, as messages of the core. */
 #include "front/rdmacm_front.h"
+#include "front/verbs_front.h"
 
 #include "base/log.h"
 #include "hca/adapter.h"
@@ -264,13 +265,14 @@ static int listen_ib(struct rcm_id *id)
  */
 static int listen_iwarp(struct rcm_id *id)
 {
+	struct hca_adapter *a = id->cm->host.adapter;
 	int err;
 
 	if (id->pub.ps != RDMA_PS_TCP || (id->dev && !rcm_is_iwarp(id)) ||
-		!rcm_device_any(IBV_TRANSPORT_IWARP))
+		!verbs_device_any(a, IBV_TRANSPORT_IWARP))
 		return 0;
 	err = rcm_iwarp_listen(id, id->backlog);
-	if (err && !id->dev && rcm_device_any(IBV_TRANSPORT_IB)) {
+	if (err && !id->dev && verbs_device_any(a, IBV_TRANSPORT_IB)) {
 		log_info("TCP port %u: %s; no iWARP connections there", be16toh(rdma_get_src_port(&id->pub)),
 			strerror(-err));
 		return 0;

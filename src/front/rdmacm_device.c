@@ -61,18 +61,6 @@ struct rcm_device *rcm_device_of(struct rcm *cm, const uint8_t gid[16], uint32_t
 	return NULL;
 }
 
-bool rcm_device_any(enum ibv_transport_type transport)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	bool any = false;
-
-	for (int i = 0; list && list[i]; i++)
-		any |= list[i]->transport_type == transport;
-	if (list)
-		ibv_free_device_list(list);
-	return any;
-}
-
 bool rcm_device_gone(const struct rcm_device *d)
 {
 	const struct hca_device *dev = hca_device(d->verbs->device);

@@ -68,8 +68,6 @@ struct rcm_device {
  */
 struct rcm_device *rcm_device_of(struct rcm *cm, const uint8_t gid[16], uint32_t ifindex,
 	enum ibv_transport_type transport, unsigned *sgid_index);
-/* Whether the user has any device of this transport. */
-bool rcm_device_any(enum ibv_transport_type transport);
 /* Its interface is no more. Any lock may be held. */
 bool rcm_device_gone(const struct rcm_device *d);
 

@@ -173,6 +173,21 @@ struct ibv_device *verbs_device_of(struct hca_adapter *a, const uint8_t gid[16],
 	return found ? &found->vd.ibv : NULL;
 }
 
+bool verbs_device_any(struct hca_adapter *a, enum ibv_transport_type transport)
+{
+	bool any = false;
+
+	lock_take(&a->lock);
+	list_for_each(node, &a->devices)
+	{
+		const struct hca_device *d = container_of(node, struct hca_device, node);
+
+		any |= place_of(d) >= 0 && d->vd.ibv.transport_type == transport;
+	}
+	lock_drop(&a->lock);
+	return any;
+}
+
 /* Devices live as long as the process: programs keep pointers to them past this call. */
 void ibv_free_device_list(struct ibv_device **list)
 {

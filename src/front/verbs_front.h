@@ -4,6 +4,7 @@
 #define FRONT_VERBS_FRONT_H
 
 #include <infiniband/verbs.h>
+#include <stdbool.h>
 
 struct hca_adapter;
 struct hca_context;
@@ -18,6 +19,8 @@ struct hca_adapter *verbs_adapter(void);
 struct ibv_device *verbs_device_of(struct hca_adapter *a, const uint8_t gid[16], uint32_t ifindex,
 	enum ibv_transport_type transport, unsigned *index);
 
+/* Whether the user has any device of this transport, as far as is known. */
+bool verbs_device_any(struct hca_adapter *a, enum ibv_transport_type transport);
 /* Fills a context's tables: ibv_context_ops and verbs_context (verbs_ops.c). */
 void verbs_fill_ops(struct hca_context *ctx);
 

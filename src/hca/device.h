@@ -40,7 +40,7 @@ struct hca_device {
 	struct list node;
 	char netdev[IF_NAMESIZE];
 	uint32_t ifindex;
-	unsigned mtu;
+	_Atomic unsigned mtu; /* follows the interface while others look */
 	bool up, gone, loopback;
 	bool iwarp;    /* else RoCE */
 	uint64_t guid; /* host order */

@@ -62,7 +62,7 @@ struct hca_streams {
 	int epfd, timer_fd;
 	uint64_t next; /* deadline of any; the alarm is set to it */
 	unsigned skipped;
-	_Atomic bool nudged; /* some thread wants them to be looked at */
+	_Atomic bool nudged;                /* some thread wants them to be looked at */
 	_Atomic unsigned starving, blocked; /* how many are */
 };
 

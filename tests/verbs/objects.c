@@ -69,6 +69,7 @@ static void region_is_busy_while_a_window_is_bound(void **state)
 	assert_int_equal(ibv_dereg_mr(bind.bind_info.mr), EBUSY);
 	vt_post(a, .op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .raddr = (uintptr_t)b->buf, .rkey = mw->rkey);
 	vt_ok(a, 1);
+	vt_landed(a, b);
 	assert_int_equal(ibv_dealloc_mw(mw), 0);
 	assert_int_equal(ibv_dereg_mr(bind.bind_info.mr), 0);
 }

@@ -12,7 +12,7 @@
 #   memory        the same by memory (ANYRDMA_LOCAL=ring)
 #   veth-MTU      two namespaces joined by a veth pair of that MTU
 #   lossy         two namespaces; lossy_wire joins them
-#   rxe-…         one side is a guest with Linux's own RoCE: tests/interop/guest.sh
+#   rxe-…, siw-…  one side is a guest with Linux's own RoCE, or iWARP: tests/interop/guest.sh
 # The namespaces have no names; they live as long as the processes in them, so nothing can be left behind.
 # Variables with a side in their name (ON_A, IP4_B, NETDEV_A) are read through namerefs.
 # shellcheck disable=SC2034
@@ -214,12 +214,13 @@ enter() {
 		own_network "$@" || skip "needs root or user namespaces to make network namespaces"
 		second_namespace
 		;;
-	rxe-*)
+	rxe-* | siw-*)
+		GUEST_RDMA=${world%%-*}
 		# shellcheck source=tests/interop/guest.sh
 		. "$HERE/../interop/guest.sh"
 		make_guest # may need the network
 		own_network "$@" || skip "needs root or user namespaces to make network namespaces"
-		with_guest "${world#rxe-}"
+		with_guest "${world#*-}"
 		;;
 	*) fail "no such world: $world" && exit 2 ;;
 	esac
@@ -402,8 +403,8 @@ gid() {
 	sed -n "s/.*GID\[ *\([0-9]*\)\]:[[:space:]]*$text\(,.*\)\?$/\1/p" "$TMP/devinfo_$1" | head -n 1
 }
 
-# device SIDE: the RoCE device on the side's interface.
-device() { [ "$1" = "$GUEST" ] && echo rxe0 || echo "roce_$(netdev "$1")"; }
+# device SIDE: the device on the side's interface, of RoCE where it is ours.
+device() { [ "$1" = "$GUEST" ] && echo "${GUEST_RDMA}0" || echo "roce_$(netdev "$1")"; }
 
 # learn_gids: asks both sides for their tables, once.
 learn_gids() {

@@ -1,18 +1,20 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
-# A side of a world that is another machine: a guest with Linux's own RoCE (rdma_rxe) on its only interface. Sourced by
+# A side of a world that is another machine: a guest with Linux's own RoCE (rdma_rxe), or iWARP (siw), on its only interface. Sourced by
 # tests/clients/lib.sh, whose functions then reach into the guest: "on SIDE" and "start NAME SIDE" run a program
 # there, as Debian made it and on Linux's device, and killing the process that stands for it here kills it there.
 #
 #   rxe-calls-MTU     the guest is side B, the clients are the kernel's
 #   rxe-serves-MTU    the guest is side A, the servers are the kernel's
 #   rxe-lossy-MTU     as rxe-calls; lossy_wire is between the two
+#   siw-calls-MTU, siw-serves-MTU   the same with iWARP; Debian's kernel has no siw, so GUEST_KIND is uml there
 #
 # GUEST_KIND chooses Debian's kernel in QEMU (qemu) or User Mode Linux (uml).
 # shellcheck disable=SC2034,SC2154
 
 INTEROP=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 GUEST_KIND=${GUEST_KIND:-qemu}
+[ "$GUEST_RDMA" = rxe ] || GUEST_KIND=uml
 GUEST_TOOLS=$ANYRDMA_BUILD/tests/interop
 PATIENCE=$((PATIENCE * 4))
 RESULT="$RESULT|^ *[0-9]+ +[0-9]+ +inf" # perftest does not always understand a guest's clock
@@ -38,7 +40,7 @@ with_guest() {
 	IP4_A=10.77.0.1 IP4_B=10.77.0.2 IP6_A=fd77::1 IP6_B=fd77::2
 	"$role"_wire "$mtu"
 	initramfs >"$TMP/initramfs"
-	boot "ip4=$IP4_B/24 ip6=$IP6_B/64 mtu=$mtu"
+	boot "ip4=$IP4_B/24 ip6=$IP6_B/64 rdma=$GUEST_RDMA mtu=$mtu"
 	rm -rf "$TMP/initramfs" "$TMP/tree" # 20 MB that a killed test would leave
 	GUEST=B ON_B=(setpriv --pdeathsig KILL "$GUEST_TOOLS/guest_run" "$IP4_B")
 	if [ "$GUEST_KIND" = uml ]; then
@@ -56,6 +58,8 @@ calls_wire() {
 	GUEST_TAP=va
 	ip tuntap add va mode tap
 	ip link set va mtu "$1" txqueuelen 10000
+	# User Mode Linux takes no packets that the card would still have to cut, or sum up.
+	[ "$GUEST_RDMA" = rxe ] || ethtool -K va tso off gso off gro off sg off tx off >/dev/null 2>&1 || true
 	bring_up va "$IP4_A" "$IP6_A"
 }
 

@@ -23,9 +23,10 @@ class Goal:
     def text(self):
         verb, _, how = self.line.partition(",")
         size = "1 MiB" if self.x == MIB else f"{(self.x or 0) >> 10} KiB"
-        what = {"bandwidth": f"ib_{verb}_bw, {size}", "latency": f"ib_{verb}_lat, 8 B{how}", "rate": f"ib_{verb}_bw, 8 B, -q {self.x}",
+        what = {"bandwidth": f"ib_{verb}_bw, {size}{how}", "latency": f"ib_{verb}_lat, 8 B{how}", "rate": f"ib_{verb}_bw, 8 B, -q {self.x}",
                 "message_us": f"cost of a message, {self.x} queue pairs", "qp_kib": "memory of an idle queue pair"}
-        return what.get(self.question.rpartition("-")[2]) or what[self.field]
+        kind, _, asked = self.question.rpartition("-")
+        return "iWARP " * (kind == "iwarp") + (what.get(asked) or what[self.field])
 
     def against(self):
         return f"{self.rival_x} queue pair" if self.rival_x else self.rival
@@ -51,6 +52,8 @@ GOALS = (
     [Goal("bandwidth", w, v, MIB, "iperf3", 1.3) for w in VETH for v in ("write", "send", "read")] +
     [Goal("latency", w, v, 8, r, f) for w in VETH for v in ("write", "send")
      for r, f in (("UDP spinning", 1 / 1.2), ("TCP spinning", 1.0), ("TCP blocking", 1.0))] +
+    [Goal("iwarp-bandwidth", "veth-1500", v + c, MIB, "iperf3", f) for v in ("write", "read") for c, f in (("", 1.0), (", CRC", 0.85))] +
+    [Goal("iwarp-latency", "veth-1500", v, 8, "TCP spinning", 1 / 1.1) for v in ("write", "send")] +
     [Goal("connections", "loopback", "anyrdma", 1000, limit=64, field="qp_kib"),
      Goal("connections", "loopback", "anyrdma", 1000, "anyrdma", 0.9, field="message_us", rival_x=1)] +
     memory())

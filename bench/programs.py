@@ -44,6 +44,24 @@ class Programs:
         rows = [line.split() for line in o.out.splitlines() if re.match(rf" {size}\s", line)]
         return ([float(x) for x in rows[-1]] if o.ok and rows else None), o
 
+    def iwarp(self, world, program, size, n, crc):
+        """The same over iWARP, connected by address."""
+        port = world.next_port()
+        command = ["env", "ANYRDMA_DEVICES=iwarp", f"ANYRDMA_IWARP={'crc' if crc else ''}", self.tool, "run", program, "-R", "-F",
+                   "-s", str(size), "-n", str(n), "-p", str(port)]
+        o = pair.run(world, command, command + [world.address], port, "rdma")
+        rows = [line.split() for line in o.out.splitlines() if re.match(rf" {size}\s", line)]
+        return ([float(x) for x in rows[-1]] if o.ok and rows else None), o
+
+    def iwarp_bandwidth(self, world, verb, size, crc):
+        row, o = self.iwarp(world, f"ib_{verb}_bw", size, max(int(1.5e9 / size), 20), crc)
+        return row and {"value": gbps(row), "noise": o.noise}
+
+    def iwarp_latency(self, world, verb, size):
+        row, o = self.iwarp(world, f"ib_{verb}_lat", size, 10000, False)
+        half = 2 if verb == "read" else 1
+        return row and {"value": row[4] / half, "avg": row[5] / half, "p99": row[7] / half, "noise": o.noise}
+
     def bandwidth(self, world, verb, size, seconds=0.4, extra=()):
         """Bytes in about that many seconds, guessing at 3 GB/s and three microseconds per message."""
         n = max(int(seconds / (size / 3e9 + 3e-6)), 20)

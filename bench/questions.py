@@ -117,10 +117,31 @@ def kernel(sizes):
         "message size", True, "rxe", (worlds.GUEST,))
 
 
+def iwarp_bandwidth(sizes):
+    def ours(verb, crc):
+        return Line(verb + (", CRC" if crc else ""), OURS, lambda p, w, x: p.iwarp_bandwidth(w, verb, x, crc), sizes)
+
+    return Question(
+        "iwarp-bandwidth", "Bandwidth over iWARP", "perftest -R ib_*_bw over TCP, with and without the CRC, beside one plain stream (iperf3)",
+        [Line("iperf3", RIVAL, lambda p, w, x: p.tcp_bandwidth(w))] + [ours(v, c) for c in (False, True) for v in ("write", "read")],
+        [Field("value", "Bandwidth over iWARP", "Gb/s", True)], "message size", True, "iperf3", ("veth-1500",))
+
+
+def iwarp_latency():
+    def tcp(name, *options):
+        return Line(name, RIVAL, lambda p, w, x: p.sockperf_latency(w, x, ("--tcp", *options)), [8])
+
+    return Question(
+        "iwarp-latency", "Latency over iWARP", "half a round trip, median; perftest -R ib_*_lat beside sockperf's TCP ping-pong",
+        [tcp("TCP spinning", "--nonblocked"), tcp("TCP blocking")] +
+        [Line(v, OURS, lambda p, w, x, v=v: p.iwarp_latency(w, v, x), [8]) for v in ("write", "send", "read")],
+        [Field("value", "Latency over iWARP", "µs")], "message size", True, "TCP spinning", ("veth-1500",))
+
+
 def all_questions(quick):
     if not quick:
         return [bandwidth(SIZES), latency(SIZES), rate(QPS), cpu(), connections(IDLE_QPS), connect(), *memory.questions(),
-                kernel(GUEST_SIZES)]
+                iwarp_bandwidth([4096, 65536, 1 << 20]), iwarp_latency(), kernel(GUEST_SIZES)]
     asked = [bandwidth(QUICK_SIZES), latency(QUICK_SIZES[:1]), rate([1, 16]), cpu(), connections([1, 1000]), connect()]
     for q in asked[2:4]:
         q.worlds = worlds.LINKS[-1:]  # one link will do

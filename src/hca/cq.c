@@ -218,7 +218,9 @@ bool hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited, uin
 		overrun = !cq->overrun;
 		cq->overrun = true;
 	} else {
-		cq->ring[head & cq->mask] = (struct hca_cqe){*wc, now};
+		/* Who drives looks at the clock once, and somebody else may have told of something since. */
+		cq->last_ns = now > cq->last_ns ? now : cq->last_ns;
+		cq->ring[head & cq->mask] = (struct hca_cqe){*wc, cq->last_ns};
 		atomic_store_explicit(&cq->head, head + 1, memory_order_release);
 		if (cq->armed == CQ_ARMED ||
 			(cq->armed == CQ_ARMED_SOLICITED && (solicited || wc->status != IBV_WC_SUCCESS))) {

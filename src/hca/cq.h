@@ -36,6 +36,7 @@ struct hca_cq {
 	uint32_t capacity;           /* what the user was promised */
 	_Atomic uint32_t head, tail; /* push at head, poll at tail */
 	enum hca_cq_arm armed;
+	uint64_t last_ns;    /* of the newest completion */
 	uint32_t event_head; /* head when an event was last made */
 	bool overrun;
 	bool stamps;                  /* somebody will ask when completions were made */

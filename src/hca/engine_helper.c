@@ -153,6 +153,15 @@ static bool watch_once(struct hca_engine *e)
 	return !sleepy;
 }
 
+/* Somebody is at it right now. */
+static bool is_driven(struct hca_engine *e)
+{
+	if (!lock_try(&e->drive))
+		return true;
+	lock_drop(&e->drive);
+	return false;
+}
+
 /* Lets callers drive; true when they left work lying. */
 static bool stand_by(struct hca_engine *e)
 {
@@ -183,7 +192,8 @@ static bool stand_by(struct hca_engine *e)
 		quiet = 0;
 		if (hca_engine_owes(e) || hca_engine_link_holds(e))
 			hca_engine_drive(e);
-		if (atomic_load(&e->drives) == seen)
+		/* One drive may take longer than this wait: a stream brings much at once. */
+		if (atomic_load(&e->drives) == seen && !is_driven(e))
 			return link_readable(e);
 		wait = wait * 2 < STAND_BY_MAX_NS ? wait * 2 : STAND_BY_MAX_NS;
 	}

@@ -51,7 +51,7 @@ bool hca_engine_executed(struct hca_engine *e, uint32_t note, uint32_t psn, bool
 	struct hca_qp *qp = idmap_get(&e->adapter->qps, note & 0xffffff);
 	bool taken, more;
 
-	if (!qp)
+	if (!qp || !qp->transport->executed)
 		return true;
 	lock_take(&qp->lock);
 	taken = qp->transport->executed(qp, note, psn, done, now);

@@ -260,9 +260,10 @@ static bool no_frames(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 	return false;
 }
 
-static void no_frame(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
+static bool no_frame(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 {
 	qp->count->dropped++;
+	return false;
 }
 
 static void nothing(struct hca_qp *qp)

@@ -378,7 +378,9 @@ static void nothing_lands_after_deregistration(void **state)
 		assert_int_equal(ibv_dereg_mr(mr), 0);
 		last = *word;
 		vt_hear(p.fd, &status, sizeof(status));
-		assert_int_equal(status, IBV_WC_REM_ACCESS_ERR);
+		/* Without acknowledges the WRITE that was refused may have been completed before. */
+		if (vt_can("ACK") || status != IBV_WC_WR_FLUSH_ERR)
+			assert_int_equal(status, IBV_WC_REM_ACCESS_ERR);
 		assert_int_equal(*word, last);
 		vt_ep_close(a);
 	}

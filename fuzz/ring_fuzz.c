@@ -6,6 +6,7 @@
  */
 #include "link/meet.h"
 #include "link/ring.h"
+#include "memory/file.h"
 #include "wire/ibt.h"
 
 #include <errno.h>
@@ -141,7 +142,7 @@ static void say(struct input *in)
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
 	unsigned fds = draw_u32(in), before = open_files();
-	int s[2], passed = -1, got;
+	int s[2], passed[MEET_PASSED], got;
 	uint32_t slot;
 
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, s))
@@ -160,10 +161,11 @@ static void say(struct input *in)
 		memcpy(CMSG_DATA(c), s, fds % 3 * sizeof(int));
 	}
 	sendmsg(s[0], &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-	got = meet_hear(s[1], &slot, &passed);
+	got = meet_hear(s[1], &slot, passed);
 	if (got > 0) {
-		must(!meet_map(passed, sizeof(struct ring), 1, NULL)); /* a socket is no memory */
-		close(passed);
+		must(!meet_map(passed[0], sizeof(struct ring), 1, NULL)); /* a socket is no memory */
+		must(!memory_is_one(passed[1]));
+		meet_close(passed);
 	}
 	close(s[0]);
 	close(s[1]);

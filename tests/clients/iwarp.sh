@@ -67,13 +67,6 @@ connects() {
 	say "ok    cmtime -c $1"
 }
 
-# stream ARGS...: rsockets, contents verified by the program itself.
-stream() {
-	serve server rstream -b "$IP4_A" "$@"
-	start client B rstream -s "$IP4_A" -p "$PORT" "$@"
-	verdict "rstream $*" '^(custom|[0-9]+[km]?_(lat|bw)) ' ''
-}
-
 # refused: nobody has the port; by TCP's word and not after a wait.
 refused() {
 	start client B ucmatose -s "$IP4_A" -p "$NEXT_PORT"
@@ -168,7 +161,7 @@ with_siw() {
 		measure ib_write_bw -s 1000003
 	done
 	unset ANYRDMA_IWARP
-	stream -T v -S 5000 -C 20
+	stream 4 rstream -T v -S 5000 -C 20
 	done_testing
 	exit 0
 }
@@ -206,7 +199,7 @@ for program in ib_{send,write,read}_bw; do
 	measure "$program" -s 1000003 -b
 	ANYRDMA_IWARP=crc measure "$program" -s 100003
 done
-stream -T v
-stream -T v -S 1000000 -C 20
+stream 4 rstream -T v
+stream 4 rstream -T v -S 1000000 -C 20
 nothing_left
 done_testing

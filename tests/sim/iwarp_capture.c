@@ -46,7 +46,8 @@ static void put_segment(unsigned from, const uint8_t *bytes, uint32_t len, uint8
 	tcp[12] = 0x50;
 	tcp[13] = flags;
 	put_be16(tcp + 14, 65535);
-	memcpy(tcp + TCP, bytes, len);
+	if (len)
+		memcpy(tcp + TCP, bytes, len);
 	put_record(f, ETH + IP + TCP + len);
 	seq[from] += len + (flags & 2 ? 1 : 0);
 }

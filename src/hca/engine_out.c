@@ -13,7 +13,7 @@
 
 enum { ROUND_BATCHES = 4 }; /* what one QP may send before others get their turn */
 
-static void count_sent(struct hca_engine *e, unsigned n, uint64_t bytes)
+void hca_engine_count_sent(struct hca_engine *e, unsigned n, uint64_t bytes)
 {
 	lock_take(&e->count_lock);
 	e->adapter->count->tx_packets += n;
@@ -31,7 +31,7 @@ static void count_frames(struct hca_engine *e, struct hca_qp *qp, const struct f
 		bytes += frame_len(&b->frame[i]);
 	qp->count->tx_packets += n;
 	qp->count->tx_bytes += bytes;
-	count_sent(e, n, bytes);
+	hca_engine_count_sent(e, n, bytes);
 }
 
 /* It did not go the quick way after all. */
@@ -59,7 +59,7 @@ bool hca_engine_quick(struct hca_engine *e, struct hca_qp *qp)
 	while ((q = qp->transport->request_quick(qp, hca_clock_coarse, &f, iov)) == QUICK_FRAME) {
 		qp->count->tx_packets++;
 		qp->count->tx_bytes += frame_len(&f);
-		count_sent(e, 1, frame_len(&f));
+		hca_engine_count_sent(e, 1, frame_len(&f));
 		if (e->link->ops->put(e->link, qp->flow->slot, &qp->dest, &f, iov))
 			send_one(e, qp, &f, iov);
 	}

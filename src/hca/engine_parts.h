@@ -16,6 +16,9 @@ void hca_engine_run_touched(struct hca_engine *e, uint64_t now);
 void hca_engine_run_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t now);
 void hca_engine_sweep_waiters(struct hca_engine *e, uint64_t now);
 
+/* The adapter's counters; any thread. */
+void hca_engine_count_sent(struct hca_engine *e, unsigned n, uint64_t bytes);
+
 /* ---- engine_in.c ---- */
 /* A frame that came by memory, if it is of the quick kind. */
 bool hca_engine_deliver_quick(struct hca_engine *e, const struct frame_in *in);

@@ -73,8 +73,7 @@ static void count_out(struct hca_engine *e, struct hca_qp *qp, size_t n)
 {
 	qp->count->tx_packets++;
 	qp->count->tx_bytes += n;
-	__atomic_fetch_add(&e->adapter->count->tx_packets, 1, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&e->adapter->count->tx_bytes, n, __ATOMIC_RELAXED);
+	hca_engine_count_sent(e, 1, n);
 }
 
 static void set_blocked(struct stream *s, bool blocked)

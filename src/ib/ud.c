@@ -136,6 +136,18 @@ static void put_grh(uint8_t grh[GRH_LEN], const struct frame_in *in)
 	memcpy(grh + 24, in->dgid, 16);
 }
 
+/*
+ * What came is said in the completion, too (IBA Annex A17.4.5.1), but no field of ibv_wc is for it.
+ * Mellanox's cards use the service level, which RoCE has none of, and UCX's ud_verbs drops what does not say
+ * so there.
+ */
+static uint8_t packet_type(const struct frame_in *in)
+{
+	enum { UDP = 8, IPV6 = 1, IPV4 = 2 };
+
+	return UDP | (gid_is_v4(in->dgid) ? IPV4 : IPV6);
+}
+
 void ibt_ud_receive(struct hca_qp *qp, const struct frame_in *in, const struct ibt_packet *p, uint32_t qkey,
 	uint32_t src_qpn, uint64_t now)
 {
@@ -144,6 +156,7 @@ void ibt_ud_receive(struct hca_qp *qp, const struct frame_in *in, const struct i
 		.byte_len = GRH_LEN + p->len,
 		.src_qp = src_qpn,
 		.wc_flags = IBV_WC_GRH,
+		.sl = packet_type(in),
 	};
 	uint8_t grh[GRH_LEN];
 

@@ -40,13 +40,18 @@ static uint16_t ip_checksum(const void *header)
 	return (uint16_t) ~(sum + (sum >> 16));
 }
 
+static bool is_ipv4(const struct vt *t)
+{
+	return t->gid.raw[10] == 0xff && t->gid.raw[11] == 0xff;
+}
+
 /* What ibv_init_ah_from_wc() will read: an IPv4 header in the last 20 bytes, or a whole GRH. */
 static void check_grh(struct vt *t, const uint8_t *grh)
 {
 	const struct iphdr *ip = (const void *)(grh + 20);
 	const struct ibv_grh *g = (const void *)grh;
 
-	if (t->gid.raw[10] == 0xff && t->gid.raw[11] == 0xff) {
+	if (is_ipv4(t)) {
 		assert_int_equal(ip->version, 4);
 		assert_int_equal(ip->ihl, 5);
 		assert_int_equal(ip->protocol, IPPROTO_UDP);
@@ -87,6 +92,7 @@ static void every_length_arrives_behind_forty_bytes(void **state)
 		assert_int_equal(wc.wc_flags & (IBV_WC_GRH | IBV_WC_WITH_IMM), IBV_WC_GRH);
 		assert_int_equal(wc.pkey_index, 0);
 		check_grh(t, b->buf);
+		assert_int_equal(wc.sl, 8 | (is_ipv4(t) ? 2 : 1)); /* UCX asks: over UDP, and IPv6 or IPv4 */
 		vt_check(b->buf + VT_GRH, len, i);
 		vt_check_all(b->buf + VT_GRH + len, 64, 0x55);
 	}

@@ -115,6 +115,11 @@ static bool map_file(struct move *m, size_t from, size_t len)
 }
 
 /* ---- back ---- */
+bool move_pages(void *from, size_t len, void *to)
+{
+	return syscall(SYS_mremap, from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to) != -1;
+}
+
 static bool hole(struct move *m, size_t from, size_t len)
 {
 	return memory_is_hole(m->off + from, len);
@@ -128,8 +133,7 @@ static int copy_back(struct move *m, size_t from, size_t len)
 /* What the file has of it goes at once: there is never much twice. */
 static bool map_private(struct move *m, size_t from, size_t len)
 {
-	if (mprotect(m->side + from, len, m->prot) ||
-		mremap(m->side + from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, m->at + from) == MAP_FAILED)
+	if (mprotect(m->side + from, len, m->prot) || !move_pages(m->side + from, len, m->at + from))
 		return false;
 	memory_punch(m->off + from, len);
 	return true;

@@ -9,6 +9,7 @@
 
 #include "memory/freeze.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /*
@@ -17,5 +18,11 @@
  */
 size_t move_onto_file(struct freeze *f, char *at, size_t len, uint64_t off, int *err);
 size_t move_back(struct freeze *f, char *at, size_t len, uint64_t off, int prot, int *err);
+
+/*
+ * Pages take the place of others. By the bare call: libraries that keep registrations (UCX) put their own
+ * mremap in the place of the C library's, one that knows no fifth argument.
+ */
+bool move_pages(void *from, size_t len, void *to);
 
 #endif

@@ -467,7 +467,7 @@ void share_fork_child(void)
 		void *side = (void *)(uintptr_t)a->off;
 
 		if (side)
-			mremap(side, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)a->start);
+			move_pages(side, len, (void *)a->start);
 		if (side && a->prot != (PROT_READ | PROT_WRITE))
 			mprotect((void *)a->start, len, a->prot);
 	}

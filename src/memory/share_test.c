@@ -407,6 +407,38 @@ static void unmapped_while_registered(void **state)
 	munmap(p, len);
 }
 
+/* As UCX has it, in the place of the C library's. */
+static bool mremap_knows_four;
+
+void *mremap(void *from, size_t len, size_t new_len, int flags, ...)
+{
+	va_list more;
+	void *to;
+
+	va_start(more, flags);
+	to = flags & MREMAP_FIXED ? va_arg(more, void *) : NULL;
+	va_end(more);
+	if (mremap_knows_four)
+		flags &= ~MREMAP_FIXED;
+	return (void *)syscall(SYS_mremap, from, len, new_len, flags, to);
+}
+
+static void a_library_with_its_own_mremap(void **state)
+{
+	size_t len = 8 * PAGE;
+	char *p = anonymous(len);
+	struct share_run run;
+
+	(void)state;
+	fill(p, len, 1);
+	mremap_knows_four = true;
+	share_drop(share_take(p, len, &run));
+	mremap_knows_four = false;
+	assert_false(on_file(p));
+	check(p, len, 1);
+	munmap(p, len);
+}
+
 static void moved_and_protected_while_registered(void **state)
 {
 	size_t len = 8 * PAGE;
@@ -655,6 +687,7 @@ int main(void)
 		cmocka_unit_test(regions_overlap),
 		cmocka_unit_test(one_that_comes_and_goes_stays),
 		cmocka_unit_test(unmapped_while_registered),
+		cmocka_unit_test(a_library_with_its_own_mremap),
 		cmocka_unit_test(moved_and_protected_while_registered),
 		cmocka_unit_test(made_longer_while_registered),
 		cmocka_unit_test(locked_memory_stays_locked),

@@ -55,12 +55,14 @@ struct hca_adapter *verbs_adapter(void)
 	pthread_mutex_lock(&adapter_mutex);
 	if (!the_adapter) {
 		the_adapter = malloc(sizeof(*the_adapter));
-		if (the_adapter)
+		log_init();
+		if (the_adapter) {
 			hca_adapter_init(the_adapter);
+			the_adapter->local = hca_local_wanted();
+		}
 		if (the_adapter && parents)
 			hca_fork_adopt(the_adapter, parents);
 		owner = getpid();
-		log_init();
 	}
 	if (!watching_fork)
 		watching_fork = !pthread_atfork(before_fork, after_fork, in_child);

@@ -12,6 +12,7 @@
 #include "hca/counters.h"
 #include "hca/engine.h"
 #include "hca/gsi.h"
+#include "hca/local.h"
 #include "wire/qpn.h"
 
 #include <infiniband/verbs.h>
@@ -61,6 +62,7 @@ struct hca_adapter {
 	struct hca_ports *ports;       /* NULL in simulations, or when it cannot be had */
 	struct hca_flow *read_flow;    /* what READ responses may be in flight towards ourselves */
 	struct hca_registry *registry; /* NULL in simulations */
+	enum hca_local local;          /* HCA_LOCAL_OFF in simulations */
 	struct hca_board *board;       /* NULL: others cannot act for us, nor we for them */
 	struct lock board_lock;        /* who writes to it; the innermost */
 	bool shares;                   /* holds the file of memory/share.h */

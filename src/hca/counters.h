@@ -27,7 +27,9 @@
 	X(dropped)         /* packets refused by a check: see the log at level debug for which */            \
 	X(not_ready)       /* packets that came before RTR or after an error */                              \
 	X(wrong_peer)      /* right QP, but not from the connected peer's address */                         \
-	X(local)           /* 1: its peer is on this host and what it sends goes by memory */
+	X(local)           /* 1: its peer is on this host and what it sends goes by memory */                \
+	X(direct)          /* requests it did itself in the peer's memory, without a packet */               \
+	X(direct_bytes)
 
 #define HCA_ADAPTER_COUNTERS(X)                                                                              \
 	X(tx_packets)                                                                                        \

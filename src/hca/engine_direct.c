@@ -61,6 +61,14 @@ static void wait_or_not(struct hca_engine *e, struct hca_qp *qp)
 	e->link->ops->leave(e->link, qp->flow->slot);
 }
 
+static void done(struct hca_qp *qp, uint64_t now)
+{
+	qp->count->direct++;
+	qp->count->direct_bytes += hca_sq_at(&qp->sq, qp->sq.tail)->length;
+	hca_qp_complete_send(qp, IBV_WC_SUCCESS, now);
+	qp->transport->passed(qp);
+}
+
 void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 {
 	enum local_act act = LOCAL_DONE;
@@ -87,8 +95,7 @@ void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 		act = local_do(qp, hca_sq_at(&qp->sq, qp->sq.tail), &peer);
 		if (act != LOCAL_DONE)
 			break;
-		hca_qp_complete_send(qp, IBV_WC_SUCCESS, now);
-		qp->transport->passed(qp);
+		done(qp, now);
 	}
 	e->link->ops->leave(e->link, qp->flow->slot);
 	qp->left = act == LOCAL_LEFT && qp->alone;

@@ -9,7 +9,6 @@
 #include "hca/board.h"
 #include "hca/device.h"
 #include "hca/flow.h"
-#include "hca/local.h"
 #include "hca/mr.h"
 #include "hca/ports.h"
 #include "hca/registry.h"
@@ -54,12 +53,11 @@ static bool is_ours(void *arg, const uint8_t gid[16])
 static void add_memory(struct hca_adapter *a, struct link **link, uint16_t port)
 {
 	struct link_shm_shown shown = {.size = sizeof(struct hca_board), .memory = -1};
-	enum hca_local wanted = hca_local_wanted();
 	int err;
 
-	if (wanted == HCA_LOCAL_OFF)
+	if (a->local == HCA_LOCAL_OFF)
 		return;
-	if (wanted == HCA_LOCAL_MAP) {
+	if (a->local == HCA_LOCAL_MAP) {
 		shown.memory = share_file_get();
 		guard_install(); /* others' memory may be short of pages */
 	}
@@ -67,7 +65,7 @@ static void add_memory(struct hca_adapter *a, struct link **link, uint16_t port)
 	err = link_shm_open(link, *link, port, a->slot, is_ours, a, &shown);
 	if (err)
 		log_info("not by memory: %s", fd_reason(-err));
-	else if (wanted >= HCA_LOCAL_COPY)
+	else if (a->local >= HCA_LOCAL_COPY)
 		hca_keys_show(a, shown.board);
 }
 

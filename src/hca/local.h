@@ -9,10 +9,10 @@ enum hca_local {
 	HCA_LOCAL_RING, /* frames through memory */
 	HCA_LOCAL_COPY, /* and the initiator copies into the target's memory, or from it, through the kernel
 			 */
-	HCA_LOCAL_MAP,  /* and by itself, into registered memory that it has mapped */
+	HCA_LOCAL_MAP,  /* and by itself, into registered memory that it has mapped: the default */
 };
 
-/* Any thread. */
+/* Reads the environment: when an adapter is made, once. */
 enum hca_local hca_local_wanted(void);
 
 #endif

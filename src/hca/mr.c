@@ -5,7 +5,7 @@
 #include "hca/adapter.h"
 #include "hca/board.h"
 #include "hca/context.h"
-#include "hca/local.h"
+#include "hca/device.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -71,12 +71,12 @@ static void region_set(struct hca_key *k, const struct region *r)
 }
 
 /* Where peers on this host may reach it, its pages become such that they can map them. May take a while. */
-static void region_share(struct region *r)
+static void region_share(const struct hca_context *ctx, struct region *r)
 {
 	static const unsigned remote =
 		IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-	if (hca_local_wanted() == HCA_LOCAL_MAP && (r->access & remote))
+	if (ctx->adapter->local == HCA_LOCAL_MAP && !ctx->dev->iwarp && (r->access & remote))
 		r->share = share_take(r->addr, r->length, &r->run);
 }
 
@@ -232,7 +232,7 @@ void hca_keys_show(struct hca_adapter *a, struct hca_board *b)
 
 struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
 {
-	struct hca_adapter *a = hca_context(pd->ibv.context)->adapter;
+	struct hca_context *ctx = hca_context(pd->ibv.context);
 	struct region r = {.addr = addr, .length = length, .iova = iova, .access = access};
 	struct hca_mr *mr;
 	int err = check_region(addr, length, iova, access);
@@ -245,8 +245,8 @@ struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return NULL;
-	region_share(&r);
-	mr->key = key_new(a, KEY_MR, hca_pd(&pd->ibv), &r);
+	region_share(ctx, &r);
+	mr->key = key_new(ctx->adapter, KEY_MR, hca_pd(&pd->ibv), &r);
 	if (!mr->key) {
 		share_drop(r.share);
 		free(mr);
@@ -277,7 +277,8 @@ int hca_mr_dereg(struct hca_mr *mr)
 
 int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, size_t length, unsigned access)
 {
-	struct hca_adapter *a = hca_context(mr->ibv.context)->adapter;
+	struct hca_context *ctx = hca_context(mr->ibv.context);
+	struct hca_adapter *a = ctx->adapter;
 	struct hca_key *k = mr->key;
 	void *new_addr = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? addr : mr->ibv.addr;
 	size_t new_len = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? length : mr->ibv.length;
@@ -291,7 +292,7 @@ int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, si
 		return err;
 	if (k->windows)
 		return EBUSY;
-	region_share(&r);
+	region_share(ctx, &r);
 	/* No frame may see half of the change. */
 	hca_board_hide_key(a, k->key);
 	lock_take(&a->engine.drive);

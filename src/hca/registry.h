@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { REGISTRY_MAGIC = 0x79617272, REGISTRY_VERSION = 4, REGISTRY_QPS = 1024 };
+enum { REGISTRY_MAGIC = 0x79617272, REGISTRY_VERSION = 5, REGISTRY_QPS = 1024 };
 
 /* The file. Readers check magic and version, and believe nothing else without bounds. */
 struct hca_registry_file {

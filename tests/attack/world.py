@@ -126,7 +126,7 @@ class Victim:
     def __init__(self, world, host, device, stderr=None, **env):
         inside = ["nsenter", "-t", str(host), "-n", "--"] if host else []
         environment = dict(os.environ, LD_LIBRARY_PATH=BUILD + "/lib/anyrdma", VERBS_DEVICE=device,
-                           ANYRDMA_DIR=world.run, VERBS_DEADLINE=str(PATIENCE), **env)
+                           ANYRDMA_DIR=world.run, ANYRDMA_LOCAL="off", VERBS_DEADLINE=str(PATIENCE), **env)
         # No descriptor buffering: what it says is read by select().
         self.process = subprocess.Popen(
             inside + ["setpriv", "--pdeathsig", "KILL", BUILD + "/tests/attack/attack_victim"],

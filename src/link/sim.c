@@ -116,7 +116,7 @@ static bool flatten(struct sim_frame *f, const struct frame_batch *b, const stru
 	}
 	memset(p, 0, o->pad);
 	p += o->pad;
-	crc = icrc_headers(icrc_begin(&f->flow, f->len, 0), f->bytes, o->hdr_len);
+	crc = icrc_front(&f->flow, f->len, 0, f->bytes, o->hdr_len);
 	icrc_put(p, icrc_bytes(crc, f->bytes + o->hdr_len, (size_t)(p - f->bytes) - o->hdr_len));
 	return true;
 }

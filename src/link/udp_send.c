@@ -98,8 +98,7 @@ static unsigned put_frame(struct scratch *s, const struct icrc_flow *flow, const
 	}
 	iov[0] = (struct iovec){(void *)f->hdr, f->hdr_len};
 	memcpy(iov + 1, payload, n * sizeof(*iov));
-	crc = icrc_begin(flow, frame_len(f) + ICRC_LEN, ip_id);
-	crc = icrc_headers(crc, f->hdr, f->hdr_len);
+	crc = icrc_front(flow, frame_len(f) + ICRC_LEN, ip_id, f->hdr, f->hdr_len);
 	for (unsigned k = 1; k <= n; k++)
 		crc = icrc_bytes(crc, iov[k].iov_base, iov[k].iov_len);
 	memset(trailer, 0, f->pad);

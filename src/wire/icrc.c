@@ -101,33 +101,36 @@ uint32_t icrc_bytes(uint32_t crc, const void *data, size_t len)
 	return len ? crc32_gzip_refl(crc, data, len) : crc;
 }
 
-uint32_t icrc_begin(const struct icrc_flow *flow, uint32_t udp_len, uint16_t ip_id)
-{
-	uint8_t buf[PSEUDO_MAX];
-	return icrc_bytes(0, buf, put_pseudo(buf, flow, udp_len, ip_id) - buf);
-}
-
-/* One call over a masked copy: for so few bytes a CRC call costs more than the copy. */
-uint32_t icrc_headers(uint32_t crc, const uint8_t *bth, size_t hdr_len)
-{
-	uint8_t buf[HEADERS_MAX];
-	size_t len = hdr_len < sizeof buf ? hdr_len : sizeof buf;
-	memcpy(buf, bth, len);
-	buf[BTH_MASKED] = 0xff;
-	crc = icrc_bytes(crc, buf, len);
-	return icrc_bytes(crc, bth + len, hdr_len - len);
-}
-
-/* One call for a small packet, two for any other: its first bytes join the pseudo header. */
-uint32_t icrc_packet(const struct icrc_flow *flow, const uint8_t *pkt, size_t len, uint16_t ip_id)
+/*
+ * The pseudo header and the first n bytes of the packet, at most HEADERS_MAX, by one call: for so few bytes a
+ * CRC call costs more than the copy.
+ */
+static uint32_t front(
+	const struct icrc_flow *flow, uint32_t udp_len, uint16_t ip_id, const uint8_t *bth, size_t n)
 {
 	uint8_t buf[PSEUDO_MAX + HEADERS_MAX];
-	uint8_t *bth = put_pseudo(buf, flow, len + ICRC_LEN, ip_id);
-	size_t n = len < HEADERS_MAX ? len : HEADERS_MAX;
-	memcpy(bth, pkt, n);
-	bth[BTH_MASKED] = 0xff;
-	uint32_t crc = icrc_bytes(0, buf, bth + n - buf);
-	return icrc_bytes(crc, pkt + n, len - n);
+	uint8_t *p = put_pseudo(buf, flow, udp_len, ip_id);
+	memcpy(p, bth, n);
+	p[BTH_MASKED] = 0xff;
+	return icrc_bytes(0, buf, p + n - buf);
+}
+
+uint32_t icrc_front(
+	const struct icrc_flow *flow, uint32_t udp_len, uint16_t ip_id, const uint8_t *bth, size_t hdr_len)
+{
+	size_t n = hdr_len < HEADERS_MAX ? hdr_len : HEADERS_MAX;
+	return icrc_bytes(front(flow, udp_len, ip_id, bth, n), bth + n, hdr_len - n);
+}
+
+/*
+ * One call for a small packet, two for any other: its BTH joins the pseudo header. Cut there, since isa-l is
+ * quickest when lengths are multiples of 16, as 36 + 12 bytes and most of what follows a BTH are: a packet of
+ * 1 KiB takes 49 ns instead of 78.
+ */
+uint32_t icrc_packet(const struct icrc_flow *flow, const uint8_t *pkt, size_t len, uint16_t ip_id)
+{
+	size_t n = len < HEADERS_MAX ? len : BTH_LEN;
+	return icrc_bytes(front(flow, len + ICRC_LEN, ip_id, pkt, n), pkt + n, len - n);
 }
 
 void icrc_put(uint8_t out[4], uint32_t crc)

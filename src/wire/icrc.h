@@ -24,17 +24,13 @@ struct icrc_flow {
 };
 
 /*
- * icrc_begin: the CRC after the pseudo header (8 x 0xff, masked IP header, masked UDP header) of a packet
- * whose UDP payload, BTH to ICRC, is udp_len bytes. ip_id is the IPv4 identification, ignored for IPv6; DF is
- * set.
+ * icrc_front: the CRC of the pseudo header (8 x 0xff, masked IP header, masked UDP header) of a packet whose
+ * UDP payload, BTH to ICRC, is udp_len bytes, and of its first hdr_len bytes, at least the 12 of the BTH,
+ * whose byte 4 (FECN, BECN, reserved) is taken as 0xff. ip_id is the IPv4 identification, ignored for IPv6;
+ * DF is set.
  */
-uint32_t icrc_begin(const struct icrc_flow *flow, uint32_t udp_len, uint16_t ip_id);
-
-/*
- * icrc_headers: continues over the BTH, whose byte 4 (FECN, BECN, reserved) is taken as 0xff, and the
- * extended headers behind it: hdr_len bytes in all, at least the 12 of the BTH.
- */
-uint32_t icrc_headers(uint32_t crc, const uint8_t *bth, size_t hdr_len);
+uint32_t icrc_front(
+	const struct icrc_flow *flow, uint32_t udp_len, uint16_t ip_id, const uint8_t *bth, size_t hdr_len);
 
 /* icrc_bytes: continues over payload or pad. */
 uint32_t icrc_bytes(uint32_t crc, const void *data, size_t len);

@@ -37,8 +37,7 @@ static void make_packet(const struct icrc_flow *flow, size_t len, uint16_t ip_id
 	for (size_t i = 0; i < len; i++)
 		packet[i] = rand_r(&seed) >> 8 & 0xff;
 
-	uint32_t crc = icrc_begin(flow, len, ip_id);
-	crc = icrc_headers(crc, packet, 12);
+	uint32_t crc = icrc_front(flow, len, ip_id, packet, 12);
 	crc = icrc_bytes(crc, packet + 12, len - 16);
 	icrc_put(packet + len - 4, crc);
 }
@@ -62,8 +61,7 @@ static const uint16_t cnp_id = 0x718c;
 static void agrees_with_connectx(void **state)
 {
 	uint8_t icrc[4];
-	uint32_t crc = icrc_begin(&cnp_flow, sizeof cnp, cnp_id);
-	crc = icrc_headers(crc, cnp, 12);
+	uint32_t crc = icrc_front(&cnp_flow, sizeof cnp, cnp_id, cnp, 12);
 	crc = icrc_bytes(crc, cnp + 12, 16);
 	icrc_put(icrc, crc);
 	assert_memory_equal(icrc, cnp + 28, 4);
@@ -85,11 +83,10 @@ static void agrees_with_the_crc32_check_value(void **state)
 static void headers_may_be_cut_anywhere(void **state)
 {
 	make_packet(&ipv4, 400, 0);
-	uint32_t begin = icrc_begin(&ipv4, 400, 0);
-	uint32_t whole = icrc_headers(begin, packet, 396);
+	uint32_t whole = icrc_packet(&ipv4, packet, 396, 0);
 	for (size_t cut = 12; cut <= 396; cut++)
 		assert_int_equal(
-			icrc_bytes(icrc_headers(begin, packet, cut), packet + cut, 396 - cut), whole);
+			icrc_bytes(icrc_front(&ipv4, 400, 0, packet, cut), packet + cut, 396 - cut), whole);
 }
 
 static void every_length_verifies(void **state)
@@ -118,8 +115,8 @@ static void every_unknown_id_is_accepted(void **state)
 
 static void ipv6_has_no_id(void **state)
 {
-	assert_int_equal(icrc_begin(&ipv6, 64, 0), icrc_begin(&ipv6, 64, 4711));
-	assert_int_not_equal(icrc_begin(&ipv4, 64, 0), icrc_begin(&ipv4, 64, 4711));
+	assert_int_equal(icrc_packet(&ipv6, packet, 60, 0), icrc_packet(&ipv6, packet, 60, 4711));
+	assert_int_not_equal(icrc_packet(&ipv4, packet, 60, 0), icrc_packet(&ipv4, packet, 60, 4711));
 }
 
 /* A stray 16-bit change must not pass for an identification where there is none. */

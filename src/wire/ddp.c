@@ -14,6 +14,12 @@ const struct rdmap_error_info rdmap_errors[RDMAP_ERROR_COUNT] = {
 #undef X
 };
 
+/* The reserved bits mean something beside the opcode for experiments only. */
+static uint8_t opcode_in(uint8_t control)
+{
+	return (control & 0xf) == RDMAP_SEND_IMM ? control & 0x1f : control & 0xf;
+}
+
 struct ddp_seg ddp_get(const uint8_t *b)
 {
 	struct ddp_seg s = {
@@ -21,7 +27,7 @@ struct ddp_seg ddp_get(const uint8_t *b)
 		.last = b[0] & DDP_LAST,
 		.dv = b[0] & 3,
 		.rv = b[1] >> 6,
-		.opcode = b[1] & 0xf,
+		.opcode = opcode_in(b[1]),
 		.stag = get_be32(b + 2),
 	};
 
@@ -185,5 +191,7 @@ enum rdmap_error rdmap_term_error(const struct rdmap_term *t)
 		if (e->layer == t->layer && e->type == t->type && e->code == t->code)
 			return (enum rdmap_error)i;
 	}
+	if (!t->layer && !t->type)
+		return ERR_RDMAP_LOCAL; /* whatever its code */
 	return ERR_NONE;
 }

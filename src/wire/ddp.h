@@ -46,8 +46,10 @@ enum {
 };
 
 /*
- * A row per RDMAP opcode: RFC 5040, RFC 7306. The last two are ours: verbs have SEND with immediate
- * data, which no RFC knows. The data stands where others have the STag to invalidate.
+ * A row per RDMAP opcode: RFC 5040, RFC 7306, as IANA lists them. The last two are
+ * ours: verbs have SEND with immediate data, which no RFC knows. They share the opcode that is for
+ * experiments (RFC 6580), and the solicited one has the lowest of the reserved bits beside it. The data
+ * stands where others have the STag to invalidate.
  */
 #define RDMAP_OPS(X)                                                                                         \
 	X(0, WRITE, "Write", 0, 0, ROF_TAGGED | ROF_DATA)                                                    \
@@ -63,15 +65,15 @@ enum {
 		ROF_RECV | ROF_IMM | ROF_SE | ROF_EXT)                                                       \
 	X(10, ATOMIC_REQUEST, "Atomic Request", QN_REQUEST, RDMAP_ATOMIC_LEN, ROF_EXT)                       \
 	X(11, ATOMIC_RESPONSE, "Atomic Response", QN_ATOMIC_RESPONSE, RDMAP_ATOMIC_RESPONSE_LEN, ROF_EXT)    \
-	X(12, SEND_IMM, "Send with Immediate", QN_SEND, 0, ROF_DATA | ROF_RECV | ROF_IMM | ROF_EXT)          \
-	X(13, SEND_SE_IMM, "Send with SE and Immediate", QN_SEND, 0,                                         \
+	X(0x0f, SEND_IMM, "Send with Immediate", QN_SEND, 0, ROF_DATA | ROF_RECV | ROF_IMM | ROF_EXT)        \
+	X(0x1f, SEND_SE_IMM, "Send with SE and Immediate", QN_SEND, 0,                                       \
 		ROF_DATA | ROF_RECV | ROF_IMM | ROF_SE | ROF_EXT)
 
 enum rdmap_opcode {
 #define X(code, name, text, qn, len, flags) RDMAP_##name = code,
 	RDMAP_OPS(X)
 #undef X
-		RDMAP_OPCODES = 16,
+		RDMAP_OPCODES = 32,
 };
 
 struct rdmap_op {
@@ -108,6 +110,7 @@ struct rdmap_read {
 struct rdmap_read rdmap_read_get(const uint8_t b[RDMAP_READ_LEN]);
 void rdmap_read_put(uint8_t b[RDMAP_READ_LEN], const struct rdmap_read *r);
 
+/* RFC 7306; 1 is reserved. */
 enum { RDMAP_FETCH_ADD = 0, RDMAP_CMP_SWAP = 2 };
 
 /* RFC 7306. Verbs have no masks: FetchAdd has 0, CmpSwap all ones. */
@@ -122,8 +125,7 @@ void rdmap_atomic_put(uint8_t b[RDMAP_ATOMIC_LEN], const struct rdmap_atomic *a)
 uint64_t rdmap_atomic_result(const struct rdmap_atomic *a, uint64_t original);
 
 /* ---- TERMINATE ---- */
-/* Layer, error type, error code (RFC 5040, RFC 5041, RFC 5044, RFC 6581).
- */
+/* Layer, error type, error code (RFC 5040, RFC 5041, RFC 5044, RFC 6581; all of IANA's list). */
 #define RDMAP_ERRORS(X)                                                                                      \
 	X(RDMAP_LOCAL, 0, 0, 0x00, "local catastrophic error")                                               \
 	X(RDMAP_STAG, 0, 1, 0x00, "invalid STag")                                                            \
@@ -132,9 +134,12 @@ uint64_t rdmap_atomic_result(const struct rdmap_atomic *a, uint64_t original);
 	X(RDMAP_STREAM, 0, 1, 0x03, "STag not associated with RDMAP stream")                                 \
 	X(RDMAP_WRAP, 0, 1, 0x04, "TO wrap")                                                                 \
 	X(RDMAP_CANNOT_INV, 0, 1, 0x09, "STag cannot be invalidated")                                        \
+	X(RDMAP_PROTECTION, 0, 1, 0xff, "unspecific protection error")                                       \
 	X(RDMAP_RV, 0, 2, 0x05, "invalid RDMAP version")                                                     \
 	X(RDMAP_OPCODE, 0, 2, 0x06, "unexpected opcode")                                                     \
 	X(RDMAP_CATASTROPHIC, 0, 2, 0x07, "catastrophic error, localized to RDMAP stream")                   \
+	X(RDMAP_GLOBAL, 0, 2, 0x08, "catastrophic error, global")                                            \
+	X(RDMAP_OP_CANNOT_INV, 0, 2, 0x09, "operation error: STag cannot be invalidated")                    \
 	X(RDMAP_UNSPECIFIC, 0, 2, 0xff, "unspecific error")                                                  \
 	X(DDP_LOCAL, 1, 0, 0x00, "DDP: local catastrophic error")                                            \
 	X(DDP_STAG, 1, 1, 0x00, "tagged: invalid STag")                                                      \

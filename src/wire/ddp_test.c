@@ -50,8 +50,16 @@ static void requests_come_back_as_they_went(void **state)
 	r = rdmap_read_get(b);
 	assert_true(
 		r.sink_stag == 1 && r.size == 2 && r.source_stag == 3 && r.sink_to == 4 && r.source_to == 5);
+	/* RFC 7306, as tshark dissects it. */
 	rdmap_atomic_put(b, &a);
-	assert_int_equal(b[3], RDMAP_CMP_SWAP);
+	assert_int_equal(get_be32(b), RDMAP_CMP_SWAP);
+	assert_int_equal(get_be32(b + 4), 1);  /* request identifier */
+	assert_int_equal(get_be32(b + 8), 2);  /* remote STag */
+	assert_int_equal(get_be64(b + 12), 3); /* remote tagged offset */
+	assert_int_equal(get_be64(b + 20), 4); /* data to add or swap in, and its mask */
+	assert_int_equal(get_be64(b + 28), 5);
+	assert_int_equal(get_be64(b + 36), 6); /* data to compare, and its mask */
+	assert_int_equal(get_be64(b + 44), 7);
 	a = rdmap_atomic_get(b);
 	assert_true(a.op == RDMAP_CMP_SWAP && a.id == 1 && a.stag == 2 && a.to == 3);
 	assert_true(a.data == 4 && a.data_mask == 5 && a.compare == 6 && a.compare_mask == 7);
@@ -152,9 +160,52 @@ static void operation_rows_are_consistent(void **state)
 	}
 }
 
+/* By IANA's registry "Remote Direct Data Placement", typed from there and not from our tables. */
+static void numbers_are_those_iana_lists(void **state)
+{
+	static const char *const operations[] = {"Write", "Read Request", "Read Response", "Send",
+		"Send with Invalidate", "Send with SE", "Send with SE and Invalidate", "Terminate",
+		"Immediate Data", "Immediate Data with SE", "Atomic Request", "Atomic Response"};
+	static const uint8_t queues[] = {0, 1, 0, 0, 0, 0, 0, 2, 0, 0, 1, 3};
+	static const uint8_t errors[][3] = {{0, 1, 0}, {0, 1, 1}, {0, 1, 2}, {0, 1, 3}, {0, 1, 4}, {0, 1, 9},
+		{0, 1, 0xff}, {0, 2, 5}, {0, 2, 6}, {0, 2, 7}, {0, 2, 8}, {0, 2, 9}, {0, 2, 0xff}, {1, 0, 0},
+		{1, 1, 0}, {1, 1, 1}, {1, 1, 2}, {1, 1, 3}, {1, 1, 4}, {1, 2, 1}, {1, 2, 2}, {1, 2, 3},
+		{1, 2, 4}, {1, 2, 5}, {1, 2, 6}, {2, 0, 1}, {2, 0, 2}, {2, 0, 3}, {2, 0, 4}, {2, 0, 5},
+		{2, 0, 6}, {2, 0, 7}};
+
+	for (unsigned i = 0; i < 12; i++) {
+		assert_string_equal(rdmap_ops[i].name, operations[i]);
+		assert_int_equal(rdmap_ops[i].qn, queues[i]);
+	}
+	for (unsigned i = 12; i < 15; i++)
+		assert_null(rdmap_ops[i].name); /* unassigned */
+	assert_int_equal(RDMAP_FETCH_ADD, 0);
+	assert_int_equal(RDMAP_CMP_SWAP, 2);
+	for (unsigned i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+		struct rdmap_term t = {.layer = errors[i][0], .type = errors[i][1], .code = errors[i][2]};
+
+		assert_int_not_equal(rdmap_term_error(&t), ERR_NONE);
+	}
+	for (unsigned code = 0; code < 256; code++)
+		assert_int_equal(
+			rdmap_term_error(&(struct rdmap_term){.code = (uint8_t)code}), ERR_RDMAP_LOCAL);
+}
+
+/* The bits beside the opcode are to be ignored (RFC 5040), but where we use one. */
+static void reserved_bits_change_no_opcode(void **state)
+{
+	for (unsigned op = 0; op < 15; op++) {
+		uint8_t b[DDP_UNTAGGED_LEN] = {0x41, (uint8_t)(0x70 | op)};
+
+		assert_int_equal(ddp_get(b).opcode, op);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(numbers_are_those_iana_lists),
+		cmocka_unit_test(reserved_bits_change_no_opcode),
 		cmocka_unit_test(headers_are_as_the_rfc_draws_them),
 		cmocka_unit_test(requests_come_back_as_they_went),
 		cmocka_unit_test(atomics_compute_with_their_masks),

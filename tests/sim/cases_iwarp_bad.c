@@ -100,6 +100,8 @@ static void unknown_opcodes_and_wrong_models_are_refused(void **state)
 	for (uint8_t op = 0; op < RDMAP_OPCODES; op++) {
 		bool tagged = rdmap_ops[op].name && (rdmap_ops[op].flags & ROF_TAGGED);
 
+		if (op > 0xf && !rdmap_ops[op].name)
+			continue; /* that bit is no part of it */
 		if (!rdmap_ops[op].name || tagged)
 			refused(NULL, SEND(s.opcode = op), junk, 8, ERR_RDMAP_OPCODE);
 		if (!tagged)

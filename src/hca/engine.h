@@ -36,7 +36,11 @@ struct pollfd;
 struct hca_engine {
 	struct hca_adapter *adapter;
 	struct link *link;
-	struct hca_streams *streams;  /* TCP connections; NULL: none can be had */
+	struct hca_streams *streams; /* TCP connections; NULL: none can be had */
+	struct {
+		struct link *link;
+		struct hca_streams *streams;
+	} abandoned;                  /* after fork, in the child: the parent's, which nobody uses or frees */
 	uint64_t (*clock)(void *arg); /* nanoseconds; a simulation brings its own */
 	void *clock_arg;
 

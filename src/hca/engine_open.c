@@ -157,6 +157,7 @@ void hca_engine_abandon(struct hca_adapter *a)
 
 	if (e->link && e->link->ops->abandon)
 		e->link->ops->abandon(e->link);
+	e->abandoned.link = e->link;
 	e->link = NULL;
 	hca_streams_abandon(e);
 	if (e->running)

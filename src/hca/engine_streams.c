@@ -72,6 +72,7 @@ void hca_streams_abandon(struct hca_engine *e)
 
 	if (!all)
 		return;
+	e->abandoned.streams = all;
 	e->streams = NULL;
 	list_for_each(n, &all->all)
 	{

@@ -13,6 +13,7 @@
 
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
+static void *volatile inherited[2]; /* by a child: not lost, whatever a leak checker says */
 
 static struct rdma_cm_id *new_id(void)
 {
@@ -340,25 +341,42 @@ static void longest_private_data_is_cut(void **state)
 	end(listener);
 }
 
-static void child_begins_anew(void **state)
+/* What a child does for itself must end well. */
+static void in_child(void (*act)(void *arg), void *arg)
 {
-	struct rdma_cm_id *listener = listen_with(8),
-			  *client = connect_to(rdma_get_src_port(listener), "x", 1),
-			  *server = asked(listener);
 	int status;
 	pid_t pid;
 
 	if (!FORKS_WELL)
 		skip();
-	accepted(server, client);
 	pid = fork();
 	if (!pid) {
+		inherited[0] = pd;
+		inherited[1] = cq;
 		pd = NULL;
-		once(listen_with(8));
+		act(arg);
 		_exit(0);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
+}
+
+static void connect_once(void *arg)
+{
+	struct rdma_cm_id *listener = listen_with(8);
+
+	once(listener);
+	end(listener);
+}
+
+static void child_begins_anew(void **state)
+{
+	struct rdma_cm_id *listener = listen_with(8),
+			  *client = connect_to(rdma_get_src_port(listener), "x", 1),
+			  *server = asked(listener);
+
+	accepted(server, client);
+	in_child(connect_once, NULL);
 	/* The child's end is not the end of what it inherited. */
 	assert_int_equal(rdma_disconnect(server), 0);
 	next(client->channel, RDMA_CM_EVENT_DISCONNECTED);

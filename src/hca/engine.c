@@ -168,12 +168,20 @@ bool hca_engine_poll(struct hca_engine *e, _Atomic unsigned *looks)
 		return false;
 	}
 	atomic_store_explicit(looks, 0, memory_order_relaxed);
+	hca_engine_hear(e);
+	return true;
+}
+
+void hca_engine_hear(struct hca_engine *e)
+{
 	atomic_store_explicit(
 		&e->drives, atomic_load_explicit(&e->drives, memory_order_relaxed) + 1, memory_order_relaxed);
 	hca_engine_drive(e);
+	if (atomic_load_explicit(&e->unheard, memory_order_relaxed))
+		atomic_store_explicit(&e->unheard, 0,
+			memory_order_relaxed); /* somebody else drives, or there are no streams left */
 	if (atomic_load_explicit(&e->backlog, memory_order_relaxed))
 		hca_engine_owe_rest(e);
-	return true;
 }
 
 int hca_engine_drive(struct hca_engine *e)

@@ -75,6 +75,7 @@ struct hca_engine {
 	_Atomic bool stop;
 	int timer_fd, wake_fd, netlink_fd;
 	_Atomic uint32_t drives;  /* counts drives by callers: somebody else is at it */
+	_Atomic uint32_t unheard; /* what posters gave to streams since somebody received from them */
 	_Atomic uint32_t blocked; /* callers waiting on the sockets themselves */
 	_Atomic uint32_t waits;   /* how often callers did */
 	_Atomic bool dozes;       /* the helper waits to be called when one leaves */
@@ -135,6 +136,17 @@ bool hca_engine_link_holds(struct hca_engine *e);
 void hca_engine_post(struct hca_engine *e, struct hca_qp *qp);
 /* Sends the QP's requests from the caller's thread; qp->lock held. */
 void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp);
+/*
+ * By who has posted, with no lock of the engine's held: what a stream sends is done as soon as it has left,
+ * so a program may post and find completions for ever without a drive. Every HCA_UNHEARD times it drives.
+ */
+enum { HCA_UNHEARD = 16 };
+void hca_engine_hear(struct hca_engine *e);
+static inline void hca_engine_keep_up(struct hca_engine *e)
+{
+	if (atomic_load_explicit(&e->unheard, memory_order_relaxed) >= HCA_UNHEARD)
+		hca_engine_hear(e);
+}
 /* The QP and its stream part: drive lock and qp->lock held. */
 void hca_engine_part(struct hca_engine *e, struct hca_qp *qp);
 /* Ends streams that are over; drive lock held, no other. */

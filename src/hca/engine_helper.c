@@ -15,6 +15,7 @@
  * What threads tell each other, all in struct hca_engine:
  *
  *   drives     callers, by polling          the helper: somebody else is at it
+ *   unheard    callers, by posting          the helper: somebody else is at it; callers: time to drive
  *   blocked    callers, asleep on sockets   the helper: no hurry; who holds something back: set the alarm
  *   waits      callers, each such sleep     the helper: whether anything happens at all
  *   dozes      the helper, for good asleep  a caller that leaves its sleep: wake it
@@ -162,6 +163,26 @@ static bool is_driven(struct hca_engine *e)
 	return false;
 }
 
+/* What tells that callers are at it. */
+struct signs {
+	uint32_t drives, unheard;
+};
+
+static struct signs signs_of(struct hca_engine *e)
+{
+	return (struct signs){atomic_load(&e->drives), atomic_load(&e->unheard)};
+}
+
+/* Somebody drove, is driving, or sends and will drive before long: one of these may take longer than we wait.
+ */
+static bool goes_on(struct hca_engine *e, struct signs seen)
+{
+	struct signs now = signs_of(e);
+
+	return now.drives != seen.drives || (now.unheard != seen.unheard && now.unheard <= HCA_UNHEARD) ||
+	       is_driven(e);
+}
+
 /* Lets callers drive; true when they left work lying. */
 static bool stand_by(struct hca_engine *e)
 {
@@ -173,7 +194,7 @@ static bool stand_by(struct hca_engine *e)
 	for (;;) {
 		struct pollfd p[2] = {
 			{.fd = e->wake_fd, .events = POLLIN}, {.fd = e->netlink_fd, .events = POLLIN}};
-		uint32_t seen = atomic_load(&e->drives);
+		struct signs seen = signs_of(e);
 		struct timespec ts = {.tv_nsec = (long)wait};
 		bool called, doze = quiet >= DOZE_AFTER;
 
@@ -192,8 +213,7 @@ static bool stand_by(struct hca_engine *e)
 		quiet = 0;
 		if (hca_engine_owes(e) || hca_engine_link_holds(e))
 			hca_engine_drive(e);
-		/* One drive may take longer than this wait: a stream brings much at once. */
-		if (atomic_load(&e->drives) == seen && !is_driven(e))
+		if (!goes_on(e, seen))
 			return link_readable(e);
 		wait = wait * 2 < STAND_BY_MAX_NS ? wait * 2 : STAND_BY_MAX_NS;
 	}

@@ -128,8 +128,8 @@ bool hca_stream_out(struct hca_engine *e, struct hca_qp *qp, bool driving, uint6
 		e->asked = true;
 	while (more && rounds--) {
 		more = send_once(s, qp, driving, now);
-		if (!driving) /* the program is busy with us: it will poll */
-			atomic_fetch_add_explicit(&e->drives, 1, memory_order_relaxed);
+		if (!driving) /* the program is busy with us: hca_engine_keep_up() */
+			atomic_fetch_add_explicit(&e->unheard, 1, memory_order_relaxed);
 	}
 	if (iwarp_life(qp) != IWARP_OPEN)
 		stream_nudge(e);

@@ -208,6 +208,7 @@ int hca_qp_post_send(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 		commit(qp, head);
 	lock_drop(&qp->lock);
 	lock_drop(&qp->post_lock);
+	hca_engine_keep_up(&qp->adapter->engine);
 	return err;
 }
 
@@ -460,6 +461,7 @@ static int wr_complete(struct ibv_qp_ex *ex)
 		commit(qp, qp->wr_head);
 	lock_drop(&qp->lock);
 	lock_drop(&qp->post_lock);
+	hca_engine_keep_up(&qp->adapter->engine);
 	return err;
 }
 

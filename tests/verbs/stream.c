@@ -72,6 +72,31 @@ static void refused_read_fails_and_what_was_before_it_does_not(void **state)
 	is_over(a);
 }
 
+/* Its program finds a completion whenever it looks, so it never waits; the peer's request is heard all the
+ * same. */
+static void peer_is_heard_though_completions_are_always_there(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a, *b;
+	volatile uint8_t *last;
+
+	vt_pair(t, IBV_QPT_RC, &a, &b);
+	for (int round = 0; round < 20; round++) {
+		int n = 0;
+
+		last = b->buf + 1000;
+		*last = 0;
+		a->buf[500] = 'x';
+		vt_post(b, .op = IBV_WR_RDMA_READ, .id = 7, .off = 1000, .len = 1, .to = a, .roff = 500);
+		for (; !*last && n < 2000; n++) {
+			vt_post(a, .op = IBV_WR_RDMA_WRITE, .id = n, .len = 8, .to = b);
+			vt_ok(a, n);
+		}
+		assert_int_equal(*last, 'x');
+		vt_ok(b, 7);
+	}
+}
+
 static void read_behind_a_write_says_that_it_has_landed(void **state)
 {
 	struct vt *t = *state;
@@ -236,6 +261,7 @@ static void there_are_no_datagrams(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		VT_TEST(peer_is_heard_though_completions_are_always_there),
 		VT_TEST(refused_write_was_done_and_is_told_by_events),
 		VT_TEST(refused_read_fails_and_what_was_before_it_does_not),
 		VT_TEST(read_behind_a_write_says_that_it_has_landed),

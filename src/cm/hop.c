@@ -136,6 +136,31 @@ void cm_hop_find(struct cm_hop *hop, const struct sockaddr *src, const struct so
 	hop->ifindex = ifindex;
 }
 
+int cm_hop_source(const struct sockaddr *dst, struct sockaddr_storage *src)
+{
+	const size_t len = raw_len(dst), body = sizeof(struct rtmsg);
+	const void *addr;
+	struct question q;
+	struct answer a;
+	int err;
+
+	begin(&q, RTM_GETROUTE, body);
+	q.route.rtm_family = (uint8_t)dst->sa_family;
+	q.route.rtm_dst_len = (uint8_t)(len * 8);
+	attach(&q, RTA_DST, raw(dst), len);
+	err = ask(&q, RTM_NEWROUTE, &a);
+	if (err)
+		return err;
+	addr = attr_of(&a, body, RTA_PREFSRC, len);
+	if (!addr)
+		return -EADDRNOTAVAIL;
+	memset(src, 0, sizeof(*src));
+	memcpy(src, dst, sockaddr_len(dst));
+	((struct sockaddr_in *)src)->sin_port = 0;
+	memcpy((void *)raw((struct sockaddr *)src), addr, len);
+	return 0;
+}
+
 bool cm_hop_known(const struct cm_hop *hop)
 {
 	const uint16_t valid = NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY;

@@ -20,6 +20,8 @@ struct cm_hop {
 /* The way from src to dst, both of one family, through the interface. */
 void cm_hop_find(
 	struct cm_hop *hop, const struct sockaddr *src, const struct sockaddr *dst, uint32_t ifindex);
+/* Our address on the way to dst, with no port: 0 or -errno. */
+int cm_hop_source(const struct sockaddr *dst, struct sockaddr_storage *src);
 /* Whether the kernel knows its link address. */
 bool cm_hop_known(const struct cm_hop *hop);
 /* Makes the kernel ask for that, if it is not doing so. */

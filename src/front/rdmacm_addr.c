@@ -206,7 +206,7 @@ static int source_for(const struct sockaddr *dst, struct sockaddr_storage *src)
 	struct sockaddr_storage to = {0};
 
 	if (fd < 0)
-		return -errno;
+		return cm_hop_source(dst, src); /* UDP may be refused, and iWARP needs none */
 	memcpy(&to, dst, sockaddr_len(dst));
 	if (!((struct sockaddr_in *)&to)->sin_port)
 		((struct sockaddr_in *)&to)->sin_port = htons(1);

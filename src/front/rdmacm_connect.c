@@ -251,8 +251,14 @@ static void leave_listener(struct rcm_id *id)
 
 static int listen_ib(struct rcm_id *id)
 {
+	struct hca_adapter *a = id->cm->host.adapter;
 	int err;
 
+	if (a->no_udp && !id->dev && verbs_device_any(a, IBV_TRANSPORT_IWARP))
+		return 0; /* bound to no address: iWARP alone will do */
+	err = hca_engine_udp(a);
+	if (err)
+		return err;
 	cm_host_lock(&id->cm->host);
 	err = join_listener(id, service_of(id, rdma_get_src_port(&id->pub)));
 	cm_host_unlock(&id->cm->host);

@@ -56,6 +56,7 @@ struct hca_adapter {
 	_Atomic bool up;      /* engine and slot are there: from the first QP on */
 	uint32_t slot;
 	uint16_t udp_port; /* that all of us use */
+	int no_udp;        /* -errno: it could not be had */
 	struct hca_engine engine;
 	const struct hca_transport *transport;
 	struct hca_gsi gsi;            /* QP1 */

@@ -133,12 +133,12 @@ static void read_mtu(struct netdevs *all)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	for (int i = 0; i < all->n && fd >= 0; i++) {
+	for (int i = 0; i < all->n; i++) {
 		struct ifreq r;
 
 		memset(&r, 0, sizeof(r));
 		memcpy(r.ifr_name, all->dev[i].name, sizeof(r.ifr_name));
-		all->dev[i].mtu = ioctl(fd, SIOCGIFMTU, &r) ? 1500 : (unsigned)r.ifr_mtu;
+		all->dev[i].mtu = fd < 0 || ioctl(fd, SIOCGIFMTU, &r) ? 1500 : (unsigned)r.ifr_mtu;
 	}
 	if (fd >= 0)
 		close(fd);

@@ -101,6 +101,8 @@ static inline uint64_t hca_engine_now(struct hca_engine *e)
 
 /* Opens the real link with its slot, the registry and the helper: 0 or -errno (engine_open.c). */
 int hca_engine_open(struct hca_adapter *a);
+/* 0; or why there can be no RoCE: -errno, with a message for the user. */
+EXPORTED int hca_engine_udp(struct hca_adapter *a);
 /* Stops and closes all that; the tables stay. */
 void hca_engine_close(struct hca_adapter *a);
 /* After fork, in the child: closes its copies of the descriptors and changes nothing that is the parent's. */

@@ -15,6 +15,7 @@
 #include "ib/ibt.h"
 #include "iwarp/stream.h"
 #include "link/link.h"
+#include "link/none.h"
 #include "link/shm.h"
 #include "link/udp.h"
 #include "memory/share.h"
@@ -87,6 +88,45 @@ static void close_shared(struct hca_adapter *a)
 	a->count = &a->own_count;
 }
 
+/* No UDP here, or not this port. iWARP needs neither. */
+static bool is_without_udp(int err)
+{
+	static const int reasons[] = {
+		EADDRINUSE, EADDRNOTAVAIL, EACCES, EPERM, EAFNOSUPPORT, EPROTONOSUPPORT, EPROTOTYPE};
+
+	for (unsigned i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++) {
+		if (err == -reasons[i])
+			return true;
+	}
+	return false;
+}
+
+static int open_link(struct hca_adapter *a, struct link **link)
+{
+	int err = link_udp_open(link, a->udp_port, &a->slot);
+
+	a->no_udp = 0;
+	if (is_without_udp(err)) {
+		a->no_udp = err;
+		log_info("no RoCE, no UDP port %u: %s", a->udp_port, strerror(-err));
+		err = link_none_open(link, a->udp_port, &a->slot);
+	}
+	if (err == -EMFILE)
+		log_error("cannot open the adapter's sockets: %s", fd_reason(EMFILE));
+	return err;
+}
+
+int hca_engine_udp(struct hca_adapter *a)
+{
+	if (a->no_udp == -EADDRINUSE)
+		log_error("UDP port %u is in use by another program or user on this host; "
+			  "`anyrdma doctor` says by whom",
+			a->udp_port);
+	else if (a->no_udp)
+		log_error("no UDP socket can be had, and RoCE needs one: %s", strerror(-a->no_udp));
+	return a->no_udp;
+}
+
 int hca_engine_open(struct hca_adapter *a)
 {
 	struct hca_engine *e = &a->engine;
@@ -94,9 +134,7 @@ int hca_engine_open(struct hca_adapter *a)
 	int err;
 
 	a->udp_port = wanted_port();
-	err = link_udp_open(&link, a->udp_port, &a->slot);
-	if (err == -EMFILE)
-		log_error("cannot open the adapter's sockets: %s", fd_reason(EMFILE));
+	err = open_link(a, &link);
 	if (err)
 		return err;
 	add_memory(a, &link, a->udp_port);

@@ -74,6 +74,8 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 
 	if (!err)
 		err = -hca_adapter_up(a);
+	if (!err && !ctx->dev->iwarp)
+		err = -hca_engine_udp(a);
 	if (err) {
 		errno = err;
 		return NULL;

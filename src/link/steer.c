@@ -61,29 +61,26 @@ static bool slot_alive(uint16_t port, uint32_t slot)
 	return alive;
 }
 
-static int slot_claim(struct steer *s)
+int steer_slot_claim(uint16_t port, uint32_t *slot)
 {
 	uint32_t first = random_u32();
 	struct timeval wait = {.tv_usec = HAND_WAIT_MS * 1000};
-	int one = 1;
+	int one = 1, fd = fd_above_stdio(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
 
-	s->hand_fd = fd_above_stdio(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-	if (s->hand_fd < 0)
+	if (fd < 0)
 		return -errno;
-	setsockopt(s->hand_fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
-	setsockopt(s->hand_fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+	setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one));
 	/* Slot 0 holds QP0 and QP1, the last one the multicast QPN. */
 	for (uint32_t i = 0; i < STEER_SLOTS - 2; i++) {
 		struct sockaddr_un sa;
-		uint32_t slot = 1 + (first + i) % (STEER_SLOTS - 2);
 
-		if (!bind(s->hand_fd, (struct sockaddr *)&sa, slot_name(&sa, s->port, slot))) {
-			s->slot = slot;
-			return 0;
-		}
+		*slot = 1 + (first + i) % (STEER_SLOTS - 2);
+		if (!bind(fd, (struct sockaddr *)&sa, slot_name(&sa, port, *slot)))
+			return fd;
 	}
-	log_error("all %d process slots of UDP port %u are in use on this host", STEER_SLOTS - 2, s->port);
-	close(s->hand_fd);
+	log_error("all %d process slots of UDP port %u are in use on this host", STEER_SLOTS - 2, port);
+	close(fd);
 	return -EUSERS;
 }
 
@@ -288,9 +285,11 @@ int steer_join(struct steer *s, uint16_t port, int fd4, int fd6)
 	g = s->group;
 	locked = group_lock(s, true);
 	dead = bury_dead(s); /* before we have a slot: a dead process may have had the same */
-	err = slot_claim(s);
-	if (err)
+	s->hand_fd = steer_slot_claim(port, &s->slot);
+	if (s->hand_fd < 0) {
+		err = s->hand_fd;
 		goto unlock;
+	}
 	err = bind_port(fd4, AF_INET, port);
 	if (!err && fd6 >= 0)
 		err = bind_port(fd6, AF_INET6, port);

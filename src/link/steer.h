@@ -39,6 +39,9 @@ struct steer {
 	pthread_mutex_t mutex; /* with the file lock, which does not keep our own threads apart */
 };
 
+/* Claims a slot of those who share the port: its socket, which keeps it until it is closed, or -errno. */
+int steer_slot_claim(uint16_t port, uint32_t *slot);
+
 /* Binds fd4 and fd6 to the port within the group. 0 or -errno (-EADDRINUSE: the port is someone else's). */
 int steer_join(struct steer *s, uint16_t port, int fd4, int fd6);
 /* Leaves and closes the sockets. */

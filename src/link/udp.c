@@ -171,13 +171,8 @@ int link_udp_open(struct link **out, uint16_t port, uint32_t *slot)
 	l->frag4 = l->frag6 = -1;
 	pthread_mutex_init(&l->frag_mutex, NULL);
 	err = steer_join(&l->steer, port, fd4, fd6 < 0 ? -1 : fd6);
-	if (err) {
-		if (err == -EADDRINUSE)
-			log_error("UDP port %u is in use by another program or user on this host; "
-				  "`anyrdma doctor` says by whom",
-				port);
+	if (err)
 		goto unmap;
-	}
 	*slot = l->steer.slot;
 	*out = &l->link;
 	return 0;

@@ -7,8 +7,12 @@
 #include "world.h"
 
 #include <dirent.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <stdbool.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 static struct ibv_pd *pd;
@@ -386,6 +390,82 @@ static void child_begins_anew(void **state)
 	end(listener);
 }
 
+/* ---- no UDP ---- */
+static void no_roce(int err)
+{
+	struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 1, .max_recv_wr = 1}};
+	struct ibv_device **list;
+	struct ibv_context *ctx;
+	struct ibv_pd *own_pd;
+
+	setenv("ANYRDMA_DEVICES", "roce_lo", 1);
+	list = ibv_get_device_list(NULL);
+	ctx = ibv_open_device(list[0]);
+	ibv_free_device_list(list);
+	assert_non_null(ctx);
+	own_pd = ibv_alloc_pd(ctx);
+	attr.send_cq = attr.recv_cq = ibv_create_cq(ctx, 4, NULL, NULL, 0);
+	errno = 0;
+	assert_null(ibv_create_qp(own_pd, &attr));
+	assert_int_equal(errno, err);
+	ibv_destroy_cq(attr.send_cq);
+	ibv_dealloc_pd(own_pd);
+	ibv_close_device(ctx);
+}
+
+/* Another program has the port, or another user. */
+static void with_taken_port(void *arg)
+{
+	char port[8];
+
+	snprintf(port, sizeof(port), "%u", *(unsigned *)arg);
+	setenv("ANYRDMA_PORT", port, 1);
+	connect_once(NULL);
+	no_roce(EADDRINUSE);
+}
+
+static void taken_udp_port_is_no_obstacle(void **state)
+{
+	struct sockaddr_in sa = loopback(0);
+	socklen_t len = sizeof(sa);
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	unsigned port;
+
+	assert_int_equal(bind(fd, (struct sockaddr *)&sa, len), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
+	port = ntohs(sa.sin_port);
+	in_child(with_taken_port, &port);
+	close(fd);
+}
+
+/* A sandbox, say. */
+static void without_udp(void *arg)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 5),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 3, 0),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xf),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOCK_DGRAM, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+	};
+	struct sock_fprog prog = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
+
+	assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	assert_int_equal(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog), 0);
+	assert_int_equal(socket(AF_INET, SOCK_DGRAM, 0), -1);
+	connect_once(NULL);
+	no_roce(EPERM);
+}
+
+static void refused_udp_is_no_obstacle(void **state)
+{
+	in_child(without_udp, NULL);
+}
+
 static void users_list_decides(void **state)
 {
 	static const struct {
@@ -426,6 +506,8 @@ int main(void)
 		cmocka_unit_test(strangers_are_sent_away_and_others_served),
 		cmocka_unit_test(longest_private_data_is_cut),
 		cmocka_unit_test(child_begins_anew),
+		cmocka_unit_test(taken_udp_port_is_no_obstacle),
+		cmocka_unit_test(refused_udp_is_no_obstacle),
 		cmocka_unit_test(users_list_decides),
 	};
 

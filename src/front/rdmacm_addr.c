@@ -27,6 +27,13 @@ static bool is_any(const struct sockaddr *sa)
 	return gid_is_zero(gid) || (sa->sa_family == AF_INET && !memcmp(gid + 12, "\0\0\0\0", 4));
 }
 
+static bool is_loopback(const struct sockaddr *sa)
+{
+	if (sa->sa_family == AF_INET6)
+		return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)sa)->sin6_addr);
+	return be32toh(((const struct sockaddr_in *)sa)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
 static bool is_ip(const struct sockaddr *sa)
 {
 	return sa->sa_family == AF_INET || sa->sa_family == AF_INET6;
@@ -155,6 +162,21 @@ static int claim_port(struct rcm_id *id, struct sockaddr *sa)
 	return err;
 }
 
+int rcm_bind_address(struct rcm_id *id)
+{
+	struct sockaddr *sa = &id->pub.route.addr.src_addr;
+	uint8_t gid[16];
+
+	if (id->dev || is_any(sa))
+		return 0;
+	gid_of_sockaddr(sa, gid);
+	return rcm_bind_device(id, gid, scope_of(sa));
+}
+
+/*
+ * Linux takes the address of the loopback interface for a wildcard. We have a device there; but libfabric
+ * binds to it, and to no port, in order to see all devices: then it comes with rdma_listen.
+ */
 static int bind_to(struct rcm_id *id, const struct sockaddr *addr)
 {
 	struct sockaddr *sa = &id->pub.route.addr.src_addr;
@@ -170,8 +192,8 @@ static int bind_to(struct rcm_id *id, const struct sockaddr *addr)
 		return -EINVAL;
 	memcpy(&id->pub.route.addr.src_storage, addr, sockaddr_len(addr));
 	id->chose_port = port_of(addr);
-	if (!is_any(addr))
-		err = rcm_bind_device(id, gid, scope_of(addr));
+	if (id->pub.ps != RDMA_PS_TCP || !is_loopback(addr) || port_of(addr))
+		err = rcm_bind_address(id);
 	if (err == -ENODEV)
 		err = why_no_device(addr);
 	if (!err)

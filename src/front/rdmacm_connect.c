@@ -295,6 +295,8 @@ int rdma_listen(struct rdma_cm_id *pub, int backlog)
 
 	if (!err && id->state != RCM_BOUND)
 		err = -EINVAL;
+	if (!err)
+		err = rcm_bind_address(id);
 	if (err)
 		return rcm_result(err);
 	id->backlog = backlog > 0 && backlog < MAX_BACKLOG ? backlog : MAX_BACKLOG;

@@ -202,6 +202,7 @@ struct rdma_event_channel *rcm_channel_new(void);
 /* ---- rdmacm_addr.c ---- */
 /* Ties the id to the device with its local address: 0 or -errno. */
 int rcm_bind_device(struct rcm_id *id, const uint8_t gid[16], uint32_t ifindex);
+int rcm_bind_address(struct rcm_id *id); /* the device of the address it is bound to, if it is to one */
 /* Binds to any address and port of the family when it is not bound. 0 or -errno. */
 int rcm_bind_any(struct rcm_id *id, sa_family_t family);
 

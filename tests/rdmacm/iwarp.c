@@ -486,6 +486,7 @@ static void users_list_decides(void **state)
 		assert_int_equal(list[0]->transport_type, rows[i].first);
 		ibv_free_device_list(list);
 		assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&any), 0);
+		assert_int_equal(rdma_listen(id, 1), 0);
 		assert_int_equal(id->verbs->device->transport_type, rows[i].first);
 		end(id);
 	}

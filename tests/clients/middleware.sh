@@ -1,0 +1,81 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# middleware.sh WORLD: what stands between programs and verbs: UCX, libfabric, Open MPI over UCX; and fio and qperf.
+# shellcheck source=tests/clients/lib.sh
+. "$(dirname "$0")/lib.sh"
+enter "$1" "$@"
+
+# serve_tcp NAME PROGRAM ARGS...: a server on A; its peer finds it by TCP.
+serve_tcp() {
+	PORT=$NEXT_PORT NEXT_PORT=$((NEXT_PORT + 1))
+	start "$1" A "${@:2}" "$PORT"
+	until_true "$PATIENCE" listens "${PID[$1]}" "$PORT" || true
+}
+
+# ucx TRANSPORTS TEST ARGS...
+ucx() {
+	local transports=$1 test=$2
+	shift 2
+	UCX_TLS=$transports UCX_NET_DEVICES=$(device A):1 serve_tcp server ucx_perftest -t "$test" "$@" -p
+	UCX_TLS=$transports UCX_NET_DEVICES=$(device B):1 start client B ucx_perftest -t "$test" "$@" -p "$PORT" "$IP4_A"
+	verdict "UCX $transports: $test $*" 'Final:' ''
+}
+
+# libfabric PROVIDER TYPE
+libfabric() {
+	local how=(-p "$1" -e "$2" -c -I 20)
+	serve_tcp server fi_pingpong "${how[@]}" -d "$(device A)" -B
+	start client B fi_pingpong "${how[@]}" -d "$(device B)" -P "$PORT" "$IP4_A"
+	verdict "libfabric $1 $2, contents checked" '^1[km] ' ''
+}
+
+# mpi TRANSPORTS: two processes of Open MPI, which are on one host for this test.
+mpi() {
+	UCX_TLS=self,$1 UCX_NET_DEVICES=$(device A):1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+		start client A mpirun.openmpi --oversubscribe -n 2 --mca pml ucx --mca btl self --mca osc ucx \
+		-x UCX_TLS -x UCX_NET_DEVICES "$TMP/mpi_ring"
+	finish client && says client 'sum 100 of 100' && content client || fail "Open MPI over UCX $1 ($WORLD)" "$TMP/client"
+	say "ok    Open MPI over UCX $1"
+}
+
+# blocks VERB: fio sends with no retries when nothing is posted, so its receiver is far ahead.
+blocks() {
+	local how=(--ioengine=rdma --bs=64k --size=8m --port="$NEXT_PORT")
+	start server A fio --name=server --rw=read --iodepth=64 "${how[@]}"
+	until_true "$PATIENCE" says server 'waiting for connection' || true
+	start client B fio --name=client --rw=write --iodepth=2 "${how[@]}" --hostname="$IP4_A" --verb="$1"
+	NEXT_PORT=$((NEXT_PORT + 1))
+	verdict "fio --verb=$1" 'issued rwts: total=0,128' ''
+}
+
+# measure TEST...: qperf asks for no GID, so it connects by address.
+measure() {
+	local test
+	serve_tcp server qperf --listen_port
+	for test; do
+		start client B qperf -lp "$PORT" -cm 1 -t 1 "$IP4_A" "$test"
+		finish client && says client ' = ' || fail "qperf $test ($WORLD)" "$TMP/server" "$TMP/client"
+		say "ok    qperf $test"
+	done
+	kill_hard server
+}
+
+ucx rc_verbs,ud_verbs tag_lat -n 1000
+ucx rc_verbs,ud_verbs tag_bw -n 200 -s 1000003
+ucx rc_verbs,ud_verbs ucp_put_bw -n 1000 -s 5000
+ucx rc_verbs,ud_verbs ucp_get -n 200 -s 100000
+ucx rc_verbs,ud_verbs ucp_fadd -n 1000 -s 8
+ucx ud_verbs tag_bw -n 200 -s 100003
+for verb in write read send; do
+	blocks "$verb"
+done
+measure rc_lat rc_rdma_read_bw ver_rc_fetch_add
+if [ "${NAMESPACES[0]}" = "${NAMESPACES[1]}" ]; then # Open MPI starts both on its own host
+	mpicc.openmpi -o "$TMP/mpi_ring" "$HERE/mpi_ring.c"
+	mpi rc_verbs,ud_verbs
+	mpi ud_verbs
+else # libfabric leaves out the loopback interface
+	libfabric "verbs;ofi_rxm" rdm
+	libfabric verbs msg
+fi
+done_testing

@@ -23,6 +23,8 @@ COMMON = ["--quiet", "--error-exitcode=99", "--fair-sched=try", f"--suppressions
 # The first that matches: other arguments, or None to leave it out.
 LESS = [
     ("^sim.random", ["--seed", "1", "--seeds", "20"]),
+    ("^sim.two.(?!ring)", None),  # as below
+    ("^sim.two", ["--seed", "1", "--seeds", "5"]),
     ("^sim.hostile$", ["--seed", "1", "--seeds", "2"]),
     ("^base.guard$|^shim.path$", None),  # touch what is not there, for that is what they are about
     # It has no userfaultfd, so nothing is moved; the others are the same code but for addresses, options or the way of a frame.

@@ -39,7 +39,7 @@ static struct hca_mr *must_reg(
 	return mr;
 }
 
-static void site_open(struct model *m, unsigned i)
+void life_site_open(struct model *m, unsigned i)
 {
 	struct sim_node *n = &m->world.node[i];
 	struct sim_site *site = &m->site[i];
@@ -52,9 +52,11 @@ static void site_open(struct model *m, unsigned i)
 	site->source_mr =
 		must_reg(m, n, model_source, SOURCE, (uintptr_t)model_source, IBV_ACCESS_REMOTE_READ);
 	site->counter_mr = sim_mr(n, &site->counter, 8, (uintptr_t)&site->counter);
+	site->source_rkey = site->source_mr->ibv.rkey;
+	site->counter_rkey = site->counter_mr->ibv.rkey;
 	for (unsigned k = 0; k < m->world.nodes; k++)
 		site->ah[k] = sim_ah(n, &m->world.node[k]);
-	for (unsigned k = 0; k < GROUPS; k++)
+	for (unsigned k = 0; m->world.net && k < GROUPS; k++)
 		site->group_ah[k] = sim_ah_to_gid(n, m->group[k]);
 	if (site->with_srq) {
 		struct ibv_srq_init_attr attr = {.attr = {.max_wr = MAX_SLOTS, .max_sge = 4}};
@@ -64,7 +66,7 @@ static void site_open(struct model *m, unsigned i)
 	}
 }
 
-static void site_close(struct model *m, unsigned i)
+void life_site_close(struct model *m, unsigned i)
 {
 	struct sim_site *site = &m->site[i];
 
@@ -82,12 +84,12 @@ static void site_close(struct model *m, unsigned i)
 	site->send_cq = site->recv_cq = NULL;
 }
 
-static void site_init(struct model *m, unsigned i)
+void life_site_init(struct model *m, unsigned i)
 {
 	struct sim_site *site = &m->site[i];
 
 	memset(site, 0, sizeof(*site));
-	site->counter_seen = model_alloc(m, MAX_SIDES * MAX_WRS);
+	site->counter_seen = model_note(m, MAX_SIDES * MAX_WRS);
 	memset(site->counter_seen, 0, MAX_SIDES * MAX_WRS);
 	site->with_srq = one_in(2);
 	if (site->with_srq)
@@ -160,8 +162,8 @@ static void side_init(struct model *m, unsigned index, unsigned node, const stru
 		s->rq->sge = s->rq->sge < s->opts.sge ? s->rq->sge : s->opts.sge;
 	}
 	s->target = model_alloc(m, TARGET);
-	s->model = model_alloc(m, TARGET);
-	s->base = model_alloc(m, TARGET);
+	s->model = model_note(m, TARGET);
+	s->base = model_note(m, TARGET);
 	memcpy(s->target, model_source + draw(SOURCE - TARGET), TARGET);
 	memcpy(s->model, s->target, TARGET);
 	memcpy(s->base, s->target, TARGET);
@@ -196,7 +198,7 @@ static void make_qp(struct model *m, struct side *s)
 	}
 	if (m->nqps == MAX_QPS)
 		model_fail(m, s, "too many queue pairs");
-	m->qp[m->nqps].qpn = hca_qpn(s->qp);
+	s->qpn = m->qp[m->nqps].qpn = hca_qpn(s->qp);
 	m->qp[m->nqps++].side = s;
 	if (s->builder)
 		hca_qp_wr_init(s->qp, ~0ull);
@@ -213,11 +215,12 @@ static void make_windows(struct model *m, struct side *s)
 		if (!mw)
 			model_fail(m, s, "cannot make a memory window");
 		s->window[i].mw = mw;
+		s->window[i].invalidable = mw->ibv.type == IBV_MW_TYPE_2;
 		s->window[i].rkey = mw->ibv.rkey;
 	}
 }
 
-static void side_birth(struct model *m, struct side *s)
+void life_side_birth(struct model *m, struct side *s)
 {
 	s->dead = s->skipped = s->failed = s->told = s->killable = s->recv_failed = s->last_wqe = false;
 	s->stopped = s->notify = s->drained = false;
@@ -234,7 +237,7 @@ static void side_birth(struct model *m, struct side *s)
 	s->target_rkey = s->target_mr->ibv.rkey;
 	make_windows(m, s);
 	for (unsigned i = 0; i < GROUPS && s->opts.type == IBV_QPT_UD; i++) {
-		if (one_in(2) && hca_mcast_attach(s->qp, m->group[i]))
+		if (m->site[s->node_index].group_ah[i] && one_in(2) && hca_mcast_attach(s->qp, m->group[i]))
 			model_fail(m, s, "cannot attach to a group");
 	}
 }
@@ -245,15 +248,15 @@ static void conn_birth(struct model *m, struct conn *c)
 	struct side *a = &m->side[2 * (c - m->conn)], *b = a + 1;
 
 	c->over = false;
-	side_birth(m, a);
-	side_birth(m, b);
+	life_side_birth(m, a);
+	life_side_birth(m, b);
 	trace_side(m, a);
 	trace_side(m, b);
 	sim_connect(a->qp, &a->opts, b->qp, &b->opts);
 	sim_connect(b->qp, &b->opts, a->qp, &a->opts);
 }
 
-static void conn_init(struct model *m, struct conn *c, const struct weather *w)
+void life_conn_init(struct model *m, struct conn *c, const struct weather *w)
 {
 	unsigned index = (unsigned)(2 * (c - m->conn)), nodes = m->world.nodes;
 	struct side *a = &m->side[index], *b = a + 1;
@@ -279,12 +282,15 @@ void life_bury(struct model *m, struct side *s)
 
 	if (!s->qp)
 		return;
+	lock_take(&s->qp->lock); /* a helper is in the middle of nothing */
+	lock_drop(&s->qp->lock);
 	trace_say(m, s, "destroyed with %u requests in the queue", s->qp->sq.head - s->qp->sq.tail);
 	model_poll(m); /* what has come is known */
 	model_settle(m, s);
 	life_total.requests += s->posted - s->first;
 	life_total.packets += s->qp->count->tx_packets;
 	life_total.retransmits += s->qp->count->retransmits;
+	life_total.direct += s->qp->count->direct;
 	if (s->skipped && !s->failed && !s->told && !s->killable)
 		model_fail(m, s, "requests were flushed, and none has failed");
 	if (rq->srq && s->qp->recv.valid)
@@ -294,6 +300,7 @@ void life_bury(struct model *m, struct side *s)
 	if (hca_qp_destroy(s->qp))
 		model_fail(m, s, "cannot destroy a queue pair");
 	s->qp = NULL;
+	s->qpn = 0;
 	for (unsigned i = 0; i < MAX_WINDOWS; i++) {
 		if (s->window[i].mw && hca_mw_dealloc(s->window[i].mw))
 			model_fail(m, s, "cannot free a memory window");
@@ -329,14 +336,14 @@ void life_node_dies(struct model *m, unsigned node)
 		if (m->side[i].node_index == node)
 			life_bury(m, &m->side[i]);
 	}
-	site_close(m, node);
+	life_site_close(m, node);
 	sim_node_stop(&m->world, node);
 }
 
 void life_node_returns(struct model *m, unsigned node)
 {
 	sim_node_start(&m->world, node);
-	site_open(m, node);
+	life_site_open(m, node);
 	trace_say(m, NULL, "node %u is back", node);
 }
 
@@ -371,11 +378,11 @@ void life_world_init(struct model *m, uint64_t seed, const struct weather *w)
 	for (unsigned i = 0; i < GROUPS; i++)
 		group_gid(i, m->world.ipv6, m->group[i]);
 	for (unsigned i = 0; i < nodes; i++) {
-		site_init(m, i);
-		site_open(m, i);
+		life_site_init(m, i);
+		life_site_open(m, i);
 	}
 	for (unsigned i = 0; i < m->pairs; i++) {
-		conn_init(m, &m->conn[i], w);
+		life_conn_init(m, &m->conn[i], w);
 		conn_birth(m, &m->conn[i]);
 	}
 }
@@ -386,7 +393,7 @@ void life_world_fini(struct model *m)
 		life_bury(m, &m->side[i]);
 	for (unsigned i = 0; i < m->world.nodes; i++) {
 		if (m->world.node[i].up)
-			site_close(m, i);
+			life_site_close(m, i);
 	}
 	sim_world_fini(&m->world);
 }

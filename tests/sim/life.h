@@ -19,6 +19,13 @@ struct weather {
 void life_world_init(struct model *m, uint64_t seed, const struct weather *w);
 void life_world_fini(struct model *m);
 
+/* The steps of which these consist: drawing what a node and a connection shall have; making it. */
+void life_site_init(struct model *m, unsigned node);
+void life_conn_init(struct model *m, struct conn *c, const struct weather *w);
+void life_site_open(struct model *m, unsigned node);
+void life_site_close(struct model *m, unsigned node);
+void life_side_birth(struct model *m, struct side *s);
+
 /* Destroys the queue pair, whatever it is doing; its memory windows and regions go too. */
 void life_bury(struct model *m, struct side *s);
 /* Both ends anew; what is left of them is buried and looked at. */
@@ -29,7 +36,7 @@ void life_node_returns(struct model *m, unsigned node);
 
 /* Counted over all queue pairs. */
 struct life_total {
-	unsigned long long requests, packets, retransmits, rebirths, deaths;
+	unsigned long long requests, packets, retransmits, direct, rebirths, deaths;
 };
 extern struct life_total life_total;
 

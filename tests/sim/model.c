@@ -5,6 +5,7 @@
 #include "seeds.h"
 #include "trace.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,21 @@ const struct sim_bad_kind sim_bads[BAD_COUNT] = {
 };
 
 uint8_t model_source[SOURCE];
+struct model_here model_here = {.node = -1};
 static uint8_t arena[ARENA];
+
+void model_enter(void)
+{
+	if (model_here.lock && pthread_mutex_lock(model_here.lock) == EOWNERDEAD)
+		pthread_mutex_consistent(
+			model_here.lock); /* it was killed; what it wrote down is all there */
+}
+
+void model_leave(void)
+{
+	if (model_here.lock)
+		pthread_mutex_unlock(model_here.lock);
+}
 
 void model_fail(struct model *m, const struct side *s, const char *fmt, ...)
 {
@@ -29,8 +44,7 @@ void model_fail(struct model *m, const struct side *s, const char *fmt, ...)
 	fprintf(stderr, "seed %llu, at %.3f us", (unsigned long long)m->seed,
 		(double)sim_now(&m->world) / 1000);
 	if (s)
-		fprintf(stderr, ", side %u (node %u, QP 0x%06x)", s->index, s->node_index,
-			s->qp ? hca_qpn(s->qp) : 0);
+		fprintf(stderr, ", side %u (node %u, QP 0x%06x)", s->index, s->node_index, s->qpn);
 	fprintf(stderr, ": ");
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
@@ -60,6 +74,13 @@ uint8_t *model_alloc(struct model *m, size_t len)
 		model_fail(m, NULL, "the arena is too small");
 	m->arena_used += len;
 	return p;
+}
+
+uint8_t *model_note(struct model *m, size_t len)
+{
+	uint8_t *p = model_alloc(m, len);
+
+	return model_here.notes ? model_here.notes + (p - arena) : p;
 }
 
 void *model_arena(size_t *len)
@@ -118,7 +139,7 @@ void model_execute(struct model *m, struct side *s, struct sim_wr *w)
 		return;
 	}
 	if (read) {
-		w->bytes = w->in_target ? model_alloc(m, w->len) : model_source + w->offset;
+		w->bytes = w->in_target ? model_note(m, w->len) : model_source + w->offset;
 		if (w->in_target)
 			memcpy(w->bytes, s->peer->model + w->offset, w->len);
 	} else if (model_is_atomic(w)) {
@@ -187,11 +208,20 @@ static void check_wr(struct model *m, struct side *s, unsigned i)
 }
 
 /* ---- excuses ---- */
+static void poll_sends(struct model *m, unsigned node);
+
+static bool has_reason(const struct side *s)
+{
+	return s->dead || s->told || s->killable;
+}
+
 bool model_is_broken(struct model *m, struct side *s)
 {
-	if (s->qp && hca_qp_state(s->qp) != IBV_QPS_ERR)
+	if (s->qp && (!model_is_ours(s) || hca_qp_state(s->qp) != IBV_QPS_ERR))
 		return false;
-	if (s->qp && !s->dead && !s->told && !s->killable)
+	if (s->qp && !has_reason(s) && !m->world.net)
+		poll_sends(m, s->node_index); /* real adapters do not stand still: the reason came just now */
+	if (s->qp && !has_reason(s))
 		model_fail(m, s, "the queue pair is in the error state, and nobody knows why");
 	return true;
 }
@@ -203,6 +233,8 @@ static bool peer_is_gone(struct model *m, struct side *s)
 
 	if (s->cut || !p->qp)
 		return true;
+	if (!model_is_ours(p))
+		return p->harmed; /* what it is in just now, only its own process knows */
 	return model_is_broken(m, p) && (!m->calm || p->told || p->failed);
 }
 
@@ -326,7 +358,7 @@ static void send_done(struct model *m, struct side *s, const struct ibv_wc *wc)
 static struct side *side_of_qp(struct model *m, const struct ibv_qp *qp)
 {
 	for (unsigned i = 0; i < m->nsides; i++) {
-		if (m->side[i].qp && &m->side[i].qp->ex.qp_base == qp)
+		if (model_is_ours(&m->side[i]) && m->side[i].qp && &m->side[i].qp->ex.qp_base == qp)
 			return &m->side[i];
 	}
 	model_fail(m, NULL, "an event of a QP that is not there");
@@ -368,10 +400,18 @@ static struct side *side_of(struct model *m, unsigned node, uint32_t qpn)
 	for (unsigned i = 0; i < m->nsides; i++) {
 		struct side *s = &m->side[i];
 
-		if (s->qp && s->node_index == node && hca_qpn(s->qp) == qpn)
+		if (s->qp && s->node_index == node && s->qpn == qpn)
 			return s;
 	}
 	model_fail(m, NULL, "a completion of a QP that is not there, 0x%06x", qpn);
+}
+
+static void poll_sends(struct model *m, unsigned node)
+{
+	struct ibv_wc wc;
+
+	while (hca_cq_take(m->site[node].send_cq, &wc, 1))
+		send_done(m, side_of(m, node, wc.qp_num), &wc);
 }
 
 static void poll_node(struct model *m, unsigned i)
@@ -380,8 +420,7 @@ static void poll_node(struct model *m, unsigned i)
 	struct ibv_async_event ev;
 	struct ibv_wc wc;
 
-	while (hca_cq_take(m->site[i].send_cq, &wc, 1))
-		send_done(m, side_of(m, i, wc.qp_num), &wc);
+	poll_sends(m, i);
 	while (hca_cq_take(m->site[i].recv_cq, &wc, 1))
 		model_recv_done(m, side_of(m, i, wc.qp_num), &wc);
 	while (!list_empty(&ctx->async.events) && !hca_async_get(ctx, &ev)) {
@@ -393,7 +432,7 @@ static void poll_node(struct model *m, unsigned i)
 void model_poll(struct model *m)
 {
 	for (unsigned i = 0; i < m->world.nodes; i++) {
-		if (m->world.node[i].up)
+		if (m->world.node[i].up && (model_here.node < 0 || model_here.node == (int)i))
 			poll_node(m, i);
 	}
 }

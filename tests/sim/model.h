@@ -22,6 +22,8 @@
 
 #include "sim_world.h"
 
+#include <pthread.h>
+
 enum {
 	MAX_SIDES = 16,
 	MAX_WRS = 160,   /* one side posts, over all its lives */
@@ -96,6 +98,7 @@ enum window_state { WINDOW_FREE, WINDOW_BINDING, WINDOW_BOUND, WINDOW_ENDING };
 /* A memory window over a part of a side's target. */
 struct sim_window {
 	struct hca_mw *mw;
+	bool invalidable; /* type 2 */
 	enum window_state state;
 	uint32_t rkey;
 	uint64_t offset, base; /* in the target; the address that requests give for its first byte */
@@ -118,10 +121,12 @@ struct side {
 	unsigned index, node_index;
 	struct sim_node *node;
 	struct hca_qp *qp; /* NULL: destroyed */
+	uint32_t qpn;
 	struct sim_qp_opts opts;
 	struct side *peer;
 	struct sim_rq *rq, own_rq;
-	bool builder; /* posts through ibv_wr_* */
+	bool builder;   /* posts through ibv_wr_* */
+	bool one_sided; /* its peer takes no part in what it posts */
 
 	/* why its queue pair may end */
 	bool dead;     /* a request has failed: all that follows is flushed (UC, UD: until resumed) */
@@ -170,6 +175,7 @@ struct conn {
 struct sim_site {
 	struct hca_cq *send_cq, *recv_cq;
 	struct hca_mr *arena_mr, *source_mr, *counter_mr;
+	uint32_t source_rkey, counter_rkey;
 	struct hca_ah *ah[SIM_NODES], *group_ah[GROUPS];
 	struct sim_rq srq;
 	/* lasts */
@@ -196,7 +202,28 @@ struct model {
 	bool calm;    /* the network does nothing: every status must be the exact one */
 	bool ordered; /* it neither doubles nor reorders */
 	bool naughty; /* some requests are wrong */
+	bool torn;    /* a process was killed, maybe in the middle of a copy */
 };
+
+/*
+ * Where nodes are processes of their own (two_test.c) all see the model, but use only what is theirs of what
+ * it points at: objects and registered memory. It is changed under the lock, which is dropped around what
+ * others are to race with.
+ */
+struct model_here {
+	int node; /* that we are; -1: all */
+	pthread_mutex_t *lock;
+	uint8_t *notes; /* what the model writes down for all to see; NULL: in the arena */
+};
+extern struct model_here model_here;
+
+static inline bool model_is_ours(const struct side *s)
+{
+	return model_here.node < 0 || (int)s->node_index == model_here.node;
+}
+
+void model_enter(void);
+void model_leave(void);
 
 /* Says what went wrong, the seed, and the command that replays it; ends the program. */
 _Noreturn void model_fail(struct model *m, const struct side *s, const char *fmt, ...)
@@ -207,6 +234,8 @@ extern uint8_t model_source[SOURCE];
 void model_init_source(void);
 /* len bytes that live until the seed is done. */
 uint8_t *model_alloc(struct model *m, size_t len);
+/* The same, of what the model itself keeps. */
+uint8_t *model_note(struct model *m, size_t len);
 void *model_arena(size_t *len);
 
 static inline bool model_is_atomic(const struct sim_wr *w)

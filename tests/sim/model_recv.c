@@ -64,7 +64,7 @@ static void unreliable_message(
 	for (unsigned i = m->ordered ? *next : 0; i < from->posted; i++) {
 		struct sim_wr *w = &from->wr[i];
 
-		if (w->dqpn != hca_qpn(s->qp) && w->dqpn != QP_MULTICAST)
+		if (w->dqpn != s->qpn && w->dqpn != QP_MULTICAST)
 			continue;
 		if (w->copies[s->index] < (m->ordered ? 1 : 2) && fits(s, w, wc, data)) {
 			w->copies[s->index]++;
@@ -81,7 +81,7 @@ static void unreliable_message(
 static struct side *sender(struct model *m, const struct side *s, uint32_t qpn)
 {
 	if (s->opts.type != IBV_QPT_UD)
-		return s->peer->qp && qpn != hca_qpn(s->peer->qp) ? NULL : s->peer;
+		return s->peer->qp && qpn != s->peer->qpn ? NULL : s->peer;
 	for (unsigned i = 0; i < m->nqps; i++) {
 		if (m->qp[i].qpn == qpn)
 			return m->qp[i].side;

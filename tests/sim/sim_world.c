@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static void must(bool ok, const char *what)
 {
@@ -43,7 +44,8 @@ static void node_init(struct sim_world *w, unsigned i, struct link *link)
 	n->dev.ifindex = 1;
 	snprintf(n->dev.vd.ibv.name, sizeof(n->dev.vd.ibv.name), "sim%u", i);
 	lock_init(&n->dev.gid_lock);
-	node_gid(i, w->ipv6, n->dev.gid[0].raw);
+	node_gid(i, w->ipv6, n->gid);
+	memcpy(n->dev.gid[0].raw, n->gid, 16);
 	list_add_tail(&n->adapter.devices, &n->dev.node);
 	must(link && !hca_engine_init(&n->adapter.engine, &n->adapter, link, sim_clock, w->net),
 		"make an engine");
@@ -99,6 +101,16 @@ void sim_node_start(struct sim_world *w, unsigned i)
 }
 
 /* ---- time ---- */
+uint64_t sim_now(struct sim_world *w)
+{
+	struct timespec t;
+
+	if (w->net)
+		return sim_clock(w->net);
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * SIM_S + (uint64_t)t.tv_nsec - w->began;
+}
+
 static void drive(struct sim_world *w)
 {
 	bool again;
@@ -176,7 +188,7 @@ static struct ibv_ah_attr path_to(const uint8_t gid[16])
 
 struct hca_ah *sim_ah(struct sim_node *n, const struct sim_node *to)
 {
-	return sim_ah_to_gid(n, to->dev.gid[0].raw);
+	return sim_ah_to_gid(n, to->gid);
 }
 
 struct hca_ah *sim_ah_to_gid(struct sim_node *n, const uint8_t gid[16])
@@ -187,7 +199,7 @@ struct hca_ah *sim_ah_to_gid(struct sim_node *n, const uint8_t gid[16])
 	ah->ibv.context = &n->ctx->v.context;
 	ah->ibv.pd = &n->pd->ibv;
 	ah->attr = path_to(gid);
-	must(!hca_device_resolve(&n->dev, &ah->attr, &ah->dest), "resolve an address");
+	must(!hca_device_resolve(n->ctx->dev, &ah->attr, &ah->dest), "resolve an address");
 	return ah;
 }
 
@@ -252,14 +264,20 @@ struct sim_node *sim_node_of(struct hca_qp *qp)
 void sim_connect(
 	struct hca_qp *qp, const struct sim_qp_opts *o, struct hca_qp *peer, const struct sim_qp_opts *po)
 {
+	sim_connect_to(qp, o, sim_node_of(peer)->gid, hca_qpn(peer), po);
+}
+
+void sim_connect_to(struct hca_qp *qp, const struct sim_qp_opts *o, const uint8_t gid[16], uint32_t qpn,
+	const struct sim_qp_opts *po)
+{
 	int rtr = IBV_QP_STATE, rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR};
 
 	if (o->type != IBV_QPT_UD) {
 		rtr |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-		a.ah_attr = path_to(sim_node_of(peer)->dev.gid[0].raw);
+		a.ah_attr = path_to(gid);
 		a.path_mtu = o->mtu;
-		a.dest_qp_num = hca_qpn(peer);
+		a.dest_qp_num = qpn;
 		a.rq_psn = po->psn;
 	}
 	if (o->type == IBV_QPT_RC) {

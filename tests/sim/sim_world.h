@@ -34,6 +34,7 @@ enum { SIM_NODES = 8, SIM_QKEY = 0x1badcafe };
 struct sim_node {
 	struct hca_adapter adapter;
 	struct hca_device dev;
+	uint8_t gid[16];
 	struct hca_context *ctx;
 	struct hca_pd *pd;
 	bool up;
@@ -41,7 +42,8 @@ struct sim_node {
 };
 
 struct sim_world {
-	struct sim_net *net;
+	struct sim_net *net; /* NULL: real adapters (two_test.c), whose time is since `began` */
+	uint64_t began;
 	uint64_t seed;
 	bool ipv6;
 	unsigned nodes;
@@ -68,10 +70,7 @@ bool sim_step(struct sim_world *w, uint64_t limit);
 void sim_run(struct sim_world *w, uint64_t limit);
 /* Steps until no packet and no timer is left. */
 void sim_run_idle(struct sim_world *w);
-static inline uint64_t sim_now(struct sim_world *w)
-{
-	return sim_clock(w->net);
-}
+uint64_t sim_now(struct sim_world *w);
 
 struct hca_cq *sim_cq(struct sim_node *n, unsigned cqe);
 struct hca_mr *sim_mr(struct sim_node *n, void *addr, size_t len, uint64_t iova);
@@ -97,6 +96,9 @@ struct hca_qp *sim_qp(struct sim_node *n, const struct sim_qp_opts *o);
 /* To RTS; a peer for RC and UC, with the options it was made with. */
 void sim_connect(
 	struct hca_qp *qp, const struct sim_qp_opts *o, struct hca_qp *peer, const struct sim_qp_opts *po);
+/* The same, with a peer that is known by its address. */
+void sim_connect_to(struct hca_qp *qp, const struct sim_qp_opts *o, const uint8_t gid[16], uint32_t qpn,
+	const struct sim_qp_opts *po);
 
 /* What this QP's requests in flight cost the flow towards its peer, or, reads, the adapter's own. */
 uint64_t sim_qp_in_flight(struct hca_qp *qp, bool reads);

@@ -35,7 +35,7 @@ static void begin(struct model *m, const struct side *s)
 {
 	printf("%12.3f us  ", (double)sim_now(&m->world) / 1000);
 	if (s)
-		printf("node %u side %u QP 0x%06x: ", s->node_index, s->index, s->qp ? hca_qpn(s->qp) : 0);
+		printf("node %u side %u QP 0x%06x: ", s->node_index, s->index, s->qpn);
 }
 
 void trace_seed(struct model *m, const struct sim_rules *r, unsigned timeout, uint64_t pause)

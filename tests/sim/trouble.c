@@ -70,7 +70,13 @@ static void modify(struct model *m, struct side *s, enum ibv_qp_state to)
 {
 	struct ibv_qp_attr attr = {.qp_state = to, .en_sqd_async_notify = s->notify};
 
-	if (hca_qp_modify(s->qp, &attr, IBV_QP_STATE | (to == IBV_QPS_SQD ? IBV_QP_EN_SQD_ASYNC_NOTIFY : 0)))
+	int err;
+
+	model_leave();
+	err = hca_qp_modify(
+		s->qp, &attr, IBV_QP_STATE | (to == IBV_QPS_SQD ? IBV_QP_EN_SQD_ASYNC_NOTIFY : 0));
+	model_enter();
+	if (err)
 		model_fail(m, s, "cannot be moved to %s", hca_qp_state_name(to));
 }
 
@@ -78,7 +84,7 @@ static void kill_node(struct model *m, struct side *s)
 {
 	struct sim_site *site = &m->site[s->node_index];
 
-	if (!s->node->up || site->cut)
+	if (!m->world.net || !s->node->up || site->cut)
 		return;
 	site->back_at = sim_now(&m->world) + between(1, one_in(2) ? 10 : 2000) * SIM_US;
 	life_node_dies(m, s->node_index);
@@ -89,7 +95,7 @@ static void destroy(struct model *m, struct side *s)
 	life_bury(m, s);
 }
 
-static void tell_error(struct model *m, struct side *s)
+void trouble_tell(struct model *m, struct side *s)
 {
 	if (!s->qp)
 		return;
@@ -109,14 +115,32 @@ static bool has_windows(const struct side *s)
 
 static void deregister(struct model *m, struct side *s)
 {
+	struct hca_mr *mr;
+
 	if (!s->qp || !s->target_mr || s->opts.type != IBV_QPT_RC || has_windows(s))
 		return;
 	trace_say(m, s, "its target is deregistered");
-	if (hca_mr_dereg(s->target_mr))
-		model_fail(m, s, "cannot deregister its target");
+	mr = s->target_mr;
 	s->target_mr = NULL;
 	s->killable = s->harmed = s->peer->harmed = true;
+	model_leave();
+	if (hca_mr_dereg(mr))
+		model_fail(m, s, "cannot deregister its target");
+	model_enter();
 	memcpy(s->model, s->target, TARGET); /* from now on nothing may land */
+}
+
+/* The same region anew, under its peer's hands, who must not notice. */
+static void reregister(struct model *m, struct side *s)
+{
+	if (!s->qp || !s->target_mr || has_windows(s))
+		return;
+	trace_say(m, s, "its target is registered again");
+	model_leave();
+	if (hca_mr_rereg(s->target_mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+		    SIM_ALL_ACCESS | IBV_ACCESS_MW_BIND))
+		model_fail(m, s, "cannot register its target again");
+	model_enter();
 }
 
 static void stop(struct model *m, struct side *s)
@@ -134,9 +158,12 @@ static void stop(struct model *m, struct side *s)
 static void happen(struct model *m)
 {
 	static void (*const what[])(struct model *, struct side *) = {
-		kill_node, destroy, tell_error, deregister, stop, stop};
+		kill_node, destroy, trouble_tell, deregister, reregister, stop, stop};
+	struct side *s = &m->side[draw(m->nsides)];
+	unsigned i = (unsigned)draw(sizeof(what) / sizeof(what[0]));
 
-	what[draw(sizeof(what) / sizeof(what[0]))](m, &m->side[draw(m->nsides)]);
+	if (model_is_ours(s))
+		what[i](m, s);
 }
 
 static void cut_off(struct model *m, unsigned node)
@@ -263,6 +290,8 @@ uint64_t trouble_act(struct model *m, struct trouble *t)
 	for (unsigned i = 0; i < m->nsides; i++) {
 		struct side *s = &m->side[i];
 
+		if (!model_is_ours(s))
+			continue;
 		resume(m, s, now);
 		if (s->stopped && s->resume_at > now)
 			earlier(&next, s->resume_at);

@@ -56,8 +56,7 @@ static int find_window(const struct side *s, enum window_state state, bool idle,
 		unsigned i = (first + k) % MAX_WINDOWS;
 		const struct sim_window *w = &s->window[i];
 
-		if (w->mw && w->state == state && (!idle || !w->uses) &&
-			(!invalidable || w->mw->ibv.type == IBV_MW_TYPE_2))
+		if (w->mw && w->state == state && (!idle || !w->uses) && (!invalidable || w->invalidable))
 			return (int)i;
 	}
 	return -1;
@@ -74,7 +73,7 @@ static bool draw_window_work(struct side *s, struct sim_wr *w)
 	case 1:
 		w->opcode = IBV_WR_LOCAL_INV;
 		w->window = find_window(s, WINDOW_BOUND, true, false);
-		if (w->window >= 0 && s->window[w->window].mw->ibv.type == IBV_MW_TYPE_1)
+		if (w->window >= 0 && !s->window[w->window].invalidable)
 			w->opcode = IBV_WR_BIND_MW; /* of no bytes */
 		break;
 	default:
@@ -90,10 +89,14 @@ static void draw_opcode(struct side *s, struct sim_wr *w)
 		IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
 		IBV_WR_RDMA_READ, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
 		IBV_WR_ATOMIC_FETCH_AND_ADD};
+	static const enum ibv_wr_opcode one_sided[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
+		IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD};
 	static const enum ibv_wr_opcode uc[] = {
 		IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM};
 
-	if (s->opts.type == IBV_QPT_RC) {
+	if (s->one_sided) {
+		w->opcode = one_sided[draw(sizeof(one_sided) / sizeof(one_sided[0]))];
+	} else if (s->opts.type == IBV_QPT_RC) {
 		if (s->window[0].mw && one_in(5) && draw_window_work(s, w))
 			return;
 		w->opcode = rc[draw(sizeof(rc) / sizeof(rc[0]))];
@@ -240,13 +243,13 @@ static void remote_of(struct model *m, struct side *s, struct sim_wr *w, uint64_
 	*rkey = p->target_rkey;
 	if (w->shared) {
 		*addr = (uintptr_t)&site->counter;
-		*rkey = site->counter_mr->ibv.rkey;
+		*rkey = site->counter_rkey;
 	} else if (w->window >= 0) {
 		*addr = p->window[w->window].base + (w->offset - p->window[w->window].offset);
 		*rkey = p->window[w->window].rkey;
 	} else if (w->bad == BAD_RIGHT || (!w->in_target && (!w->bad || w->bad == BAD_LKEY))) {
 		*addr = (uintptr_t)model_source + w->offset;
-		*rkey = site->source_mr->ibv.rkey;
+		*rkey = site->source_rkey;
 	}
 	if (w->bad == BAD_RKEY)
 		*rkey ^= 1u << draw(32);
@@ -355,7 +358,7 @@ static void fill_datagram(struct model *m, struct side *s, struct sim_wr *w, str
 	unsigned group = (unsigned)draw(GROUPS);
 
 	wr->wr.ud.remote_qkey = SIM_QKEY;
-	if (one_in(4)) {
+	if (one_in(4) && site->group_ah[group]) {
 		wr->wr.ud.ah = &site->group_ah[group]->ibv;
 		wr->wr.ud.remote_qpn = w->dqpn = QP_MULTICAST;
 		return;
@@ -367,7 +370,7 @@ static void fill_datagram(struct model *m, struct side *s, struct sim_wr *w, str
 			to = other;
 	}
 	wr->wr.ud.ah = &site->ah[to->node_index]->ibv;
-	wr->wr.ud.remote_qpn = w->dqpn = to->qp ? hca_qpn(to->qp) : 1;
+	wr->wr.ud.remote_qpn = w->dqpn = to->qp ? to->qpn : 1;
 }
 
 /* ---- entries ---- */
@@ -498,7 +501,7 @@ static void draw_wr(struct model *m, struct side *s, struct post *p)
 	if (s->opts.type == IBV_QPT_UD)
 		fill_datagram(m, s, w, wr);
 	else if (s->opts.type == IBV_QPT_UC)
-		w->dqpn = s->peer->qp ? hca_qpn(s->peer->qp) : 1;
+		w->dqpn = s->peer->qp ? s->peer->qpn : 1;
 	model_execute(m, s, w);
 	wr->wr_id = s->posted;
 	wr->opcode = w->opcode;
@@ -601,10 +604,13 @@ static int post_bind(struct hca_qp *qp, const struct ibv_send_wr *wr)
 static void post(struct model *m, struct side *s, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad = wr;
-	int err = is_type_1(wr) ? post_bind(s->qp, wr)
-		  : s->builder  ? post_by_builder(s->qp, wr)
-				: hca_qp_post_send(s->qp, wr, &bad);
+	int err;
 
+	model_leave();
+	err = is_type_1(wr) ? post_bind(s->qp, wr)
+	      : s->builder  ? post_by_builder(s->qp, wr)
+			    : hca_qp_post_send(s->qp, wr, &bad);
+	model_enter();
 	if (err)
 		model_fail(m, s, "posting request %u failed: %d", (unsigned)bad->wr_id, err);
 }

@@ -66,6 +66,14 @@ static bool take_window(struct hca_qp *qp, const struct hca_send_wqe *w, uint64_
 	return hca_qp_flow_take_unreliable(qp, qp->flow, flow_cost(1, w->length), now, ask);
 }
 
+/* By memory a batch is for one process, by the wire for one host. */
+static bool fits_batch(const struct frame_batch *b, const struct hca_send_wqe *w)
+{
+	if (memcmp(&b->dest, &w->ud.dest, sizeof(b->dest)))
+		return false;
+	return !w->ud.dest.local || qpn_slot(bth_dqpn(b->frame[0].hdr)) == qpn_slot(w->ud.qpn);
+}
+
 bool ibt_ud_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
@@ -80,7 +88,7 @@ bool ibt_ud_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 		aim(qp, w);
 		if (!out->nframes)
 			out->dest = w->ud.dest;
-		else if (memcmp(&out->dest, &w->ud.dest, sizeof(out->dest)))
+		else if (!fits_batch(out, w))
 			break;
 		if (frame_batch_full(out, w->nsge + 1u) || out->nframes + 2 > FRAME_BATCH_MAX)
 			break;

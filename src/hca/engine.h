@@ -92,6 +92,7 @@ void hca_engine_fini(struct hca_engine *e);
 int hca_engine_start_helper(struct hca_engine *e);
 void hca_engine_stop_helper(struct hca_engine *e);
 void hca_engine_wake_helper(struct hca_engine *e);
+bool hca_engine_unread(struct hca_engine *e); /* something came that nobody has looked at yet */
 void hca_engine_close_helper_fds(struct hca_engine *e);
 
 static inline uint64_t hca_engine_now(struct hca_engine *e)

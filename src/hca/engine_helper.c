@@ -102,9 +102,15 @@ static void link_woke(struct hca_engine *e)
 		e->link->ops->woke(e->link);
 }
 
-static bool link_readable(struct hca_engine *e)
+bool hca_engine_unread(struct hca_engine *e)
 {
 	struct pollfd p[LINK_FDS];
+
+	return poll(p, link_fds(e, p), 0) > 0;
+}
+
+static bool link_readable(struct hca_engine *e)
+{
 	bool nothing = e->link->ops->quiet && e->link->ops->quiet(e->link);
 
 	/* Nobody sleeps here: what a sleeper has to do to be sure is only done where a look is not enough. */
@@ -112,7 +118,7 @@ static bool link_readable(struct hca_engine *e)
 		nothing = link_sleep(e);
 		link_woke(e);
 	}
-	return !nothing || poll(p, link_fds(e, p), 0) > 0;
+	return !nothing || hca_engine_unread(e);
 }
 
 /* How long the helper may sleep; NULL: until something comes. */

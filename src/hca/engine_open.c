@@ -171,6 +171,7 @@ int hca_engine_open(struct hca_adapter *a)
 
 void hca_engine_close(struct hca_adapter *a)
 {
+	hca_engine_drive(&a->engine); /* what lies in our socket may be another process's */
 	hca_engine_stop_helper(&a->engine);
 	lock_take(&a->engine.drive);
 	hca_keys_show(a, NULL);

@@ -166,15 +166,19 @@ void hca_engine_let_go(struct hca_engine *e)
 	cancel_restore(cancel);
 }
 
-/* No lock is taken: exit() may have been called by whoever holds it, in a signal handler. */
+/*
+ * What we owe leaves; what lies in our socket may be another process's: that of the port our last word went
+ * to, when it is on this host. No lock is taken: exit() may have been called by whoever holds it, in a signal
+ * handler.
+ */
 void hca_engine_at_exit(struct hca_engine *e)
 {
-	enum { TRIES = 40, WAIT_NS = 50 * 1000 };
+	enum { TRIES = 400, WAIT_NS = 50 * 1000 };
 	struct timespec ts = {.tv_nsec = WAIT_NS};
 
 	if (e->link && e->link->ops->part)
 		e->link->ops->part(e->link);
-	for (int i = 0; i < TRIES && e->running && hca_engine_owes(e); i++) {
+	for (int i = 0; i < TRIES && e->running && (hca_engine_owes(e) || hca_engine_unread(e)); i++) {
 		hca_engine_wake_helper(e);
 		nanosleep(&ts, NULL);
 	}

@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-enum step { RESOLVED, ASKED, ANSWERED, ESTABLISHED };
+enum step { RESOLVED, ASKED, ANSWERED, ESTABLISHED, GONE };
 
 static struct rdma_conn_param no_qp = {.qp_num = 4711, .responder_resources = 1, .initiator_depth = 1};
 
@@ -43,6 +43,10 @@ static void be_client(int fd, enum step step, __be16 port)
 	if (step == ANSWERED)
 		reached(fd, w.client);
 	assert_int_equal(rdma_establish(w.client), 0);
+	if (step == GONE) {
+		assert_int_equal(rdma_disconnect(w.client), 0);
+		exit(0);
+	}
 	reached(fd, w.client);
 }
 
@@ -193,6 +197,25 @@ static void a_connected_client(void **state)
 	the_next_client_is_served();
 }
 
+/* What it said last may have come back to itself, and must not die with it. */
+static void a_client_that_disconnects_and_exits(void **state)
+{
+	enum { TIMES = 30 };
+	int status;
+
+	for (int i = 0; i < TIMES; i++) {
+		begin("client", GONE);
+		is_asked();
+		accepts();
+		expect(RDMA_CM_EVENT_ESTABLISHED, w.server);
+		expect(RDMA_CM_EVENT_DISCONNECTED, w.server);
+		assert_int_equal(waitpid(victim.pid, &status, 0), victim.pid);
+		assert_int_equal(status, 0);
+		close(victim.says);
+		destroy(&w.server);
+	}
+}
+
 static __be16 ask_the_victim(enum step step)
 {
 	__be16 port;
@@ -254,6 +277,7 @@ int main(int argc, char **argv)
 		TEST(a_client_that_has_asked),
 		TEST(a_client_that_was_accepted),
 		TEST(a_connected_client),
+		TEST(a_client_that_disconnects_and_exits),
 		TEST(a_server_that_was_asked),
 		TEST(a_server_that_has_accepted),
 		TEST(a_connected_server),

@@ -90,12 +90,18 @@ void hca_engine_alarm_by(struct hca_engine *e, uint64_t at)
 	timerfd_settime(e->timer_fd, TFD_TIMER_ABSTIME, &ts, NULL);
 }
 
-static void heap_publish(struct hca_engine *e)
+/* timer_lock held. */
+static uint64_t heap_next(const struct hca_engine *e)
 {
 	uint64_t next = e->heap_len ? e->heap[0]->timer_key : UINT64_MAX;
 
-	if (next > e->alarm_at)
-		next = e->alarm_at;
+	return next < e->alarm_at ? next : e->alarm_at;
+}
+
+static void heap_publish(struct hca_engine *e)
+{
+	uint64_t next = heap_next(e);
+
 	atomic_store_explicit(&e->next_timer, next, memory_order_relaxed);
 	hca_engine_alarm_by(e, next);
 }
@@ -121,11 +127,19 @@ void hca_engine_alarm(struct hca_engine *e, uint64_t at)
 	lock_drop(&e->timer_lock);
 }
 
+/*
+ * What it rang for is still there: who drives takes it off. That may be another thread, which is busy; so it
+ * rings again, but not at once.
+ */
 void hca_engine_alarm_rang(struct hca_engine *e)
 {
+	enum { AGAIN_NS = 200 * 1000 };
+	uint64_t soon = hca_engine_now(e) + AGAIN_NS, next;
+
 	lock_take(&e->timer_lock);
 	e->timerfd_at = UINT64_MAX;
-	heap_publish(e);
+	next = heap_next(e);
+	hca_engine_alarm_by(e, next > soon ? next : soon);
 	lock_drop(&e->timer_lock);
 }
 

@@ -138,7 +138,7 @@ bool hca_engine_link_holds(struct hca_engine *e);
 /* Requests were posted: sends them from the caller's thread, or leaves them a moment; qp->lock held. */
 void hca_engine_post(struct hca_engine *e, struct hca_qp *qp);
 /* Sends the QP's requests from the caller's thread; qp->lock held. */
-void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp);
+void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp, uint64_t now);
 /*
  * By who has posted, with no lock of the engine's held: what a stream sends is done as soon as it has left,
  * so a program may post and find completions for ever without a drive. Every HCA_UNHEARD times it drives.

@@ -87,7 +87,7 @@ static bool send_requests(
 	return more;
 }
 
-void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp)
+void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 {
 	struct frame_batch b;
 	int cancel;
@@ -97,9 +97,9 @@ void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp)
 	cancel = cancel_off();
 	/* Ends by itself: the window closes, or the queue is empty. */
 	if (qp->stream)
-		hca_stream_out(e, qp, false, hca_engine_now(e));
+		hca_stream_out(e, qp, false, now);
 	else
-		send_requests(e, qp, &b, UINT32_MAX, hca_engine_now(e));
+		send_requests(e, qp, &b, UINT32_MAX, now);
 	hca_engine_arm(e, qp);
 	cancel_restore(cancel);
 }

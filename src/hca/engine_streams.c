@@ -432,7 +432,7 @@ int hca_stream_disconnect(struct hca_adapter *a, struct hca_stream *pub)
 		lock_take(&qp->lock);
 		if (hca_qp_state(qp) != IBV_QPS_ERR)
 			hca_qp_set_state(qp, IBV_QPS_ERR);
-		hca_engine_kick(e, qp);
+		hca_engine_kick(e, qp, hca_engine_now(e));
 		lock_drop(&qp->lock);
 		hca_engine_tidy(e);
 	}

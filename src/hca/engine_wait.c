@@ -76,12 +76,12 @@ void hca_engine_post(struct hca_engine *e, struct hca_qp *qp)
 
 	if (!e->running || qp->dest.local) { /* by memory there is no call to save */
 		if (!qp->dest.local || !e->link || !hca_engine_quick(e, qp))
-			hca_engine_kick(e, qp);
+			hca_engine_kick(e, qp, hca_engine_now(e));
 		return;
 	}
 	now = hca_engine_now(e);
 	if (!in_burst(e, qp, now)) {
-		hca_engine_kick(e, qp);
+		hca_engine_kick(e, qp, now);
 		qp->burst_at = hca_engine_now(e);
 		return;
 	}

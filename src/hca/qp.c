@@ -382,8 +382,10 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	lock_take(&qp->lock);
 	err = modify_locked(qp, attr, mask);
 	if (!err) {
-		qp->transport->modified(qp, mask, hca_engine_now(e));
-		hca_engine_kick(e, qp);
+		uint64_t now = hca_engine_now(e);
+
+		qp->transport->modified(qp, mask, now);
+		hca_engine_kick(e, qp, now);
 	}
 	hca_board_show_qp(qp->adapter, qp);
 	lock_drop(&qp->lock);

@@ -13,9 +13,11 @@
 #include <sys/uio.h>
 
 enum {
-	FRAME_HDR_MAX = 56,    /* BTH + the largest set of extension headers */
-	FRAME_BATCH_MAX = 64,  /* frames of one batch: what one UDP_SEGMENT send may carry */
-	FRAME_BATCH_IOV = 256, /* pieces of payload in one batch */
+	FRAME_HDR_MAX = 56,      /* BTH + the largest set of extension headers */
+	FRAME_BATCH_MAX = 64,    /* frames of one batch: what one UDP_SEGMENT send may carry */
+	FRAME_BATCH_IOV = 256,   /* pieces of payload in one batch */
+	FRAME_TRAILER = 4,       /* what a link adds to each: the ICRC */
+	FRAME_RUN_BYTES = 65000, /* of frames that leave as one piece: see frame_batch_ends() */
 };
 
 /* Where frames go: IPv4 addresses as ::ffff:a.b.c.d, as in a GID table. */
@@ -41,7 +43,8 @@ struct frame_out {
 struct frame_batch {
 	struct frame_dest dest;
 	unsigned nframes, niov;
-	bool wanted; /* there is data among them that the other side waits for */
+	bool wanted;                 /* there is data among them that the other side waits for */
+	uint32_t run_len, run_bytes; /* of the frames noted last that can leave as one piece */
 	struct frame_out frame[FRAME_BATCH_MAX];
 	struct iovec iov[FRAME_BATCH_IOV];
 };
@@ -74,6 +77,43 @@ static inline bool frame_batch_full(const struct frame_batch *b, unsigned iovs)
 static inline uint32_t frame_len(const struct frame_out *f)
 {
 	return f->hdr_len + f->payload_len + f->pad;
+}
+
+/*
+ * Links send frames as one piece that follow each other and are equally long, but for a shorter last one, as
+ * far as a UDP datagram holds them; a piece costs nearly the same whatever it carries. Who fills a batch with
+ * large frames notes the length of each, and ends it where a piece does, when what is left does not hold
+ * another.
+ */
+static inline void frame_batch_note(struct frame_batch *b, uint32_t len)
+{
+	len += FRAME_TRAILER;
+	if (len > b->run_len || b->run_bytes + len > FRAME_RUN_BYTES) {
+		b->run_len = b->run_bytes = len;
+		return;
+	}
+	b->run_bytes += len;
+	if (len < b->run_len)
+		b->run_len = 0; /* any other begins another piece */
+}
+
+/* How many frames of this length fit behind the last one in the same piece, or in a piece of their own. */
+static inline uint32_t frame_batch_room(const struct frame_batch *b, uint32_t len)
+{
+	uint32_t bytes = FRAME_RUN_BYTES, n;
+
+	len += FRAME_TRAILER;
+	if (len == b->run_len && b->run_bytes + len <= FRAME_RUN_BYTES)
+		bytes -= b->run_bytes;
+	n = bytes / len;
+	return n < FRAME_BATCH_MAX - b->nframes ? n : FRAME_BATCH_MAX - b->nframes;
+}
+
+static inline bool frame_batch_ends(const struct frame_batch *b, uint32_t len)
+{
+	len += FRAME_TRAILER;
+	return b->nframes && len <= b->run_len && b->run_bytes + len > FRAME_RUN_BYTES &&
+	       FRAME_BATCH_MAX - b->nframes < FRAME_RUN_BYTES / len;
 }
 
 #endif

@@ -39,6 +39,8 @@ static void size_read_window(struct hca_flow *f, uint32_t rcvbuf)
 	f->window = f->most = f->limit = f->acked = hca_flow_limit(rcvbuf);
 	/* A READ request always fits: what it brings is in our own hands, but not what the path holds. */
 	f->least = f->limit < FLOW_WINDOW ? f->limit / 3 * 2 : FLOW_WINDOW;
+	if (f->least < f->limit / 3)
+		f->least = f->limit / 3;
 }
 
 /* ---- what the link calls while it receives ---- */

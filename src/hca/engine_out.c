@@ -146,7 +146,7 @@ static bool put_answers(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 	count_frames(e, qp, b, before);
 	lock_drop(&qp->lock);
 	if (b->nframes == before)
-		return false;
+		return more;
 	e->asked |= b->wanted;
 	e->answering[e->nanswering++] = qp; /* once per frame at most: there is room */
 	return more;

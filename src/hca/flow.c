@@ -73,6 +73,20 @@ bool hca_flow_take(struct hca_flow *f, uint32_t cost, struct list *waiter, bool 
 	return open;
 }
 
+uint32_t hca_flow_take_more(struct hca_flow *f, uint32_t cost, uint32_t n)
+{
+	uint32_t busy, fit;
+
+	lock_take(&f->lock);
+	busy = f->in_flight + unreliable(f);
+	fit = f->shut || busy >= f->window ? 0 : (f->window - busy) / cost;
+	if (n > fit)
+		n = fit;
+	f->in_flight += n * cost;
+	lock_drop(&f->lock);
+	return n;
+}
+
 /* f->lock held. A window that was found closed stays so until a quarter of it is open. */
 static void give_back(struct hca_flow *f, uint32_t cost)
 {

@@ -86,6 +86,8 @@ uint32_t hca_flow_limit(uint32_t rcvbuf);
  * the window may be talking to the dead.
  */
 bool hca_flow_take(struct hca_flow *f, uint32_t cost, struct list *waiter, bool stuck);
+/* As many of n more such packets as fit behind one that was let out, without waiting for any. */
+uint32_t hca_flow_take_more(struct hca_flow *f, uint32_t cost, uint32_t n);
 /* Cost released so far: whether the flow moves. */
 uint64_t hca_flow_released(struct hca_flow *f);
 /* What was taken has arrived; or, cancel, nobody waits for it any more. */

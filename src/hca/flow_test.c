@@ -44,6 +44,27 @@ static void what_is_in_flight_never_exceeds_a_default_socket_buffer(void **state
 	assert_ptr_equal(hca_flow_pop(&f), &waiter);
 }
 
+static void several_packets_are_taken_as_one_by_one(void **state)
+{
+	uint32_t cost = flow_cost(1, 1024), n = 0, all;
+	FLOW(f);
+
+	while (hca_flow_take(&f, cost, &waiter, false))
+		n++;
+	/* It was found closed, so it stays closed for these too. */
+	hca_flow_release(&f, cost);
+	assert_int_equal(hca_flow_take_more(&f, cost, 1), 0);
+	hca_flow_release(&f, (n - 1) * cost);
+	all = f.window / cost;
+	assert_true(hca_flow_take(&f, cost, &waiter, false));
+	assert_int_equal(hca_flow_take_more(&f, cost, 10), 10);
+	assert_int_equal(hca_flow_take_more(&f, cost, UINT32_MAX), all - 11);
+	assert_int_equal(f.in_flight, all * cost);
+	assert_true(list_empty(&waiter)); /* nobody waits who did not ask to */
+	hca_flow_release(&f, all * cost);
+	assert_int_equal(f.in_flight, 0);
+}
+
 static void window_grows_to_what_our_own_socket_holds(void **state)
 {
 	uint32_t before;
@@ -159,6 +180,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_in_flight_never_exceeds_a_default_socket_buffer),
+		cmocka_unit_test(several_packets_are_taken_as_one_by_one),
 		cmocka_unit_test(window_grows_to_what_our_own_socket_holds),
 		cmocka_unit_test(idle_flow_lets_one_packet_out_whatever_it_costs),
 		cmocka_unit_test(idle_qp_gets_past_others_that_hold_the_window),

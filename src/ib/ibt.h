@@ -116,7 +116,7 @@ struct ibt_responder {
 	bool nak_due;
 	uint8_t nak_syndrome;
 	uint32_t nak_psn;
-	uint32_t careful; /* READs whose payload is copied before it is sent: see put_read() */
+	uint32_t careful; /* READs whose payload is copied before it is sent: see put_one() */
 	struct ibt_answer answer[IBT_ANSWERS];
 	uint32_t answer_head, answer_tail;
 	struct ibt_atomic atomic[HCA_MAX_RD_ATOMIC];
@@ -209,6 +209,11 @@ bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
 void ibt_requester_start(struct hca_qp *qp);
 /* Next packet: opcode, header room and payload pointers; NULL when the batch is full. */
 struct frame_out *ibt_frame(struct frame_batch *out, uint8_t hdr_len);
+/* How many packets of a message of npkts, from k on, are in its middle and can leave as one piece. */
+uint32_t ibt_middles(struct hca_qp *qp, uint32_t k, uint32_t npkts, const struct frame_batch *out);
+/* Puts n such packets: nothing but a BTH, and a path MTU of bytes each, which follow each other in memory. */
+void ibt_put_middles(
+	struct hca_qp *qp, uint8_t op, uint32_t psn, char *from, uint32_t n, struct frame_batch *out);
 /* Charged cost of PSNs [from, to), returned to the flows. */
 void ibt_release(struct hca_qp *qp, uint32_t from, uint32_t to);
 /* Nothing is in flight any more: everything charged goes back to the flows. */

@@ -33,13 +33,21 @@ static uint64_t bytes_between(const struct hca_send_wqe *w, uint32_t mtu, uint32
 	return (to < w->length ? to : w->length) - (from < w->length ? from : w->length);
 }
 
+/* A READ's responses leave in few pieces (frame.h) when those in the middle fill them; the ends are apart. */
+static uint32_t in_pieces(uint32_t packets, uint32_t mtu)
+{
+	uint32_t run = FRAME_RUN_BYTES / (BTH_LEN + mtu + FRAME_TRAILER), ends = 3;
+
+	return packets < run + ends ? packets : (packets - ends) / run * run + ends;
+}
+
 void ibt_requester_start(struct hca_qp *qp)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 	/* Several requests share the window; a single one may fill most of it. */
 	uint32_t window = qp->adapter->read_flow->limit;
 	uint32_t share = qp->attr.max_rd_atomic < 2 ? window / 4 * 3 : window / 3;
-	uint32_t most = FLOW_WINDOW / 4 * 3; /* fits also when loss has made the window small */
+	uint32_t most = qp->adapter->read_flow->least; /* fits also when loss has made the window small */
 	uint32_t mtu = qp->attr.path_mtu ? ibt_mtu(qp) : 4096;
 
 	r->psn = r->una = r->acked = r->sent = r->high = r->asked = qp->attr.sq_psn;
@@ -47,7 +55,7 @@ void ibt_requester_start(struct hca_qp *qp)
 	r->pkt = 0;
 	r->retries = qp->attr.retry_cnt;
 	r->rnr_retries = qp->attr.rnr_retry;
-	r->chunk = (share < most ? share : most) / flow_cost(1, mtu);
+	r->chunk = in_pieces((share < most ? share : most) / flow_cost(1, mtu), mtu);
 }
 
 /* ---- what is in flight ---- */
@@ -203,6 +211,8 @@ struct frame_out *ibt_frame(struct frame_batch *out, uint8_t hdr_len)
 {
 	struct frame_out *f = &out->frame[out->nframes++];
 
+	if (out->nframes == 1)
+		out->run_len = out->run_bytes = 0;
 	f->hdr_len = hdr_len;
 	f->pad = f->copy = f->own = 0;
 	f->note = 0;
@@ -210,6 +220,35 @@ struct frame_out *ibt_frame(struct frame_batch *out, uint8_t hdr_len)
 	f->iov_count = 0;
 	f->payload_len = 0;
 	return f;
+}
+
+uint32_t ibt_middles(struct hca_qp *qp, uint32_t k, uint32_t npkts, const struct frame_batch *out)
+{
+	uint32_t n = frame_batch_room(out, BTH_LEN + ibt_mtu(qp)), iovs = FRAME_BATCH_IOV - out->niov;
+
+	if (!k || k + 1 >= npkts)
+		return 0;
+	if (n > npkts - 1 - k)
+		n = npkts - 1 - k;
+	return n < iovs ? n : iovs;
+}
+
+void ibt_put_middles(
+	struct hca_qp *qp, uint8_t op, uint32_t psn, char *from, uint32_t n, struct frame_batch *out)
+{
+	uint32_t mtu = ibt_mtu(qp);
+
+	for (uint32_t i = 0; i < n; i++, from += mtu) {
+		struct frame_out *f = ibt_frame(out, BTH_LEN);
+
+		f->iov_count = 1;
+		f->payload_len = mtu;
+		f->psn = psn_add(psn, i);
+		out->iov[out->niov++] = (struct iovec){from, mtu};
+		bth_put(f->hdr, ibt_service(qp) | op, false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, false,
+			f->psn);
+		frame_batch_note(out, frame_len(f));
+	}
 }
 
 /* The opcode of a SEND's or WRITE's packet, by its place in the message. */
@@ -353,24 +392,68 @@ static void sent_to(struct hca_qp *qp, uint32_t pkt, uint64_t now)
 		r->high = r->sent;
 }
 
+/* Whether enough was sent since an acknowledge was last asked for. */
+static bool ask_now(struct hca_qp *qp, uint32_t cost)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	bool ask = !qp->dest.local && r->unasked + cost > FLOW_WINDOW / 4;
+
+	r->unasked = ask ? 0 : r->unasked + cost;
+	return ask;
+}
+
+/*
+ * Packets in the middle of a request, as many as leave as one piece: one look at the key and at the window
+ * for all. false: none, and each is to be looked at by itself.
+ */
+static bool send_middles(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t now, struct frame_batch *out)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	uint32_t mtu = ibt_mtu(qp), cost = flow_cost(1, mtu), n = ibt_middles(qp, r->pkt, w->npkts, out);
+	unsigned pieces, first = out->nframes;
+	struct iovec all;
+
+	if (n < 2 || hca_qp_type(qp) != IBV_QPT_RC || r->sent != r->high || r->rec.cautious ||
+		(w->flags & IBV_SEND_INLINE))
+		return false;
+	if (!hca_sge_gather(qp, w->sge, w->nsge, r->pkt * mtu, n * mtu, 0, &all, 1, &pieces) ||
+		!take(qp, qp->flow, cost, true))
+		return false;
+	n = 1 + hca_flow_take_more(qp->flow, cost, n - 1);
+	ibt_put_middles(qp, opcode_of(w, false, false), r->sent, all.iov_base, n, out);
+	for (struct frame_out *f = &out->frame[first]; f < &out->frame[out->nframes]; f++) {
+		f->note = ibt_note(qp);
+		if (ask_now(qp, cost))
+			bth_ask(f->hdr);
+	}
+	sent_to(qp, r->pkt + n, now);
+	return true;
+}
+
 static enum step send_data(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t now, struct frame_batch *out)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
-	uint32_t cost = flow_cost(1, bytes_between(w, ibt_mtu(qp), r->pkt, r->pkt + 1));
+	uint32_t len = (uint32_t)bytes_between(w, ibt_mtu(qp), r->pkt, r->pkt + 1), cost = flow_cost(1, len);
 	bool echo = false, rc = hca_qp_type(qp) == IBV_QPT_RC, ask;
+	struct frame_out *f;
 
-	if (frame_batch_full(out, w->nsge + 1u) || out->nframes + 2 > FRAME_BATCH_MAX)
+	/* A packet without acknowledge may need an echo behind it. */
+	if (frame_batch_full(out, w->nsge + 1u) || (!rc && out->nframes + 2 > FRAME_BATCH_MAX) ||
+		frame_batch_ends(out, BTH_LEN + len))
 		return STEP_FULL;
+	if (send_middles(qp, w, now, out))
+		return STEP_ON;
 	if (!take_window(qp, cost, now, &echo))
 		return STEP_STOP;
-	ask = rc && !qp->dest.local && r->unasked + cost > FLOW_WINDOW / 4;
-	if (!put_data(qp, w, r->pkt, ask, out)) {
+	ask = rc && ask_now(qp, cost);
+	f = put_data(qp, w, r->pkt, ask, out);
+	if (!f) {
 		if (rc)
 			hca_flow_cancel(qp->flow, cost);
 		r->failed = IBV_WC_LOC_PROT_ERR;
 		return STEP_STOP;
 	}
-	r->unasked = ask ? 0 : r->unasked + cost;
+	frame_batch_note(out, frame_len(f));
 	sent_to(qp, r->pkt + 1, now);
 	if (echo)
 		ibt_echo_ask(out, hca_qpn(qp), qp->attr.dest_qp_num, qp->flow->echo_asked);
@@ -647,7 +730,7 @@ static void ask_for_ack(struct ibt_requester *r, struct frame_batch *out)
 {
 	for (unsigned i = out->nframes; i--;) {
 		if (bth_opcode(out->frame[i].hdr) != (IBT_RC | OP_ACK)) {
-			out->frame[i].hdr[8] |= 0x80;
+			bth_ask(out->frame[i].hdr);
 			r->unasked = 0;
 			return;
 		}

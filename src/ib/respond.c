@@ -26,13 +26,14 @@ static void put_aeth_frame(struct hca_qp *qp, struct frame_batch *out, uint32_t 
 	aeth_put(f->hdr + BTH_LEN, syndrome, ibt_qp(qp)->resp.msn);
 }
 
-static void put_atomic(struct hca_qp *qp, struct frame_batch *out, const struct ibt_answer *a)
+static uint32_t put_atomic(struct hca_qp *qp, struct frame_batch *out, const struct ibt_answer *a)
 {
 	struct frame_out *f = ibt_frame(out, BTH_LEN + AETH_LEN + ATOMICACK_LEN);
 
 	bth_put(f->hdr, IBT_RC | OP_ATOMIC_ACK, false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, false, a->psn);
 	aeth_put(f->hdr + BTH_LEN, AETH_ACK | credits(qp), a->msn);
 	put_be64(f->hdr + BTH_LEN + AETH_LEN, a->original);
+	return 1;
 }
 
 static uint8_t read_opcode(const struct ibt_answer *a)
@@ -66,10 +67,18 @@ static void learn_rider(struct ibt_responder *r, uint64_t now)
 	r->asked_at = 0;
 }
 
-/* One packet of a READ; false: the region is gone. */
-static bool put_read(struct hca_qp *qp, struct frame_batch *out, const struct ibt_answer *a)
+/* Bytes of a READ's next packet. */
+static uint32_t read_len(struct hca_qp *qp, const struct ibt_answer *a)
 {
-	uint32_t mtu = ibt_mtu(qp), off = a->sent * mtu, len = a->len - off < mtu ? a->len - off : mtu;
+	uint32_t mtu = ibt_mtu(qp), off = a->sent * mtu;
+
+	return a->len - off < mtu ? a->len - off : mtu;
+}
+
+/* One packet of a READ; false: the region is gone. */
+static bool put_one(struct hca_qp *qp, struct frame_batch *out, const struct ibt_answer *a)
+{
+	uint32_t off = a->sent * ibt_mtu(qp), len = read_len(qp, a);
 	uint8_t op = read_opcode(a);
 	struct frame_out *f;
 	void *from = NULL;
@@ -94,7 +103,32 @@ static bool put_read(struct hca_qp *qp, struct frame_batch *out, const struct ib
 		psn_add(a->psn, a->sent));
 	if (ibt_op_table[op].flags & OPF_AETH)
 		aeth_put(f->hdr + BTH_LEN, AETH_ACK | credits(qp), a->msn);
+	frame_batch_note(out, frame_len(f));
 	return true;
+}
+
+/* Packets in the middle of a READ, with one look at the key for all; 0: each is to be looked at by itself. */
+static uint32_t put_middles(struct hca_qp *qp, struct frame_batch *out, const struct ibt_answer *a)
+{
+	uint32_t mtu = ibt_mtu(qp), n = ibt_middles(qp, a->sent, a->npkts, out);
+	char *from;
+
+	if (n < 2 || mtu < READ_COPY || ibt_qp(qp)->resp.careful)
+		return 0;
+	from = hca_key_range(qp->adapter, qp->pd, a->rkey, a->va + (uint64_t)a->sent * mtu, n * mtu,
+		IBV_ACCESS_REMOTE_READ, hca_qpn(qp));
+	if (!from)
+		return 0;
+	ibt_put_middles(qp, OP_READ_RESP_MIDDLE, psn_add(a->psn, a->sent), from, n, out);
+	return n;
+}
+
+/* The next packets of a READ: how many; 0: the region is gone. */
+static uint32_t put_read(struct hca_qp *qp, struct frame_batch *out, const struct ibt_answer *a)
+{
+	uint32_t n = put_middles(qp, out, a);
+
+	return n ? n : put_one(qp, out, a);
 }
 
 /* The region was deregistered between request and answer (IBA: remote access error). */
@@ -118,12 +152,13 @@ bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 		r->answer_tail = r->answer_head;
 	while (r->answer_tail != r->answer_head) {
 		struct ibt_answer *a = &r->answer[r->answer_tail % IBT_ANSWERS];
+		uint32_t n;
 
-		if (frame_batch_full(out, 1))
+		if (frame_batch_full(out, 1) ||
+			(a->kind == ANSWER_READ && frame_batch_ends(out, BTH_LEN + read_len(qp, a))))
 			return true;
-		if (a->kind == ANSWER_ATOMIC) {
-			put_atomic(qp, out, a);
-		} else if (!put_read(qp, out, a)) {
+		n = a->kind == ANSWER_ATOMIC ? put_atomic(qp, out, a) : put_read(qp, out, a);
+		if (!n) {
 			if (!a->first_time) {
 				r->answer_tail++; /* as if it had come a moment later: see duplicate_read */
 				continue;
@@ -132,7 +167,8 @@ bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 			break;
 		}
 		out->wanted = true;
-		if (++a->sent == a->npkts)
+		a->sent += n;
+		if (a->sent == a->npkts)
 			r->answer_tail++;
 	}
 	if (frame_batch_full(out, 0))

@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 enum {
-	BATCH_BYTES = 64000, /* of one UDP_SEGMENT send: the UDP length field is 16 bits */
 	STAGE = 64 * 4160,
 	SMALL = 1024, /* payload that is cheaper to copy than to point at */
 };
@@ -118,7 +117,7 @@ static unsigned run_length(const struct frame_batch *b, unsigned i)
 	for (; i + n < b->nframes; n++) {
 		uint32_t next = frame_len(&b->frame[i + n]) + ICRC_LEN;
 
-		if (next > size || total + next > BATCH_BYTES)
+		if (next > size || total + next > FRAME_RUN_BYTES)
 			break;
 		total += next;
 		if (next < size)
@@ -217,7 +216,8 @@ static int frag_socket(struct udp_link *l, bool v4, uint16_t *port)
 static bool is_ack_and_more(const struct frame_batch *b)
 {
 	return b->nframes == 2 && b->frame[0].hdr[0] == (IBT_RC | OP_ACK) &&
-	       frame_len(&b->frame[0]) < frame_len(&b->frame[1]) && frame_len(&b->frame[1]) < BATCH_BYTES / 2;
+	       frame_len(&b->frame[0]) < frame_len(&b->frame[1]) &&
+	       frame_len(&b->frame[1]) < FRAME_RUN_BYTES / 2;
 }
 
 struct build {

@@ -152,6 +152,12 @@ static inline void bth_put(uint8_t *p, uint8_t opcode, bool se, unsigned pad, ui
 	put_be24(p + 9, psn);
 }
 
+/* Asks for an acknowledge. */
+static inline void bth_ask(uint8_t *p)
+{
+	p[8] |= 0x80;
+}
+
 /* ---- extension headers ---- */
 struct reth {
 	uint64_t va;

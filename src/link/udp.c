@@ -163,6 +163,7 @@ int link_udp_open(struct link **out, uint16_t port, uint32_t *slot)
 		l->rx_msg[i].msg_hdr.msg_iovlen = 1;
 		l->rx_msg[i].msg_hdr.msg_name = &l->rx_from[i];
 		l->rx_msg[i].msg_hdr.msg_control = l->rx_control[i];
+		link_udp_rx_ready(l, i);
 	}
 	l->link.ops = &udp_ops;
 	l->link.rcvbuf = received_most(fd4);

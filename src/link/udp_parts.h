@@ -22,7 +22,7 @@ struct udp_link {
 	_Atomic bool v6_seen;     /* traffic on IPv6: worth a system call per poll */
 	_Atomic int frag4, frag6; /* sockets that may fragment; -1 until needed */
 	unsigned polls;
-	bool streaming; /* see receive_some() */
+	unsigned at_once; /* messages to receive by the next call: see receive_some() */
 	pthread_mutex_t frag_mutex;
 	uint8_t *rx_buf;
 	struct mmsghdr rx_msg[UDP_RX_MSGS];
@@ -38,5 +38,8 @@ struct udp_link {
 int link_udp_send(struct link *link, const struct frame_batch *b);
 int link_udp_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg);
 int link_udp_hand_over(struct link *link, uint32_t slot, const struct frame_in *in, bool wait);
+
+/* Message i can be received into (again): the kernel writes over the lengths of what it fills. */
+void link_udp_rx_ready(struct udp_link *l, unsigned i);
 
 #endif

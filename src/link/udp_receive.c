@@ -14,8 +14,6 @@
 #include <netinet/udp.h>
 #include <string.h>
 
-enum { STREAM = 4096 }; /* a message longer than this is followed by more */
-
 struct rx_meta {
 	struct icrc_flow flow;
 	uint32_t ifindex;
@@ -125,36 +123,52 @@ static int receive_message(struct udp_link *l, unsigned i, bool v4, link_deliver
 	return n;
 }
 
-/* A single message comes cheaper by recvmsg; in a stream many come at once. */
+void link_udp_rx_ready(struct udp_link *l, unsigned i)
+{
+	struct msghdr *m = &l->rx_msg[i].msg_hdr;
+
+	m->msg_namelen = sizeof(l->rx_from[i]);
+	m->msg_controllen = UDP_CONTROL;
+}
+
+/*
+ * A single message comes cheaper by recvmsg; in a stream many come at once. Of large ones only some are
+ * taken, so that acknowledges and requests leave while more lie there, and the buffers stay in the cache.
+ */
+static unsigned next_at_once(const struct udp_link *l, int n)
+{
+	enum { STREAM = 4096, LARGE = 16384, LARGE_ONES = 8 };
+	unsigned len = n > 0 ? l->rx_msg[0].msg_len : 0;
+
+	if (n < 2 && len <= STREAM)
+		return 1;
+	return len < LARGE ? UDP_RX_MSGS : LARGE_ONES;
+}
+
 static int receive_some(struct udp_link *l, int fd)
 {
 	int n;
 
-	if (l->streaming) {
-		n = recvmmsg(fd, l->rx_msg, UDP_RX_MSGS, MSG_DONTWAIT, NULL);
+	if (l->at_once > 1) {
+		n = recvmmsg(fd, l->rx_msg, l->at_once, MSG_DONTWAIT, NULL);
 	} else {
 		ssize_t len = recvmsg(fd, &l->rx_msg[0].msg_hdr, MSG_DONTWAIT);
 
 		n = len < 0 ? 0 : 1;
 		l->rx_msg[0].msg_len = (unsigned)len;
 	}
-	l->streaming = n > 1 || (n == 1 && l->rx_msg[0].msg_len > STREAM);
+	l->at_once = next_at_once(l, n);
 	return n;
 }
 
 static int receive_socket(struct udp_link *l, int fd, bool v4, link_deliver_fn *deliver, void *arg)
 {
-	int n, got = 0;
+	int n = receive_some(l, fd), got = 0;
 
-	for (unsigned i = 0; i < UDP_RX_MSGS; i++) {
-		struct msghdr *m = &l->rx_msg[i].msg_hdr;
-
-		m->msg_namelen = sizeof(l->rx_from[i]);
-		m->msg_controllen = UDP_CONTROL;
-	}
-	n = receive_some(l, fd);
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
 		got += receive_message(l, (unsigned)i, v4, deliver, arg);
+		link_udp_rx_ready(l, (unsigned)i);
+	}
 	return got;
 }
 

@@ -22,7 +22,7 @@ COMMON = ["--quiet", "--error-exitcode=99", "--fair-sched=try", f"--suppressions
 
 # The first that matches: other arguments, or None to leave it out.
 LESS = [
-    ("^sim.random", ["--seed", "1", "--seeds", "20"]),
+    ("^sim.(random|iwarp$|iwarp_hostile$|cm$)", ["--seed", "1", "--seeds", "20"]),
     ("^sim.two.(?!ring)", None),  # as below
     ("^sim.two", ["--seed", "1", "--seeds", "5"]),
     ("^sim.hostile$", ["--seed", "1", "--seeds", "2"]),

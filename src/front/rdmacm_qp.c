@@ -70,7 +70,7 @@ static void rts_attr(const struct rcm_id *id, struct ibv_qp_attr *a, int *mask)
 	a->sq_psn = id->path.sq_psn;
 	*mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 	if (id->pub.qp_type == IBV_QPT_RC) {
-		a->timeout = id->path.ack_timeout;
+		a->timeout = id->has_ack_timeout ? id->ack_timeout : id->path.ack_timeout;
 		a->retry_cnt = id->path.retry_count;
 		a->rnr_retry = id->path.rnr_retry;
 		a->max_rd_atomic = as_we_can(id->path.initiator_depth);

@@ -420,6 +420,7 @@ static void take_snapshot(struct hca_adapter *a, struct snapshot *s)
 			memcpy(gid[i].ndev, d->netdev, sizeof(gid[i].ndev));
 		}
 		s->dev[s->n] = (struct sysfs_dev){
+			.netdev = d->netdev,
 			.index = atoi(d->vd.ibv.dev_name + strlen("uverbs")),
 			.node_guid = htobe64(d->guid),
 			.node_type = d->iwarp ? "4: RNIC" : "1: CA",

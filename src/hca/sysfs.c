@@ -129,7 +129,7 @@ static void compose_port(FILE *m, const struct sysfs_dev *d)
 
 static void compose_dev(FILE *m, const struct sysfs_dev *d)
 {
-	char dir[96];
+	char dir[96], net[32];
 	uint8_t g[8];
 	char guid[24];
 
@@ -146,6 +146,9 @@ static void compose_dev(FILE *m, const struct sysfs_dev *d)
 	entry(m, dir, "hca_type", "anyrdma");
 	entry(m, dir, "board_id", "anyrdma");
 	compose_port(m, d);
+	/* Of its hardware only this: rdma-core's tests and scripts find the addresses by it. */
+	snprintf(net, sizeof(net), "device/net/%.16s", d->netdev);
+	entry(m, dir, net, LINK_MARK "/sys/class/net/%.16s", d->netdev);
 
 	snprintf(dir, sizeof(dir), "class/infiniband_verbs/uverbs%d", d->index);
 	entry(m, dir, "ibdev", "%s", d->name);

@@ -13,6 +13,7 @@ struct sysfs_gid {
 
 struct sysfs_dev {
 	char name[64];
+	const char *netdev;
 	int index;             /* N of uverbsN */
 	uint64_t node_guid;    /* big-endian value, as ibv_get_device_guid() returns it */
 	const char *node_type; /* "1: CA" or "4: RNIC" */

@@ -29,6 +29,7 @@ static const struct sysfs_gid gids[] = {
 static struct sysfs_dev device(const char *name, int index)
 {
 	struct sysfs_dev d = {
+		.netdev = "eth0",
 		.index = index,
 		.node_type = "1: CA",
 		.state = 4,
@@ -88,6 +89,16 @@ static void assert_reads(const char *path, const char *content)
 	assert_string_equal(buf, content);
 }
 
+static void assert_links(const char *path, const char *to)
+{
+	char buf[256];
+	ssize_t n = readlink(in_tree(path), buf, sizeof(buf) - 1);
+
+	assert_true(n >= 0);
+	buf[n] = '\0';
+	assert_string_equal(buf, to);
+}
+
 static ino_t root_inode(void)
 {
 	struct stat st;
@@ -109,6 +120,7 @@ static void files_read_as_the_kernels(void **state)
 	assert_reads(DEV "node_guid", "0211:22ff:fe33:4455\n");
 	assert_reads(DEV "sys_image_guid", "0211:22ff:fe33:4455\n");
 	assert_reads(DEV "fw_ver", ANYRDMA_VERSION "\n");
+	assert_links(DEV "device/net/eth0", "/sys/class/net/eth0");
 	assert_reads(PORT "state", "4: ACTIVE\n");
 	assert_reads(PORT "phys_state", "5: LinkUp\n");
 	assert_reads(PORT "rate", "100 Gb/sec (4X EDR)\n");

@@ -240,6 +240,23 @@ static void options_reach_both_queue_pairs(void **state)
 	assert_int_equal(server.timeout, 19);
 }
 
+/* Too late for the REQ, in time for the queue pair of this side. */
+static void a_timeout_may_be_chosen_until_the_connect(void **state)
+{
+	resolve_to(rdma_get_src_port(w.listener));
+	make_qp(w.client);
+	set_byte(w.client, RDMA_OPTION_ID_ACK_TIMEOUT, 21);
+	assert_int_equal(rdma_connect(w.client, NULL), 0);
+	expect(RDMA_CM_EVENT_CONNECT_REQUEST, NULL);
+	w.server = w.last.id;
+	make_qp(w.server);
+	set_byte(w.server, RDMA_OPTION_ID_ACK_TIMEOUT, 20);
+	assert_int_equal(rdma_accept(w.server, NULL), 0);
+	expect(RDMA_CM_EVENT_ESTABLISHED, w.client);
+	assert_int_equal(attributes_of(w.client->qp).timeout, 21);
+	assert_int_equal(attributes_of(w.server->qp).timeout, 20);
+}
+
 static void the_program_may_bring_a_path(void **state)
 {
 	struct sockaddr_in to = loopback(rdma_get_src_port(w.listener));
@@ -277,6 +294,7 @@ int main(int argc, char **argv)
 		TEST(a_wildcard_of_one_family_leaves_the_other),
 		TEST(the_program_chooses_where_it_comes_from),
 		TEST(options_reach_both_queue_pairs),
+		TEST(a_timeout_may_be_chosen_until_the_connect),
 		TEST(the_program_may_bring_a_path),
 	};
 

@@ -126,7 +126,7 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 	ibv->recv_cq = attr->recv_cq;
 	ibv->srq = attr->srq;
 	ibv->qp_type = attr->qp_type;
-	ibv->state = IBV_QPS_RESET;
+	ibv->state = t->stream ? IBV_QPS_INIT : IBV_QPS_RESET; /* an RNIC has no state before it */
 	pthread_mutex_init(&ibv->mutex, NULL);
 	pthread_cond_init(&ibv->cond, NULL);
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)

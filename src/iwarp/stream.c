@@ -124,7 +124,17 @@ void iwarp_send_fault(struct hca_qp *qp, uint64_t now)
 	source_gone(qp);
 }
 
+bool iwarp_sends_read(struct hca_qp *qp)
+{
+	return iwarp_qp(qp)->answer_head != iwarp_qp(qp)->answer_tail;
+}
+
 /* ---- coming in ---- */
+bool iwarp_takes_write(struct hca_qp *qp)
+{
+	return iwarp_qp(qp)->reader.direct && iwarp_qp(qp)->rx.seg.opcode == RDMAP_WRITE;
+}
+
 /* Acts on what the reader said. */
 static void heed(struct hca_qp *qp, int v)
 {

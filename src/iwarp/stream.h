@@ -57,6 +57,9 @@ void iwarp_sent(struct hca_qp *qp, size_t n, uint64_t now);
 /* Where the next bytes go; 0: none are wanted now (a receive is missing, or it is over). */
 unsigned iwarp_recv_iov(struct hca_qp *qp, uint64_t now, struct iovec *iov, unsigned max);
 void iwarp_received(struct hca_qp *qp, size_t n, uint64_t now);
+/* Whether that is, or has in it, memory of the program that the peer reads or writes by itself. */
+bool iwarp_sends_read(struct hca_qp *qp);
+bool iwarp_takes_write(struct hca_qp *qp);
 /* The system call met memory that is not there (EFAULT). */
 void iwarp_send_fault(struct hca_qp *qp, uint64_t now);
 void iwarp_recv_fault(struct hca_qp *qp, uint64_t now);

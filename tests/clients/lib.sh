@@ -404,8 +404,12 @@ gid() {
 	sed -n "s/.*GID\[ *\([0-9]*\)\]:[[:space:]]*$text\(,.*\)\?$/\1/p" "$TMP/devinfo_$1" | head -n 1
 }
 
-# device SIDE: the device on the side's interface, of RoCE where it is ours.
-device() { [ "$1" = "$GUEST" ] && echo "${GUEST_RDMA}0" || echo "roce_$(netdev "$1")"; }
+# device SIDE: the device on the side's interface; where it is ours, of the kind that talks to the guest's, or RoCE.
+device() {
+	local kind=roce
+	[ "${GUEST_RDMA:-}" != siw ] || kind=iwarp
+	[ "$1" = "$GUEST" ] && echo "${GUEST_RDMA}0" || echo "${kind}_$(netdev "$1")"
+}
 
 # learn_gids: asks both sides for their tables, once.
 learn_gids() {

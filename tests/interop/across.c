@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * across PORT [-c HOST] CASE...: the target listens on the TCP port, the caller (-c) connects to it. "all"
- * stands for every case but "killed". VERBS_DEVICE and VERBS_GID choose the device and the address family.
+ * stands for every case but "killed". VERBS_DEVICE and VERBS_GID choose the device and the address family;
+ * where GIDs are no addresses (siw), VERBS_ADDRESS is the device's.
  */
 #include "across.h"
 
@@ -13,22 +14,23 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* And over iWARP, where it is another. */
 static const struct {
 	const char *name;
-	void (*run)(struct end *e);
+	void (*run)(struct end *e), (*stream)(struct end *e);
 } cases[] = {
-	{"lengths", data_of_every_length},
-	{"unreliable", unreliable_data_of_every_length},
-	{"gaps", unreliable_data_with_gaps},
-	{"reads", reads_at_full_depth},
-	{"atomics", atomics_at_full_depth},
-	{"both", everything_in_both_directions},
-	{"requests", bad_requests},
-	{"receives", bad_receives},
-	{"rnr", no_receive},
-	{"late", late_receive},
-	{"destroyed", destroyed},
-	{"killed", killed},
+	{"lengths", data_of_every_length, data_of_every_length},
+	{"unreliable", unreliable_data_of_every_length, NULL},
+	{"gaps", unreliable_data_with_gaps, NULL},
+	{"reads", reads_at_full_depth, reads_at_full_depth},
+	{"atomics", atomics_at_full_depth, NULL},
+	{"both", everything_in_both_directions, everything_in_both_directions},
+	{"requests", bad_requests, stream_requests},
+	{"receives", bad_receives, stream_receives},
+	{"rnr", no_receive, NULL},
+	{"late", late_receive, NULL},
+	{"destroyed", destroyed, stream_destroyed},
+	{"killed", killed, stream_killed},
 };
 
 void turn(struct end *e)
@@ -87,11 +89,12 @@ static int join(const char *host, int port)
 /* Who is who. */
 static void introduce(struct end *e)
 {
-	bool mine = !strncmp(ibv_get_device_name(e->t->ctx->device), "rxe", 3);
+	const char *name = ibv_get_device_name(e->t->ctx->device);
+	bool mine = !strncmp(name, "rxe", 3) || !strncmp(name, "siw", 3);
 
-	e->rxe[e->calls ? CALLER : TARGET] = mine;
+	e->kernel[e->calls ? CALLER : TARGET] = mine;
 	vt_tell(e->fd, &mine, sizeof(mine));
-	vt_hear(e->fd, &e->rxe[e->calls ? TARGET : CALLER], sizeof(mine));
+	vt_hear(e->fd, &e->kernel[e->calls ? TARGET : CALLER], sizeof(mine));
 }
 
 static bool wanted(const char *name, char **list)
@@ -117,10 +120,12 @@ int main(int argc, char **argv)
 	e.fd = join(calls ? argv[3] : NULL, atoi(argv[1]));
 	introduce(&e);
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		if (!wanted(cases[i].name, argv + (calls ? 4 : 2)))
+		void (*run)(struct end *) = vt_by_cm(e.t) ? cases[i].stream : cases[i].run;
+
+		if (!run || !wanted(cases[i].name, argv + (calls ? 4 : 2)))
 			continue;
 		print_message("%s\n", cases[i].name);
-		cases[i].run(&e);
+		run(&e);
 	}
 	print_message("done\n");
 	return vt_teardown(&state) != 0;

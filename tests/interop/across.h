@@ -13,7 +13,8 @@ struct end {
 	struct vt *t;
 	int fd; /* a stream to the other process */
 	bool calls;
-	bool rxe[2]; /* Linux's rxe is the caller's, the target's device; it has ways of its own */
+	bool kernel[2]; /* Linux's rxe or siw is the caller's, the target's device: they have ways of their
+			   own */
 	struct vt_ep *ep;
 	struct vt_addr peer;
 };
@@ -40,5 +41,9 @@ void no_receive(struct end *e);
 void late_receive(struct end *e);
 void destroyed(struct end *e);
 void killed(struct end *e);
+void stream_requests(struct end *e);
+void stream_receives(struct end *e);
+void stream_destroyed(struct end *e);
+void stream_killed(struct end *e);
 
 #endif

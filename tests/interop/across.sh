@@ -14,10 +14,12 @@ esac
 
 # across NAME SIDE FAMILY ARGS...: in the guest it lies among the programs.
 across() {
-	local name=$1 side=$2 family=$3 program=$ANYRDMA_BUILD/tests/interop/across
+	local name=$1 side=$2 family=$3 program=$ANYRDMA_BUILD/tests/interop/across own=()
 	shift 3
 	[ "$side" != "$GUEST" ] || program=across
-	start "$name" "$side" env "VERBS_DEVICE=$(device "$side")" "VERBS_GID=$family" VERBS_DEADLINE="$PATIENCE" "$program" "$@"
+	[[ $WORLD != siw-* ]] || own=("VERBS_ADDRESS=$(address "$family" "$side")" VERBS_CAPS=stream ANYRDMA_DEVICES=iwarp)
+	start "$name" "$side" env "VERBS_DEVICE=$(device "$side")" "VERBS_GID=$family" VERBS_DEADLINE="$PATIENCE" "${own[@]}" \
+		"$program" "$@"
 }
 
 # ends_well NAME CASE: and our end refused no packet, except of a UC message with gaps.
@@ -49,6 +51,16 @@ all_cases() {
 		for case in "${CASES[@]}"; do
 			both "$family" "$case"
 		done
+	done
+	[[ $WORLD != siw-* ]] || other_openings
+}
+
+# other_openings: with the CRC, and without peer-to-peer mode.
+other_openings() {
+	local how
+	for how in crc client-server; do
+		say "   ANYRDMA_IWARP=$how"
+		ANYRDMA_IWARP=$how both 4 all
 	done
 }
 

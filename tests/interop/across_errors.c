@@ -51,7 +51,7 @@ static void bad_request(struct end *e, size_t i)
 void bad_requests(struct end *e)
 {
 	for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
-		if (requests[i].fault == ODD && e->rxe[CALLER])
+		if (requests[i].fault == ODD && e->kernel[CALLER])
 			continue; /* refuses to post it */
 		meet(e, &(struct vt_opts){0}, NULL);
 		if (!e->calls)
@@ -66,7 +66,7 @@ void bad_requests(struct end *e)
 void bad_receives(struct end *e)
 {
 	for (int wrong_key = 0; wrong_key < 2; wrong_key++) {
-		bool own_fault = wrong_key || e->rxe[TARGET]; /* rxe takes either for its program's */
+		bool own_fault = wrong_key || e->kernel[TARGET]; /* rxe takes either for its program's */
 		struct ibv_sge sge;
 		struct ibv_recv_wr wr = {.wr_id = 7, .sg_list = &sge, .num_sge = 1}, *bad;
 
@@ -82,9 +82,9 @@ void bad_receives(struct end *e)
 			vt_expect(e->ep, 1, own_fault ? IBV_WC_REM_OP_ERR : IBV_WC_REM_INV_REQ_ERR);
 		} else {
 			vt_expect(e->ep, 7,
-				e->rxe[TARGET] ? IBV_WC_LOC_QP_OP_ERR
-				: wrong_key    ? IBV_WC_LOC_PROT_ERR
-					       : IBV_WC_LOC_LEN_ERR);
+				e->kernel[TARGET] ? IBV_WC_LOC_QP_OP_ERR
+				: wrong_key       ? IBV_WC_LOC_PROT_ERR
+						  : IBV_WC_LOC_LEN_ERR);
 		}
 		assert_int_equal(vt_state(e->ep->qp), IBV_QPS_ERR);
 		part(e);

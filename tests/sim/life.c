@@ -284,7 +284,7 @@ void life_bury(struct model *m, struct side *s)
 		return;
 	lock_take(&s->qp->lock); /* a helper is in the middle of nothing */
 	lock_drop(&s->qp->lock);
-	trace_say(m, s, "destroyed with %u requests in the queue", s->qp->sq.head - s->qp->sq.tail);
+	trace_say(m, s, "destroyed with %u requests in the queue", sim_requests_of(s->qp));
 	model_poll(m); /* what has come is known */
 	model_settle(m, s);
 	life_total.requests += s->posted - s->first;

@@ -440,7 +440,7 @@ void model_poll(struct model *m)
 /* In the error state nothing waits, sends or receives, and users of a shared queue are told. */
 static void check_flushed(struct model *m, struct side *s)
 {
-	if (s->qp->sq.tail != s->qp->sq.head)
+	if (sim_requests_of(s->qp))
 		model_fail(m, s, "requests were not flushed");
 	if (!s->rq->srq && s->rq->done != s->rq->posted)
 		model_fail(m, s, "%u receives were not flushed", (unsigned)(s->rq->posted - s->rq->done));
@@ -450,7 +450,7 @@ static void check_flushed(struct model *m, struct side *s)
 
 void model_settle(struct model *m, struct side *s)
 {
-	unsigned waiting = s->qp->sq.head - s->qp->sq.tail;
+	unsigned waiting = sim_requests_of(s->qp);
 
 	for (; !s->dead && s->completed < s->posted - waiting; s->completed++) {
 		if (s->wr[s->completed].signaled)

@@ -264,7 +264,9 @@ struct sim_node *sim_node_of(struct hca_qp *qp)
 void sim_connect(
 	struct hca_qp *qp, const struct sim_qp_opts *o, struct hca_qp *peer, const struct sim_qp_opts *po)
 {
-	sim_connect_to(qp, o, sim_node_of(peer)->gid, hca_qpn(peer), po);
+	static const uint8_t nobody[16]; /* UD */
+
+	sim_connect_to(qp, o, peer ? sim_node_of(peer)->gid : nobody, peer ? hca_qpn(peer) : 0, po);
 }
 
 void sim_connect_to(struct hca_qp *qp, const struct sim_qp_opts *o, const uint8_t gid[16], uint32_t qpn,
@@ -294,6 +296,11 @@ void sim_connect_to(struct hca_qp *qp, const struct sim_qp_opts *o, const uint8_
 	a.rnr_retry = (uint8_t)o->rnr_retry;
 	a.max_rd_atomic = (uint8_t)o->rd_atomic;
 	must(!hca_qp_modify(qp, &a, rts), "modify a QP to RTS");
+}
+
+unsigned sim_requests_of(const struct hca_qp *qp)
+{
+	return qp->sq.head - __atomic_load_n(&qp->sq.tail, __ATOMIC_ACQUIRE);
 }
 
 /* ---- what is in flight, counted packet by packet, apart from how the transport counts ---- */

@@ -100,6 +100,8 @@ void sim_connect(
 void sim_connect_to(struct hca_qp *qp, const struct sim_qp_opts *o, const uint8_t gid[16], uint32_t qpn,
 	const struct sim_qp_opts *po);
 
+/* Posted and not completed yet; another thread may complete some. */
+unsigned sim_requests_of(const struct hca_qp *qp);
 /* What this QP's requests in flight cost the flow towards its peer, or, reads, the adapter's own. */
 uint64_t sim_qp_in_flight(struct hca_qp *qp, bool reads);
 struct sim_node *sim_node_of(struct hca_qp *qp);

@@ -617,7 +617,7 @@ static void post(struct model *m, struct side *s, struct ibv_send_wr *wr)
 
 void work_post_sends(struct model *m, struct side *s)
 {
-	unsigned room = s->opts.send_wr - (s->qp->sq.head - s->qp->sq.tail),
+	unsigned room = s->opts.send_wr - sim_requests_of(s->qp),
 		 n = (unsigned)between(1, one_in(4) ? BURST : 4);
 	struct post p[BURST];
 	struct ibv_send_wr *list = NULL, **end = &list;

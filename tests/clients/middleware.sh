@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# middleware.sh WORLD: what stands between programs and verbs: UCX, libfabric, Open MPI over UCX; and fio and qperf.
+# middleware.sh WORLD: what stands between programs and verbs: UCX, libfabric, Open MPI over UCX; and fio, qperf, QEMU.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
 enter "$1" "$@"
@@ -48,6 +48,20 @@ blocks() {
 	verdict "fio --verb=$1" 'issued rwts: total=0,128' ''
 }
 
+# migrate: a guest of QEMU's moves from B to A while it runs.
+migrate() {
+	local machine=(qemu-system-x86_64 -machine pc,accel=tcg -m 32 -display none -nodefaults)
+	start server A "${machine[@]}" -qmp "unix:$TMP/target.qmp,server,nowait" -incoming "rdma:$IP4_A:$NEXT_PORT"
+	until_true "$PATIENCE" listens_rdma "${PID[server]}" "$NEXT_PORT" || true
+	start client B "${machine[@]}" -qmp "unix:$TMP/source.qmp,server,nowait"
+	until_true "$PATIENCE" test -S "$TMP/source.qmp" || true
+	"$HERE/migrate.py" "$TMP/source.qmp" "$TMP/target.qmp" "rdma:$IP4_A:$NEXT_PORT" "$PATIENCE" >"$TMP/migrate" 2>&1 ||
+		fail "QEMU's migration by rdma: ($WORLD)" "$TMP/server" "$TMP/client" "$TMP/migrate"
+	kill_hard client
+	kill_hard server
+	say "ok    QEMU's migration by rdma:"
+}
+
 # measure TEST...: qperf asks for no GID, so it connects by address.
 measure() {
 	local test
@@ -70,6 +84,7 @@ for verb in write read send; do
 	blocks "$verb"
 done
 measure rc_lat rc_rdma_read_bw ver_rc_fetch_add
+migrate
 if [ "${NAMESPACES[0]}" = "${NAMESPACES[1]}" ]; then # Open MPI starts both on its own host
 	mpicc.openmpi -o "$TMP/mpi_ring" "$HERE/mpi_ring.c"
 	mpi rc_verbs,ud_verbs

@@ -3,10 +3,12 @@
 
 #include "base/log.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
-enum hca_local hca_local_wanted(void)
+static enum hca_local asked_for(void)
 {
 	static const char *const names[] = {"off", "ring", "copy", "map"};
 	const char *v = getenv("ANYRDMA_LOCAL");
@@ -19,4 +21,20 @@ enum hca_local hca_local_wanted(void)
 	}
 	log_warn("ANYRDMA_LOCAL=%s is none of map, copy, ring and off: map, as by default", v);
 	return HCA_LOCAL_MAP;
+}
+
+/* A program that must not be looked into by others of its user, who could else map what it registers. */
+static bool is_closed(void)
+{
+	return prctl(PR_GET_DUMPABLE) != 1;
+}
+
+enum hca_local hca_local_wanted(void)
+{
+	enum hca_local asked = asked_for();
+
+	if (asked <= HCA_LOCAL_RING || !is_closed())
+		return asked;
+	log_info("no memory is shown to other processes: this one may not be looked into (PR_SET_DUMPABLE)");
+	return HCA_LOCAL_RING;
 }

@@ -106,6 +106,17 @@ static int ask(struct shm_link *l, struct shm_writer *w)
 	return 0;
 }
 
+static void say_why_not(const struct shm_writer *w, int err)
+{
+	const char *why = err == -ECONNREFUSED ? "it does not offer it"
+			  : err == -EPERM      ? "it is another user's"
+			  : err == -EPROTO     ? "it is of another version"
+			  : err == -ECONNRESET ? "it does not want to, or is gone"
+					       : fd_reason(-err);
+
+	log_info("process in slot %u: not by memory (%s)", w->slot, why);
+}
+
 /* The other one's answer: its board, and its file. */
 static void take_board(struct shm_link *l, struct shm_writer *w, uint32_t slot, int passed[MEET_PASSED])
 {
@@ -115,6 +126,7 @@ static void take_board(struct shm_link *l, struct shm_writer *w, uint32_t slot, 
 		log_info("process in slot %u: its file of memory makes no sense", w->slot);
 	if (w->state != SHM_ASKED || slot != w->slot || !w->board || w->board->magic != BOARD_MAGIC ||
 		w->board->version != BOARD_VERSION) {
+		say_why_not(w, -EPROTO);
 		link_shm_drop_writer(l, w);
 		return;
 	}
@@ -124,15 +136,17 @@ static void take_board(struct shm_link *l, struct shm_writer *w, uint32_t slot, 
 	w->there.number = ++l->met;
 	w->there.self = w->slot == l->slot;
 	atomic_store(&w->state, SHM_UP);
-	log_info("process in slot %u: by memory from now on", w->slot);
+	log_info("process in slot %u: by memory from now on%s", w->slot,
+		w->there.pid ? ""
+			     : "; one-sided requests go through its adapter, it is in another PID namespace");
 }
 
-/* Whether what the socket tells is its end, and not a ring of the bell. */
+/* Whether the other one is gone; it may have rung the bell before. */
 static bool has_ended(int fd)
 {
-	char c;
+	struct pollfd p = {.fd = fd, .events = POLLRDHUP};
 
-	return recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+	return poll(&p, 1, 0) > 0;
 }
 
 static void attend_writer(struct shm_link *l, struct shm_writer *w, bool receives)
@@ -158,8 +172,10 @@ static void attend_writer(struct shm_link *l, struct shm_writer *w, bool receive
 			epoll_ctl(l->ep_fd, EPOLL_CTL_DEL, w->end.fd, NULL);
 			break;
 		}
-		if (got < 0)
+		if (got < 0) {
+			say_why_not(w, got);
 			link_shm_drop_writer(l, w);
+		}
 	}
 	lock_drop(&w->lock);
 }
@@ -320,8 +336,7 @@ static void begin(struct shm_link *l, struct shm_writer *w, bool now)
 	if (w->state == SHM_DOWN && (now || now_ms() > w->asked_at + ASK_AGAIN_MS)) {
 		err = ask(l, w);
 		if (err)
-			log_info("process in slot %u: not by memory (%s)", w->slot,
-				err == -ECONNREFUSED ? "it does not offer it" : fd_reason(-err));
+			say_why_not(w, err);
 	}
 	lock_drop(&w->lock);
 }

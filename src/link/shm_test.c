@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -206,6 +207,116 @@ static void nobody_there_means_the_wire(void **state)
 	send_one(&a, THERE, 0);
 	assert_int_equal(a.wire->sent, 1);
 	close_host(&a);
+}
+
+/* ---- why not ---- */
+/* What is said at level info while a asks whoever listens there. */
+static const char *said_to(struct host *a, int (*answer)(int fd))
+{
+	static char text[1000];
+	FILE *f = tmpfile();
+	int err = dup(STDERR_FILENO), listener = answer ? meet_listen(port, THERE) : -1, fd = -1;
+	ssize_t n;
+
+	log_level = LOG_INFO;
+	dup2(fileno(f), STDERR_FILENO);
+	a->link->ops->reach(a->link, THERE, false);
+	if (answer) {
+		fd = meet_accept(listener);
+		assert_int_equal(answer(fd), 0);
+	}
+	receive(a);
+	dup2(err, STDERR_FILENO);
+	log_level = LOG_WARN;
+	n = pread(fileno(f), text, sizeof(text) - 1, 0);
+	text[n < 0 ? 0 : n] = 0;
+	assert_false(a->link->ops->reach(a->link, THERE, false));
+	send_one(a, THERE, 0);
+	assert_int_equal(a->wire->sent, 1);
+	close(fd);
+	close(listener);
+	close(err);
+	fclose(f);
+	return text;
+}
+
+static int answers_as_an_older_one(int fd)
+{
+	struct meet_hello h = {.magic = MEET_MAGIC, .version = MEET_VERSION - 1, .slot = THERE};
+
+	return send(fd, &h, sizeof(h), 0) == (ssize_t)sizeof(h) ? 0 : -1;
+}
+
+static int hangs_up(int fd)
+{
+	return shutdown(fd, SHUT_RDWR);
+}
+
+static void other_version_means_the_wire(void **state)
+{
+	struct host a = open_host(HERE);
+
+	assert_non_null(strstr(said_to(&a, answers_as_an_older_one), "it is of another version"));
+	close_host(&a);
+}
+
+/* As one of an older version does that does not understand us. */
+static void who_hangs_up_means_the_wire(void **state)
+{
+	struct host a = open_host(HERE);
+
+	assert_non_null(strstr(said_to(&a, hangs_up), "it does not want to"));
+	close_host(&a);
+}
+
+/* Another user has the name, whose process it may be or not. */
+static void another_users_process_means_the_wire(void **state)
+{
+	struct host a = open_host(HERE);
+	int ready[2];
+	char byte;
+	pid_t pid;
+
+	if (geteuid()) {
+		close_host(&a);
+		skip();
+	}
+	assert_int_equal(pipe(ready), 0);
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (setuid(65534) || meet_listen(port, THERE) < 0)
+			_exit(1);
+		(void)!write(ready[1], "", 1);
+		pause();
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	assert_non_null(strstr(said_to(&a, NULL), "it is another user's"));
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	close(ready[0]);
+	close_host(&a);
+}
+
+/* The bell of the dead was not heard yet when another process has its slot. */
+static void slot_of_a_dead_one_is_asked_anew(void **state)
+{
+	struct host a = open_host(HERE), b = open_host(THERE);
+
+	assert_true(reach(&a, THERE, &b));
+	send_one(&a, THERE, 0);
+	receive(&b); /* and tells, by the bell, since it does not know the way back */
+	close_host(&b);
+	b = open_host(THERE);
+	assert_false(a.link->ops->reach(a.link, THERE, true)); /* nobody drives b */
+	assert_true(reach(&a, THERE, &b));
+	send_one(&a, THERE, 0);
+	receive(&b);
+	assert_int_equal(b.got, 1);
+	assert_int_equal(a.wire->sent, 0);
+	close_host(&a);
+	close_host(&b);
 }
 
 static void sleeper_is_woken_once(void **state)
@@ -442,6 +553,10 @@ int main(void)
 		cmocka_unit_test(frames_go_by_memory),
 		cmocka_unit_test(process_reaches_itself),
 		cmocka_unit_test(nobody_there_means_the_wire),
+		cmocka_unit_test(other_version_means_the_wire),
+		cmocka_unit_test(who_hangs_up_means_the_wire),
+		cmocka_unit_test(another_users_process_means_the_wire),
+		cmocka_unit_test(slot_of_a_dead_one_is_asked_anew),
 		cmocka_unit_test(sleeper_is_woken_once),
 		cmocka_unit_test(bell_that_another_heard_rings_again),
 		cmocka_unit_test(bell_is_for_who_receives),

@@ -1,0 +1,62 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# fallback.sh: two programs on one host where something is forbidden that the way by memory needs. They work all the same, by the
+# next way down, and say why at log level info; what each queue pair counted tells which way that was.
+# shellcheck source=tests/clients/lib.sh
+. "$(dirname "$0")/lib.sh"
+enter loopback "$@"
+export ANYRDMA_LOG=info
+FORBID=$ANYRDMA_BUILD/tests/clients/forbid
+"$FORBID" memfd_create -- true || skip "needs seccomp filters"
+
+# took WAY: what the client said of its queue pair: by the wire; by packets through memory (ring); by its own hands (direct).
+took() {
+	case $1 in
+	wire) says pair.client 'to QP 0x[0-9a-f]+ by the wire' ;;
+	ring) says pair.client 'to QP 0x[0-9a-f]+ by memory' && ! says pair.client ' direct=' ;;
+	direct) says pair.client ' direct=' ;;
+	esac
+}
+
+# goes WAY SIDE REASON LABEL [PROGRAM]: WRITEs of 64 KiB take that way, and the program on that side (server, client) said why not another.
+goes() {
+	start_pair pair 4 "${5:-ib_write_bw}" -F -n 1000
+	finish_pair pair "$4"
+	took "$1" || fail "$4: not by $1" "$TMP/pair.server" "$TMP/pair.client"
+	said "pair.$2" "$3" || fail "$4: the $2 does not say '$3'" "$TMP/pair.$2"
+	ON_A=() ON_B=()
+}
+
+goes direct client 'by memory from now on$' "nothing is forbidden"
+
+ON_A=("$FORBID" memfd_create --)
+goes wire client 'not by memory \(it does not offer it\)' "the server may share no memory"
+said pair.server 'not by memory: Operation not permitted' || fail "the server does not say why" "$TMP/pair.server"
+ON_B=("$FORBID" memfd_create --)
+goes wire client 'not by memory: Operation not permitted' "the client may share no memory"
+
+export ANYRDMA_LOCAL=copy
+ON_B=("$FORBID" process_vm_writev --)
+goes ring client 'its memory is closed to us \(Operation not permitted\)' "the client may not look into others"
+unset ANYRDMA_LOCAL
+
+if unshare -p true 2>/dev/null; then
+	ON_B=(unshare --pid --fork --kill-child --)
+	goes ring client 'it is in another PID namespace' "the client is in a PID namespace of its own"
+fi
+
+# rping's server READs and WRITEs its client's memory, which by then has threads that would have to be held back.
+ON_B=("$FORBID" userfaultfd --)
+serve server rping -s -a "$IP4_A" -C 20 -S 60000 -V
+start client B rping -c -a "$IP4_A" -p "$PORT" -C 20 -S 60000 -V
+verdict "the client may not hold back its threads: its memory is copied" 'cannot map anything of it: other threads' ' direct='
+ON_B=()
+
+# A program that only may be executed, not read, may not be looked into by others of its user (PR_SET_DUMPABLE).
+cp "$(command -v ib_write_bw)" "$TMP/ib_write_bw"
+chmod 111 "$TMP/ib_write_bw"
+as_ordinary_user
+IDENTITY+=(ANYRDMA_LOG=info)
+GID=()
+goes ring server 'no memory is shown' "both may not be looked into" "$TMP/ib_write_bw"
+done_testing

@@ -18,6 +18,17 @@ enum {
 	FRAME_BATCH_IOV = 256,   /* pieces of payload in one batch */
 	FRAME_TRAILER = 4,       /* what a link adds to each: the ICRC */
 	FRAME_RUN_BYTES = 65000, /* of frames that leave as one piece: see frame_batch_ends() */
+	FRAME_REFS = 32,         /* places of a payload that lies far */
+};
+
+/*
+ * Between processes of one host a frame may carry a whole message without its bytes: it says where they lie
+ * in the sender's memory, as a list of these, laid out as struct ibv_sge. Such a frame is *far*. It stands
+ * for all packets of the message; its headers are those of an ONLY packet with the first one's PSN.
+ */
+struct frame_ref {
+	uint64_t addr;
+	uint32_t len, key;
 };
 
 /* Where frames go: IPv4 addresses as ::ffff:a.b.c.d, as in a GID table. */
@@ -34,6 +45,7 @@ struct frame_out {
 	uint8_t pad;  /* zero bytes between payload and ICRC */
 	uint8_t copy; /* payload may change under us: link must take a copy before it computes the ICRC */
 	uint8_t own;  /* the payload is not in the program's memory */
+	uint8_t far;  /* the payload is a list of struct frame_ref: the path MTU by enum ibv_mtu; else 0 */
 	uint16_t iov_first, iov_count;
 	uint32_t payload_len;
 	uint32_t note, psn; /* for ways that tell when a frame was executed: whose it is; 0: nobody asks */
@@ -61,6 +73,12 @@ struct frame_in {
 		*apart; /* the payload, when it does not lie behind the headers: others may write there now */
 	uint32_t head_len; /* bytes of headers, when the payload lies apart */
 	void *from;        /* the link's: see link_ops.took */
+	/* Of a frame that came by memory: */
+	uint8_t far; /* as in frame_out; then, instead of a payload: */
+	uint8_t nrefs;
+	uint32_t slot; /* whose memory it is; 0: not known */
+	uint64_t far_len;
+	const struct frame_ref *refs; /* a copy */
 };
 
 static inline bool frame_dest_same(const struct frame_dest *a, const struct frame_dest *b)

@@ -60,7 +60,11 @@ static void deliver(void *arg, const struct frame_in *in)
 {
 	struct deliver_arg *d = arg;
 
-	if (!in->from || !hca_engine_deliver_quick(d->e, in))
+	if (!in->from)
+		hca_engine_deliver(d->e, in, now_of(d));
+	else if (in->far)
+		hca_engine_deliver_far(d->e, in, now_of(d));
+	else if (!hca_engine_deliver_quick(d->e, in))
 		hca_engine_deliver(d->e, in, now_of(d));
 }
 

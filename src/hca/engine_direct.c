@@ -24,7 +24,16 @@ static bool is_next(struct hca_qp *qp)
 	       hca_qp_state(qp) == IBV_QPS_RTS && qp->transport->idle(qp);
 }
 
-static void close_to_us(struct hca_flow *f)
+void hca_engine_peer(struct local_peer *p, const struct hca_flow *f, const struct link_there *there)
+{
+	*p = (struct local_peer){.board = there->board,
+		.number = there->number,
+		.memory = there->memory,
+		.pid = atomic_load_explicit(&f->closed, memory_order_relaxed) ? 0 : there->pid,
+		.self = there->self};
+}
+
+void hca_engine_shut_out(struct hca_flow *f)
 {
 	if (!atomic_exchange(&f->closed, true))
 		log_info("process in slot %u: one-sided requests go through its adapter, its memory is "
@@ -86,11 +95,7 @@ void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 	there = e->link->ops->enter(e->link, qp->flow->slot);
 	if (!there)
 		return;
-	peer = (struct local_peer){.board = there->board,
-		.number = there->number,
-		.memory = there->memory,
-		.pid = atomic_load_explicit(&qp->flow->closed, memory_order_relaxed) ? 0 : there->pid,
-		.self = there->self};
+	hca_engine_peer(&peer, qp->flow, there);
 	while (act == LOCAL_DONE && is_next(qp)) {
 		act = local_do(qp, hca_sq_at(&qp->sq, qp->sq.tail), &peer);
 		if (act != LOCAL_DONE)
@@ -100,5 +105,5 @@ void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 	e->link->ops->leave(e->link, qp->flow->slot);
 	qp->left = act == LOCAL_LEFT && qp->alone;
 	if (act == LOCAL_CLOSED)
-		close_to_us(qp->flow);
+		hca_engine_shut_out(qp->flow);
 }

@@ -60,7 +60,11 @@ bool hca_engine_quick(struct hca_engine *e, struct hca_qp *qp)
 		qp->count->tx_packets++;
 		qp->count->tx_bytes += frame_len(&f);
 		hca_engine_count_sent(e, 1, frame_len(&f));
-		if (e->link->ops->put(e->link, qp->flow->slot, &qp->dest, &f, iov))
+		if (!e->link->ops->put(e->link, qp->flow->slot, &qp->dest, &f, iov))
+			continue;
+		if (f.far)
+			qp->transport->far_failed(qp);
+		else
 			send_one(e, qp, &f, iov);
 	}
 	hca_engine_arm(e, qp);

@@ -5,6 +5,9 @@
 
 #include "hca/engine.h"
 
+struct link_there;
+struct local_peer;
+
 /* ---- engine_out.c ---- */
 /* The QP met a frame or a timer and may have to send: it gets its turn at the end of this drive. */
 void hca_engine_touch(struct hca_engine *e, struct hca_qp *qp);
@@ -25,7 +28,15 @@ bool hca_engine_deliver_quick(struct hca_engine *e, const struct frame_in *in);
 /* What link_executed_fn says; false: it needs the time, which was not given (0). */
 bool hca_engine_executed(struct hca_engine *e, uint32_t note, uint32_t psn, bool done, uint64_t now);
 
+/* ---- engine_far.c ---- */
+/* A far frame (base/frame.h). */
+void hca_engine_deliver_far(struct hca_engine *e, const struct frame_in *in, uint64_t now);
+
 /* ---- engine_direct.c ---- */
+/* The process as those see it who act in its memory; it was entered. */
+void hca_engine_peer(struct local_peer *p, const struct hca_flow *f, const struct link_there *there);
+/* The kernel does not let us in. */
+void hca_engine_shut_out(struct hca_flow *f);
 /* Does what can be done without the transport; qp->lock held, any thread. */
 void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now);
 

@@ -54,9 +54,21 @@ struct region {
 	size_t length;
 	uint64_t iova;
 	unsigned access;
+	bool by_map; /* peers on this host map what they may reach */
 	struct share *share;
 	struct share_run run;
 };
+
+static const unsigned remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+/*
+ * A region that no peer may reach, but from which they may have to fetch what is sent to them. They could do
+ * so through the kernel; only what it gives them is also given to be mapped.
+ */
+static bool may_share_later(const struct region *r)
+{
+	return r->by_map && !(r->access & remote);
+}
 
 /* a->lock held */
 static void region_set(struct hca_key *k, const struct region *r)
@@ -68,15 +80,15 @@ static void region_set(struct hca_key *k, const struct region *r)
 	k->access = r->access;
 	k->share = r->share;
 	k->run = r->run;
+	k->shared = r->share ? SHARED_YES : may_share_later(r) ? SHARED_NOT_YET : SHARED_NO;
+	k->sent = 0;
 }
 
 /* Where peers on this host may reach it, its pages become such that they can map them. May take a while. */
 static void region_share(const struct hca_context *ctx, struct region *r)
 {
-	static const unsigned remote =
-		IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-
-	if (ctx->adapter->local == HCA_LOCAL_MAP && !ctx->dev->iwarp && (r->access & remote))
+	r->by_map = ctx->adapter->local == HCA_LOCAL_MAP && !ctx->dev->iwarp;
+	if (r->by_map && (r->access & remote))
 		r->share = share_take(r->addr, r->length, &r->run);
 }
 
@@ -102,6 +114,7 @@ static struct hca_key *key_new(
 	k->host = NULL;
 	k->share = NULL;
 	k->run = (struct share_run){0};
+	k->shared = SHARED_NO;
 	k->parent = NULL;
 	k->qpn = 0;
 	k->windows = 0;
@@ -124,7 +137,7 @@ out:
 }
 
 /* After this no look-up finds the key, and no frame that found it is still being worked on. */
-static int key_free(struct hca_adapter *a, struct hca_key *k)
+static int key_free(struct hca_adapter *a, struct hca_key *k, struct share **share)
 {
 	lock_take(&a->lock);
 	if (k->windows) {
@@ -134,6 +147,7 @@ static int key_free(struct hca_adapter *a, struct hca_key *k)
 	idmap_del(&a->keys, k->key);
 	hca_board_hide_key(a, k->key);
 	atomic_store_explicit(&k->key, 0, memory_order_release);
+	*share = k->share;
 	lock_drop(&a->lock);
 	hca_engine_quiesce(&a->engine);
 	lock_take(&a->lock);
@@ -163,6 +177,46 @@ void *hca_key_range(struct hca_adapter *a, struct hca_pd *pd, uint32_t key, uint
 	/* Still the same? A window may be bound anew, or a record recycled, while we look. */
 	atomic_thread_fence(memory_order_acquire);
 	return atomic_load_explicit(&k->key, memory_order_relaxed) == key ? host + off : NULL;
+}
+
+/* ---- what peers on this host can map ---- */
+uint32_t hca_key_mapped(struct hca_adapter *a, uint32_t key, const void *host, uint32_t len)
+{
+	const struct hca_key *k = idmap_get(&a->keys, key);
+	uintptr_t from = (uintptr_t)host, to = from + len, start, end;
+
+	if (!k || atomic_load_explicit(&k->shared, memory_order_acquire) != SHARED_YES)
+		return 0;
+	start = k->run.start > from ? k->run.start : from;
+	end = k->run.start + k->run.len < to ? k->run.start + k->run.len : to;
+	return start < end ? (uint32_t)(end - start) : 0;
+}
+
+/* a->lock held; the key may be another one's by now. */
+static void share_now(struct hca_adapter *a, struct hca_key *k, uint32_t key)
+{
+	if (k->key != key || k->shared != SHARED_NOT_YET)
+		return;
+	if (share_may_be_read())
+		k->share = share_take(k->host, k->length, &k->run);
+	atomic_store_explicit(&k->shared, k->share ? SHARED_YES : SHARED_NO, memory_order_release);
+	hca_board_show_key(a, k);
+}
+
+void hca_key_sent(struct hca_adapter *a, uint32_t key, uint32_t len)
+{
+	enum { PAYS = 1 << 20 }; /* what moving costs at least */
+	struct hca_key *k = idmap_get(&a->keys, key);
+	uint64_t sent;
+
+	if (!k || atomic_load_explicit(&k->shared, memory_order_relaxed) != SHARED_NOT_YET)
+		return;
+	sent = atomic_fetch_add_explicit(&k->sent, len, memory_order_relaxed) + len;
+	if (sent < PAYS || sent < k->length)
+		return;
+	lock_take(&a->lock);
+	share_now(a, k, key);
+	lock_drop(&a->lock);
 }
 
 /* ---- regions ---- */
@@ -265,9 +319,9 @@ struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t
 int hca_mr_dereg(struct hca_mr *mr)
 {
 	struct hca_pd *pd = (struct hca_pd *)mr->ibv.pd;
-	struct share *share = mr->key->share;
+	struct share *share;
 
-	if (key_free(hca_context(mr->ibv.context)->adapter, mr->key))
+	if (key_free(hca_context(mr->ibv.context)->adapter, mr->key, &share))
 		return EBUSY; /* a window is bound to it */
 	share_drop(share);
 	pd->objects--;
@@ -285,7 +339,7 @@ int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, si
 	unsigned new_access = flags & IBV_REREG_MR_CHANGE_ACCESS ? access : k->access;
 	uint64_t new_iova = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? (uintptr_t)addr : k->iova;
 	struct region r = {.addr = new_addr, .length = new_len, .iova = new_iova, .access = new_access};
-	struct share *old = k->share;
+	struct share *old;
 	int err = check_region(new_addr, new_len, new_iova, new_access);
 
 	if (err)
@@ -299,6 +353,7 @@ int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, si
 	if (flags & IBV_REREG_MR_CHANGE_PD)
 		k->pd = hca_pd(&pd->ibv);
 	lock_take(&a->lock);
+	old = k->share;
 	region_set(k, &r);
 	hca_board_show_key(a, k);
 	lock_drop(&a->lock);
@@ -360,11 +415,12 @@ int hca_mw_dealloc(struct hca_mw *mw)
 {
 	struct hca_adapter *a = hca_context(mw->ibv.context)->adapter;
 	struct hca_pd *pd = (struct hca_pd *)mw->ibv.pd;
+	struct share *none;
 
 	lock_take(&a->lock);
 	window_unbind(mw->key);
 	lock_drop(&a->lock);
-	key_free(a, mw->key);
+	key_free(a, mw->key, &none);
 	pd->objects--;
 	free(mw);
 	return 0;
@@ -416,8 +472,6 @@ static bool may_bind(const struct hca_bind *b)
 
 static int window_bind(struct hca_adapter *a, const struct hca_bind *b, uint32_t qpn)
 {
-	static const unsigned remote =
-		IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	struct hca_key *k = b->mw, *mr = b->mr;
 
 	if (!may_bind(b) || window_rename(a, k, b->rkey))

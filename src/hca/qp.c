@@ -588,6 +588,36 @@ bool hca_sge_gather(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge,
 	return !len;
 }
 
+/*
+ * What peers have mapped they fetch at once; for the rest they have to ask the kernel, which pays only for
+ * long ones. Many small pieces are better sent.
+ */
+bool hca_sge_goes_far(struct hca_qp *qp, const struct hca_send_wqe *w)
+{
+	enum { PIECE_MIN = 1024, KERNEL_MIN = 32768 };
+	struct hca_adapter *a = qp->adapter;
+	uint32_t mapped = 0;
+
+	if (!a->board || (w->flags & IBV_SEND_INLINE) || w->length < w->nsge * (uint32_t)PIECE_MIN)
+		return false;
+	for (unsigned i = 0; i < w->nsge; i++) {
+		const struct ibv_sge *s = &w->sge[i];
+		void *p;
+
+		if (!s->length)
+			continue;
+		p = hca_key_range(a, qp->pd, s->lkey, s->addr, s->length, 0, 0);
+		if (!p)
+			return false;
+		mapped += hca_key_mapped(a, s->lkey, p, s->length);
+	}
+	if (mapped == w->length)
+		return true;
+	for (unsigned i = 0; i < w->nsge; i++)
+		hca_key_sent(a, w->sge[i].lkey, w->sge[i].length);
+	return w->length >= KERNEL_MIN;
+}
+
 bool hca_sge_scatter(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off,
 	const void *src, uint32_t len)
 {

@@ -34,6 +34,7 @@ enum {
 	HCA_MAX_RD_ATOMIC = 16,
 	HCA_MAX_MSG = 0x80000000u, /* 2 GiB */
 	HCA_ALONE_MIN = 16384,     /* bytes that are worth a wait, see hca_qp.alone */
+	HCA_FAR_MIN = 2048,        /* bytes that a peer rather fetches than is sent, see hca_sge_goes_far() */
 };
 
 struct hca_ah {
@@ -55,6 +56,7 @@ struct hca_send_wqe {
 	uint32_t length;
 	__be32 imm;          /* immediate data; or, host order, the rkey to invalidate */
 	uint32_t psn, npkts; /* first PSN and number of PSNs, once started */
+	bool far;            /* it went as one far frame */
 	union {
 		struct {
 			uint64_t addr;
@@ -107,7 +109,8 @@ struct hca_qp {
 	uint32_t max_tx_payload;   /* UD: the port's MTU */
 	struct frame_dest dest;    /* RC, UC: the path, fixed at RTR */
 	struct hca_flow *flow;     /* RC, UC: the peer's; UD: the last destination's */
-	struct hca_seen seen;      /* RC, of a peer on this host */
+	struct hca_seen seen;      /* RC, of a peer on this host: where we write to */
+	struct hca_seen source;    /* and fetch from */
 	struct hca_stream *stream; /* its connection; changed under drive lock and lock; NULL: none */
 
 	struct hca_sq sq;
@@ -219,6 +222,11 @@ void hca_qp_raise(struct hca_qp *qp, enum ibv_event_type event);
  */
 bool hca_sge_gather(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off, uint32_t len,
 	unsigned access, struct iovec *iov, unsigned max, unsigned *n);
+/*
+ * Whether it pays that a peer on this host fetches the bytes of a request itself (base/frame.h: far), and it
+ * may: every key is right.
+ */
+bool hca_sge_goes_far(struct hca_qp *qp, const struct hca_send_wqe *w);
 /* Copies into a list of entries; false: local protection error. */
 bool hca_sge_scatter(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off,
 	const void *src, uint32_t len);

@@ -19,9 +19,15 @@ struct hca_qp;
 /* What request_quick() says. */
 enum hca_quick {
 	QUICK_FRAME,   /* a frame is to be sent */
-	QUICK_ALL_OUT, /* there is nothing more */
+	QUICK_ALL_OUT, /* there is nothing more, or nothing before something of ours is executed */
 	QUICK_SLOW,    /* this needs request() */
 };
+
+/*
+ * Copies bytes [off, off + len) of a far frame's payload out of the sender's memory, the last ones last;
+ * false: that cannot be done, or not of all.
+ */
+typedef bool hca_fetch_fn(void *arg, uint32_t off, const struct iovec *to, unsigned n, uint32_t len);
 
 struct hca_transport {
 	const char *name;
@@ -60,6 +66,11 @@ struct hca_transport {
 		struct hca_qp *qp, uint64_t (*coarse)(void), struct frame_out *f, struct iovec *iov);
 	/* Executed, and neither request() nor respond() have anything to do. */
 	bool (*receive_quick)(struct hca_qp *qp, const struct frame_in *in);
+	/* receive() for a far frame: a whole message. What cannot be fetched is asked for again. */
+	bool (*receive_far)(
+		struct hca_qp *qp, const struct frame_in *in, hca_fetch_fn *fetch, void *arg, uint64_t now);
+	/* The way does not take far frames: the last one is sent again, and there are no more. */
+	void (*far_failed)(struct hca_qp *qp);
 	/*
 	 * The peer has executed what we sent under this note, up to this PSN; or (done false) has not. now 0:
 	 * nobody has looked at the clock; false: somebody has to, and call again.

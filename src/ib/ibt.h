@@ -10,6 +10,7 @@
  *   respond.c     answers: read responses, atomic results, ACKs and NAKs, in the order of the requests
  *   ud.c          datagrams
  *   quick.c       the usual case on one host
+ *   far.c         whole messages whose bytes the receiver fetches itself
  *
  * PSNs of the send queue:
  *
@@ -23,6 +24,7 @@
 #ifndef IB_IBT_H
 #define IB_IBT_H
 
+#include "hca/flow.h"
 #include "hca/qp.h"
 #include "hca/transport.h"
 #include "wire/ibt.h"
@@ -50,6 +52,8 @@ enum {
 	IBT_ANSWERS = 2 * HCA_MAX_RD_ATOMIC,
 	IBT_AHEAD =
 		1024, /* responses that can be kept behind a missing one: a window of the smallest packets */
+	IBT_FAR_COST = FLOW_PACKET,
+	IBT_PSNS_OUT = 1 << 22, /* less than half of all, or nobody could tell old from new */
 };
 
 /* See recovery.c. */
@@ -87,6 +91,7 @@ struct ibt_requester {
 	uint32_t reads;               /* READ and atomic requests in flight */
 	uint32_t chunk;               /* packets one READ request asks for: see requester.c */
 	uint32_t unasked;             /* cost sent since an acknowledge was last asked for */
+	bool no_far;                  /* the peer could not fetch one */
 	bool credits_used;            /* the peer counts credits */
 	int32_t credits;              /* messages that may still take a receive there */
 	uint8_t retries, rnr_retries; /* left */
@@ -261,6 +266,8 @@ static inline void ibt_took(struct ibt_responder *r)
 	r->epsn = psn_add(r->epsn, 1);
 }
 
+/* A packet that is expected was lost on its way: it is asked for. */
+void ibt_respond_lost(struct hca_qp *qp);
 /* Whether it was executed, now or before. */
 bool ibt_respond_to(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now);
 bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
@@ -269,7 +276,21 @@ void ibt_ack_later(struct hca_qp *qp, uint64_t now);
 /* Puts the acknowledge that is due in front of requests, so that a reply never overtakes it. */
 void ibt_ack_first(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
 
+/* transport.c: see hca/transport.h */
+bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now);
+
+/* far.c: see hca/transport.h; and for quick.c: puts a request that has not begun, false: it goes by packets
+ */
+bool ibt_put_far(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_out *f, struct iovec *iov);
+bool ibt_receive_far(
+	struct hca_qp *qp, const struct frame_in *in, hca_fetch_fn *fetch, void *arg, uint64_t now);
+void ibt_far_failed(struct hca_qp *qp);
+/* The peer asks for this packet again: if it went far, that is not for it. */
+void ibt_far_refused(struct hca_qp *qp, uint32_t psn);
+
 /* quick.c: see hca/transport.h */
+/* It is the packet that the responder waits for, and there is nothing unusual about it. */
+bool ibt_is_next(struct hca_qp *qp, const struct frame_in *in);
 enum hca_quick ibt_request_quick(
 	struct hca_qp *qp, uint64_t (*coarse)(void), struct frame_out *f, struct iovec *iov);
 bool ibt_receive_quick(struct hca_qp *qp, const struct frame_in *in);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The usual case between two processes of one host, beside the slow path: a SEND or WRITE of one packet, in
- * order, nothing wrong, nothing pending. It is numbered, charged and checked as any other, so that each of
- * them may be followed by one of the slow path; but it takes no clock, and nothing is said back: the way
- * itself tells what was executed (hca/transport.h). Everything else is left as it is, for the slow path to
- * find and to find words for.
+ * The usual case between two processes of one host, beside the slow path: a SEND or WRITE of one packet, or
+ * of one far frame (far.c), in order, nothing wrong, nothing pending. It is numbered, charged and checked as
+ * any other, so that each of them may be followed by one of the slow path; but it takes no clock, and nothing
+ * is said back: the way itself tells what was executed (hca/transport.h). Everything else is left as it is,
+ * for the slow path to find and to find words for.
  *
  * The spec's timer runs all the same, but is not set anew for each: see ibt_timer().
  */
@@ -17,11 +17,10 @@
 #include <string.h>
 
 /* ---- requests ---- */
-static bool of_one_packet(struct hca_qp *qp, const struct hca_send_wqe *w)
+static bool is_data(const struct hca_send_wqe *w)
 {
-	return !w->started && w->length <= ibt_mtu(qp) &&
-	       (w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_RDMA_WRITE ||
-		       w->opcode == IBV_WR_SEND_WITH_IMM || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM);
+	return w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_RDMA_WRITE ||
+	       w->opcode == IBV_WR_SEND_WITH_IMM || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
 /* All that was sent was sent once, and nothing holds back what follows. */
@@ -70,6 +69,11 @@ static bool put_payload(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_
 {
 	unsigned n = 1;
 
+	if (w->length >= HCA_FAR_MIN && ibt_put_far(qp, w, f, iov))
+		return true;
+	if (w->length > ibt_mtu(qp))
+		return false;
+	f->far = 0;
 	f->own = w->flags & IBV_SEND_INLINE;
 	if (f->own)
 		iov[0] = (struct iovec){w->data, w->length};
@@ -84,14 +88,14 @@ static bool put_payload(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_
 }
 
 /* It is the next in number. */
-static void number(struct hca_qp *qp, struct hca_send_wqe *w)
+static void number(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t npkts)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	w->psn = r->psn;
-	w->npkts = 1;
+	w->npkts = npkts;
 	w->started = 1;
-	r->psn = r->sent = r->high = psn_add(r->psn, 1);
+	r->psn = r->sent = r->high = psn_add(r->psn, npkts);
 	r->next++;
 	r->pkt = 0;
 	if (w->opcode != IBV_WR_RDMA_WRITE)
@@ -106,14 +110,17 @@ enum hca_quick ibt_request_quick(
 
 	if (r->next == qp->sq.head)
 		return QUICK_ALL_OUT;
-	if (hca_qp_type(qp) != IBV_QPT_RC || hca_qp_state(qp) != IBV_QPS_RTS || !of_one_packet(qp, w) ||
-		!runs_smoothly(qp) || !ibt_may_start(qp, w) || !put_payload(qp, w, f, iov) ||
-		!hca_qp_flow_take(qp, qp->flow, flow_cost(1, w->length), false))
+	if (hca_qp_type(qp) != IBV_QPT_RC || hca_qp_state(qp) != IBV_QPS_RTS || w->started || !is_data(w) ||
+		!runs_smoothly(qp) || !ibt_may_start(qp, w) || !put_payload(qp, w, f, iov))
 		return QUICK_SLOW;
-	number(qp, w);
+	if (!hca_qp_flow_take(qp, qp->flow, w->far ? IBT_FAR_COST : flow_cost(1, w->length), false)) {
+		w->far = false;
+		return r->una == r->sent ? QUICK_SLOW : QUICK_ALL_OUT;
+	}
+	number(qp, w, w->far ? ibt_npkts(w->length, ibt_mtu(qp)) : 1);
 	put_headers(qp, w, f);
 	f->note = ibt_note(qp);
-	f->psn = w->psn;
+	f->psn = psn_add(w->psn, w->npkts - 1);
 	if (!qp->deadline)
 		ibt_set_lazy_timer(qp, coarse);
 	return QUICK_FRAME;
@@ -177,15 +184,14 @@ static bool takes_requests(const struct hca_qp *qp)
 	return hca_qp_state(qp) == IBV_QPS_RTS || (hca_qp_state(qp) == IBV_QPS_RTR && qp->comm_est_raised);
 }
 
-static bool is_expected(struct hca_qp *qp, const struct frame_in *in)
+bool ibt_is_next(struct hca_qp *qp, const struct frame_in *in)
 {
 	const struct ibt_responder *r = &ibt_qp(qp)->resp;
 	const uint8_t *b = in->bytes;
 
 	return hca_qp_type(qp) == IBV_QPT_RC && takes_requests(qp) && bth_psn(b) == r->epsn && !bth_tver(b) &&
-	       !bth_ackreq(b) && bth_pkey(b) == PKEY_DEFAULT && !r->in_message && !r->nak_sent &&
-	       !r->nak_due && !r->gap && !memcmp(in->sgid, qp->dest.dgid, 16) &&
-	       !memcmp(in->dgid, qp->dest.sgid, 16);
+	       !bth_ackreq(b) && bth_pkey(b) == PKEY_DEFAULT && !r->nak_sent && !r->nak_due && !r->gap &&
+	       !memcmp(in->sgid, qp->dest.dgid, 16) && !memcmp(in->dgid, qp->dest.sgid, 16);
 }
 
 /* The payload of an only packet; false: its lengths do not agree. */
@@ -234,7 +240,8 @@ bool ibt_receive_quick(struct hca_qp *qp, const struct frame_in *in)
 
 	if ((opcode != (IBT_RC | OP_SEND_ONLY) && opcode != (IBT_RC | OP_WRITE_ONLY) &&
 		    opcode != (IBT_RC | OP_SEND_ONLY_IMM)) ||
-		!is_expected(qp, in) || !payload_of(qp, in, &ibt_op_table[opcode & 0x1f], &from, &len))
+		!ibt_is_next(qp, in) || r->in_message ||
+		!payload_of(qp, in, &ibt_op_table[opcode & 0x1f], &from, &len))
 		return false;
 	if (opcode == (IBT_RC | OP_WRITE_ONLY)) {
 		if (!take_write(qp, ext, from, len))

@@ -86,6 +86,14 @@ static struct hca_flow *flow_of(struct hca_qp *qp, const struct hca_send_wqe *w)
 	return ibt_has_response(w) ? qp->adapter->read_flow : qp->flow;
 }
 
+/* A far message takes the room of one small packet: its first. */
+static uint32_t cost_of(const struct hca_send_wqe *w, uint32_t mtu, struct span s)
+{
+	if (w->far)
+		return s.k0 ? 0 : IBT_FAR_COST;
+	return flow_cost(s.k1 - s.k0, bytes_between(w, mtu, s.k0, s.k1));
+}
+
 /* The cost of PSNs [from, to), by whom they are charged to. */
 struct charge {
 	uint64_t data, responses;
@@ -104,8 +112,7 @@ static struct charge charge_of(struct hca_qp *qp, uint32_t from, uint32_t to)
 			break;
 		s = span_of(w, from, to);
 		if (s.k1 > s.k0)
-			*(ibt_has_response(w) ? &c.responses : &c.data) +=
-				flow_cost(s.k1 - s.k0, bytes_between(w, mtu, s.k0, s.k1));
+			*(ibt_has_response(w) ? &c.responses : &c.data) += cost_of(w, mtu, s);
 	}
 	return c;
 }
@@ -204,6 +211,9 @@ void ibt_move_to(struct hca_qp *qp, uint32_t psn)
 	r->unasked = 0;
 	find_next(qp, psn);
 	r->reads = count_reads(qp);
+	/* What goes again goes by packets. */
+	for (uint32_t i = r->next; i != qp->sq.head && hca_sq_at(&qp->sq, i)->started; i++)
+		hca_sq_at(&qp->sq, i)->far = false;
 }
 
 /* ---- packets ---- */
@@ -214,7 +224,7 @@ struct frame_out *ibt_frame(struct frame_batch *out, uint8_t hdr_len)
 	if (out->nframes == 1)
 		out->run_len = out->run_bytes = 0;
 	f->hdr_len = hdr_len;
-	f->pad = f->copy = f->own = 0;
+	f->pad = f->copy = f->own = f->far = 0;
 	f->note = 0;
 	f->iov_first = (uint16_t)out->niov;
 	f->iov_count = 0;
@@ -704,9 +714,8 @@ static enum step send_next(struct hca_qp *qp, uint64_t now, struct frame_batch *
 	struct hca_send_wqe *w = hca_sq_at(&qp->sq, r->next);
 	enum step step = STEP_ON;
 
-	/* Less than half of all PSNs may be in flight, or nobody could tell old from new. */
 	if (!w->started && r->una != r->psn &&
-		(uint32_t)psn_diff(r->psn, r->una) + ibt_npkts(w->length, ibt_mtu(qp)) > 1 << 22)
+		(uint32_t)psn_diff(r->psn, r->una) + ibt_npkts(w->length, ibt_mtu(qp)) > IBT_PSNS_OUT)
 		return STEP_STOP;
 	if (!w->started && !start(qp, w))
 		return STEP_STOP;

@@ -505,6 +505,11 @@ static void act(struct hca_qp *qp, const struct ibt_packet *p, enum verdict v, u
 		hca_qp_fail_recv(qp, o->status, o->event, now);
 }
 
+void ibt_respond_lost(struct hca_qp *qp)
+{
+	answer_nak(qp, &outcomes[OUT_OF_SEQUENCE]);
+}
+
 bool ibt_respond_to(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 {
 	static enum verdict (*const checks[])(struct hca_qp *, const struct ibt_packet *) = {

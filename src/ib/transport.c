@@ -131,7 +131,7 @@ static bool for_device(struct hca_qp *qp, const struct frame_in *in)
 	return gid_is_mcast(in->dgid) || hca_device_gid_index(qp->dev, in->dgid) >= 0;
 }
 
-static bool receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
+bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 {
 	bool ud = hca_qp_type(qp) == IBV_QPT_UD;
 	struct ibt_packet p;
@@ -177,9 +177,11 @@ const struct hca_transport ibt_transport = {
 	.request = request,
 	.respond = respond,
 	.answered = answered,
-	.receive = receive,
+	.receive = ibt_receive,
 	.request_quick = ibt_request_quick,
 	.receive_quick = ibt_receive_quick,
+	.receive_far = ibt_receive_far,
+	.far_failed = ibt_far_failed,
 	.executed = ibt_executed,
 	.idle = idle,
 	.passed = passed,

@@ -99,7 +99,7 @@ enum ring_put ring_put(
 	memcpy(s->bytes, f->hdr, RING_BYTES); /* in one go: what is behind the headers is nobody's */
 	put_payload(apart ? t->ring->data + off : s->bytes + f->hdr_len, f, iov);
 	s->told = told ? *told : 0;
-	s->off = off;
+	s->place = off | (uint32_t)f->far << RING_FAR_SHIFT;
 	s->len = (uint16_t)len;
 	s->hdr_len = f->hdr_len;
 	s->path = (uint8_t)(path | (told ? RING_TOLD : 0));
@@ -163,12 +163,34 @@ static bool may_use(struct ring_rx *x, unsigned path, ring_path_fn *allow, void 
 	return true;
 }
 
+static uint32_t off_of(const struct ring_slot *s)
+{
+	return s->place & ((1u << RING_FAR_SHIFT) - 1);
+}
+
 static bool is_sound(const struct ring_slot *s)
 {
 	if (s->hdr_len < BTH_LEN || s->hdr_len > RING_BYTES || s->path >= RING_PATHS)
 		return false;
 	return s->hdr_len + s->len <= RING_BYTES ||
-	       (s->len <= RING_PAYLOAD_MAX && s->off <= (uint32_t)RING_DATA - s->len);
+	       (s->len <= RING_PAYLOAD_MAX && off_of(s) <= (uint32_t)RING_DATA - s->len);
+}
+
+/* Copies the list of places; false: it is none. */
+static bool take_refs(struct ring_rx *x, struct frame_in *in)
+{
+	const uint8_t *from = in->apart ? in->apart : in->bytes + in->head_len;
+	uint32_t size = in->len - in->head_len;
+
+	in->nrefs = (uint8_t)(size / sizeof(x->refs[0]));
+	if (!size || size > sizeof(x->refs) || size % sizeof(x->refs[0]))
+		return false;
+	memcpy(x->refs, from, size);
+	in->refs = x->refs;
+	in->far_len = 0;
+	for (unsigned i = 0; i < in->nrefs; i++)
+		in->far_len += x->refs[i].len;
+	return true;
 }
 
 int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void *arg)
@@ -197,8 +219,9 @@ int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void 
 	in->bytes = s->bytes;
 	in->len = s->hdr_len + s->len;
 	in->head_len = s->hdr_len;
-	in->apart = in->len > RING_BYTES ? x->ring->data + s->off : NULL;
-	return 1;
+	in->apart = in->len > RING_BYTES ? x->ring->data + off_of(s) : NULL;
+	in->far = (uint8_t)(s->place >> RING_FAR_SHIFT);
+	return !in->far || take_refs(x, in) ? 1 : -1;
 }
 
 void ring_took(struct ring_rx *x, bool executed)

@@ -127,6 +127,38 @@ static void slot_holds_what_fits(void **state)
 	}
 }
 
+/* The places of a payload that lies far: as many as there may be, in the slot or apart. */
+static void far_frame_says_where(void **state)
+{
+	struct pair *p = *state;
+	struct frame_out *f = &p->b.frame[0];
+	struct frame_ref refs[FRAME_REFS + 1];
+	struct frame_in in;
+
+	for (unsigned i = 0; i <= FRAME_REFS; i++)
+		refs[i] = (struct frame_ref){0x123456789abcull * i, 1u << 31, ~i};
+	for (unsigned n = 0; n <= FRAME_REFS + 1; n++) {
+		uint32_t len = n * (uint32_t)sizeof(refs[0]);
+
+		put(p, n, 0);
+		ring_take(&p->rx, &in, allow, p);
+		assert_int_equal(in.far, 0);
+		f->far = 5;
+		f->payload_len = len;
+		p->b.iov[0] = (struct iovec){refs, len};
+		assert_int_equal(ring_put(&p->tx, 0, f, p->b.iov, NULL), RING_PUT);
+		assert_int_equal(ring_take(&p->rx, &in, allow, p), n && n <= FRAME_REFS ? 1 : -1);
+		if (!n || n > FRAME_REFS)
+			continue;
+		/* A copy: the writer has no hand in it any more. */
+		memset(p->ring->data, 0, 4096);
+		assert_int_equal(in.far, 5);
+		assert_int_equal(in.nrefs, n);
+		assert_int_equal(in.far_len, (uint64_t)n << 31);
+		assert_memory_equal(in.refs, refs, len);
+	}
+}
+
 static void full_ring_goes_on_when_read(void **state)
 {
 	struct pair *p = *state;
@@ -241,7 +273,7 @@ static void no_slot_leads_out_of_the_ring(void **state)
 {
 	struct pair *p = *state;
 	uint64_t seed = 7;
-	unsigned good = 0;
+	unsigned good = 0, far = 0;
 
 	for (uint32_t n = 0; n < 200000; n++) {
 		struct ring_slot *s = &p->ring->slot[n % RING_SLOTS];
@@ -254,20 +286,24 @@ static void no_slot_leads_out_of_the_ring(void **state)
 			memcpy((char *)s + i, &r, 8);
 		}
 		if (n % 2) /* near what can be */
-			s->hdr_len %= 64, s->path %= 140, s->off %= RING_DATA + 64, s->len %= 9000;
+			s->hdr_len %= 64, s->path %= 140, s->place %= RING_DATA + 64, s->len %= 9000;
+		if (n % 4 == 1)
+			s->place |= 5u << RING_FAR_SHIFT, s->len %= 3 * FRAME_REFS * 16 / 2;
 		s->stamp = n + 1;
 		got = ring_take(&p->rx, &in, allow, p);
 		assert_true(got == 1 || got == -1);
 		if (got < 0)
 			continue;
 		good++;
+		far += !!in.far;
+		assert_true(!in.far || (in.refs == p->rx.refs && in.nrefs && in.nrefs <= FRAME_REFS));
 		assert_ptr_equal(in.bytes, p->rx.slot.bytes);
 		assert_true(in.apart || in.len <= RING_BYTES);
 		assert_true(
 			!in.apart || (in.head_len <= RING_BYTES && in.apart >= p->ring->data &&
 					     in.apart + (in.len - in.head_len) <= p->ring->data + RING_DATA));
 	}
-	assert_true(good > 1000);
+	assert_true(good > 1000 && far > 100);
 }
 
 static void path_is_looked_at_until_it_may_be(void **state)
@@ -310,6 +346,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(frames_come_whole_and_in_order),
 		T(slot_holds_what_fits),
+		T(far_frame_says_where),
 		T(full_ring_goes_on_when_read),
 		T(empty_ring_begins_where_it_is_warm),
 		T(frame_without_its_stamp_is_not_there),

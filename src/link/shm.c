@@ -124,13 +124,15 @@ static void shm_took(struct link *link, const struct frame_in *in, bool executed
 static int take_frames(
 	struct shm_link *l, struct shm_reader *r, unsigned max, link_deliver_fn *deliver, void *arg)
 {
+	enum { ROW_BYTES = 128 << 10 }; /* of what lies far: who sent it waits for the word */
 	struct frame_in in;
+	uint64_t far = 0;
 	int n = 0, got;
 
 	if (!r->twin)
 		link_shm_find_twin(l, r);
 	link_shm_told(l, r);
-	while ((unsigned)n < max && (got = ring_take(&r->rx, &in, may_come, l))) {
+	while ((unsigned)n < max && far < ROW_BYTES && (got = ring_take(&r->rx, &in, may_come, l))) {
 		n++;
 		/* What we sent before comes first: a reply must not overtake it. */
 		if (r->rx.told != r->heard)
@@ -144,6 +146,10 @@ static int take_frames(
 		l->rx_packets++;
 		l->rx_bytes += in.len;
 		in.from = r;
+		if (in.far) {
+			in.slot = r->twin ? r->slot : 0;
+			far += in.far_len;
+		}
 		deliver(arg, &in);
 		if (r->rx.done != r->rx.next)
 			ring_took(&r->rx, false);

@@ -59,6 +59,22 @@ static void read_all(void *arg)
 	fence_acquire(); /* the next one reads later */
 }
 
+static void place_all(void *arg)
+{
+	const struct local_job *job = arg;
+	const char *from = job->at;
+
+	for (unsigned i = 0; i < job->n; i++) {
+		write_piece(job->own[i].iov_base, from, job->own[i].iov_len);
+		from += job->own[i].iov_len;
+	}
+}
+
+bool local_place(const struct local_job *job)
+{
+	return guard_run(place_all, (void *)job);
+}
+
 bool local_write(const struct local_job *job)
 {
 	return guard_run(write_all, (void *)job);

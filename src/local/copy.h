@@ -26,6 +26,8 @@ struct local_job {
  */
 bool local_write(const struct local_job *job);
 bool local_read(const struct local_job *job);
+/* Reads, and writes to our own memory in the order of a write. */
+bool local_place(const struct local_job *job);
 /* By the instruction that the peer's own adapter uses (ib/responder.c). False also when it is not aligned. */
 bool local_atomic(const struct local_job *job);
 

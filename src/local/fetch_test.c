@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+/* Fetching from a peer, which here is this process by way of its own file and the kernel; and from a liar. */
+#include "local/fetch.h"
+
+#include "base/guard.h"
+#include "base/random.h"
+#include "memory/file.h"
+#include "memory/share.h"
+#include "memory/window.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+enum { PAGE = 4096, LEN = 8 * PAGE, KEY = 77 };
+
+struct stage {
+	struct hca_board *board;
+	struct hca_board_key *entry;
+	struct windows windows;
+	struct local_peer peer;
+	struct hca_seen seen;
+	char *source;
+	struct share *share;
+	char to[LEN];
+};
+
+/* One region whose pages but the first and the last lie on the file. */
+static int make(void **state)
+{
+	struct stage *s = calloc(1, sizeof(*s));
+	struct share_run run;
+
+	guard_install();
+	s->board = aligned_alloc(64, sizeof(*s->board));
+	memset(s->board, 0, sizeof(*s->board));
+	s->board->life.__data.__lock = getpid();
+	s->source = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (int i = 0; i < LEN; i++)
+		s->source[i] = (char)(i * 7 + i / 100);
+	windows_init(&s->windows, dup(share_file_get()));
+	s->share = share_take(s->source + 100, LEN - 200, &run);
+	/* Found wherever one looks for it. */
+	for (unsigned i = 0; i < BOARD_KEYS; i += BOARD_WAYS) {
+		s->entry = &s->board->key[i];
+		*s->entry = (struct hca_board_key){.key = KEY,
+			.iova = (uintptr_t)s->source,
+			.length = LEN,
+			.host = (uintptr_t)s->source,
+			.map_host = run.start,
+			.map_off = run.off,
+			.map_len = run.len};
+	}
+	s->peer = (struct local_peer){.board = s->board, .number = 1, .memory = &s->windows, .pid = getpid()};
+	*state = s;
+	return 0;
+}
+
+static int unmake(void **state)
+{
+	struct stage *s = *state;
+
+	share_drop(s->share);
+	share_file_put();
+	windows_fini(&s->windows);
+	free(s->board); /* the source stays: what comes and goes at one place is not shared in the end */
+	free(s);
+	return 0;
+}
+
+static struct frame_ref ref(const struct stage *s, uint32_t off, uint32_t len)
+{
+	return (struct frame_ref){(uintptr_t)s->source + off, len, KEY};
+}
+
+static enum local_act fetch(
+	struct stage *s, const struct frame_ref *refs, unsigned n, uint32_t off, uint32_t len)
+{
+	struct iovec to[2] = {{s->to, 1000}, {s->to + 1000, LEN - 1000}};
+
+	memset(s->to, 0, LEN);
+	return local_fetch(&s->seen, &s->peer, &(struct local_far){refs, n, off, len}, to, 2);
+}
+
+static void change(struct stage *s, void (*to)(struct hca_board_key *k, uint64_t by), uint64_t by)
+{
+	for (unsigned i = 0; i < BOARD_KEYS; i += BOARD_WAYS)
+		to(&s->board->key[i], by);
+	s->board->changes++;
+}
+
+/* ---- tests ---- */
+static void every_part_of_it_comes(void **state)
+{
+	struct stage *s = *state;
+	uint64_t seed = 3;
+
+	for (int i = 0; i < 2000; i++) {
+		uint32_t a = random_seeded(&seed) % LEN, b = random_seeded(&seed) % (LEN - a + 1),
+			 off = random_seeded(&seed) % (b + 1), len = random_seeded(&seed) % (b - off + 1);
+		struct frame_ref r = ref(s, a, b);
+
+		s->peer.self = i % 3 == 0;
+		assert_int_equal(fetch(s, &r, 1, off, len), LOCAL_DONE);
+		assert_memory_equal(s->to, s->source + a + off, len);
+	}
+}
+
+static void pieces_come_in_their_order(void **state)
+{
+	struct stage *s = *state;
+	struct frame_ref r[] = {ref(s, 20000, 300), ref(s, 5, 0), ref(s, 10, 3000), ref(s, LEN - 7, 7)};
+
+	assert_int_equal(fetch(s, r, 4, 100, 3207), LOCAL_DONE);
+	assert_memory_equal(s->to, s->source + 20100, 200);
+	assert_memory_equal(s->to + 200, s->source + 10, 3000);
+	assert_memory_equal(s->to + 3200, s->source + LEN - 7, 7);
+	assert_int_equal(fetch(s, r, 4, 100, 3208), LOCAL_LEFT); /* more than there is */
+}
+
+static void nothing_beyond_the_region(void **state)
+{
+	struct stage *s = *state;
+	struct frame_ref bad[] = {ref(s, 0, LEN + 1), ref(s, LEN, 1), ref(s, (uint32_t)-1, 1), ref(s, 1, ~0u),
+		{(uintptr_t)s->source - 1, 2, KEY}, {0, 1, KEY}, {~0ull, 8, KEY},
+		{(uintptr_t)s->source, 8, KEY + 1}, {(uintptr_t)s->source, 8, 0}};
+
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(fetch(s, &bad[i], 1, 0, bad[i].len), LOCAL_LEFT);
+}
+
+static void hide(struct hca_board_key *k, uint64_t by)
+{
+	k->key = (uint32_t)by;
+}
+
+static void nothing_of_what_was_taken_away(void **state)
+{
+	struct stage *s = *state;
+	struct frame_ref r = ref(s, 0, LEN);
+
+	assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_DONE);
+	change(s, hide, 0);
+	assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_LEFT);
+	change(s, hide, KEY);
+	assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_DONE);
+	s->board->life.__data.__lock = 0; /* its owner is gone */
+	assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_LEFT);
+}
+
+static void shift_file(struct hca_board_key *k, uint64_t by)
+{
+	k->map_off = by;
+	k->map_len = ~0ull >> 1;
+	k->map_host = k->host;
+}
+
+static void shift_host(struct hca_board_key *k, uint64_t by)
+{
+	k->host = by;
+	k->map_len = 0;
+}
+
+/* A board that says anything makes it fail, or brings bytes of its own process: no more. */
+static void liar_harms_nobody(void **state)
+{
+	static const uint64_t anywhere[] = {0, 1, 1ull << 20, (1ull << 30) - 100, 1ull << 61,
+		(1ull << 62) - 4096, (1ull << 62) - 1, 1ull << 62, 1ull << 63, ~0ull - 4095, ~0ull};
+	struct stage *s = *state;
+	struct frame_ref r = ref(s, 0, LEN);
+
+	for (unsigned i = 0; i < sizeof(anywhere) / sizeof(anywhere[0]); i++) {
+		change(s, shift_file, anywhere[i]);
+		fetch(s, &r, 1, 0, LEN);
+	}
+	for (unsigned i = 0; i < sizeof(anywhere) / sizeof(anywhere[0]); i++) {
+		change(s, shift_host, anywhere[i]);
+		assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_LEFT);
+	}
+}
+
+static void without_the_kernel_only_what_is_mapped(void **state)
+{
+	struct stage *s = *state;
+	struct frame_ref edge = ref(s, 0, LEN), middle = ref(s, PAGE, LEN - 2 * PAGE);
+
+	s->peer.pid = 0;
+	assert_int_equal(fetch(s, &edge, 1, 0, LEN), LOCAL_LEFT);
+	assert_int_equal(fetch(s, &middle, 1, 0, LEN - 2 * PAGE), LOCAL_DONE);
+	assert_memory_equal(s->to, s->source + PAGE, LEN - 2 * PAGE);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, make, unmake)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(every_part_of_it_comes),
+		T(pieces_come_in_their_order),
+		T(nothing_beyond_the_region),
+		T(nothing_of_what_was_taken_away),
+		T(liar_harms_nobody),
+		T(without_the_kernel_only_what_is_mapped),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -7,6 +7,8 @@
 #ifndef BASE_FRAME_H
 #define BASE_FRAME_H
 
+#include "base/gid.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -83,7 +85,7 @@ struct frame_in {
 
 static inline bool frame_dest_same(const struct frame_dest *a, const struct frame_dest *b)
 {
-	return !memcmp(a->sgid, b->sgid, 16) && !memcmp(a->dgid, b->dgid, 16) && a->ifindex == b->ifindex &&
+	return gid_same(a->sgid, b->sgid) && gid_same(a->dgid, b->dgid) && a->ifindex == b->ifindex &&
 	       a->tclass == b->tclass && a->hop_limit == b->hop_limit;
 }
 

@@ -10,6 +10,16 @@
 #include <string.h>
 #include <sys/socket.h>
 
+/* By words: compilers make a call of comparing 16 bytes, which small messages notice. */
+static inline bool gid_same(const uint8_t a[16], const uint8_t b[16])
+{
+	uint64_t x[2], y[2];
+
+	memcpy(x, a, 16);
+	memcpy(y, b, 16);
+	return !((x[0] ^ y[0]) | (x[1] ^ y[1]));
+}
+
 static inline bool gid_is_zero(const uint8_t g[16])
 {
 	static const uint8_t zero[16];

@@ -8,6 +8,7 @@
 #include "hca/qp.h"
 #include "hca/transport.h"
 #include "link/link.h"
+#include "local/direct.h"
 
 #include <string.h>
 
@@ -49,13 +50,23 @@ static void send_one(
 	e->link->ops->send(e->link, &b);
 }
 
+/* Whether there is something that could; SENDs are not asked twice. */
+static bool may_go_direct(const struct hca_qp *qp)
+{
+	const struct hca_sq *sq = &qp->sq;
+
+	return qp->alone || (sq->head != sq->tail && (local_can(hca_sq_at(sq, sq->tail)) ||
+							     local_can(hca_sq_at(sq, sq->head - 1))));
+}
+
 bool hca_engine_quick(struct hca_engine *e, struct hca_qp *qp)
 {
 	struct frame_out f;
 	struct iovec iov[HCA_MAX_SGE];
 	enum hca_quick q;
 
-	hca_engine_direct(e, qp, 0);
+	if (may_go_direct(qp))
+		hca_engine_direct(e, qp, 0);
 	while ((q = qp->transport->request_quick(qp, hca_clock_coarse, &f, iov)) == QUICK_FRAME) {
 		qp->count->tx_packets++;
 		qp->count->tx_bytes += frame_len(&f);

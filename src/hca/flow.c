@@ -106,7 +106,8 @@ void hca_flow_release(struct hca_flow *f, uint32_t cost)
 	lock_take(&f->lock);
 	f->acked += cost;
 	f->most = grow(f->most, cost / 16384, f->limit);
-	f->window = grow(f->window, (uint64_t)cost * FLOW_GROWTH / f->window + 1, f->most);
+	if (f->window < f->most) /* a division is dear */
+		f->window = grow(f->window, (uint64_t)cost * FLOW_GROWTH / f->window + 1, f->most);
 	give_back(f, cost);
 	lock_drop(&f->lock);
 }

@@ -157,26 +157,9 @@ static int key_free(struct hca_adapter *a, struct hca_key *k, struct share **sha
 	return 0;
 }
 
-void *hca_key_range(struct hca_adapter *a, struct hca_pd *pd, uint32_t key, uint64_t addr, uint64_t len,
-	unsigned access, uint32_t qpn)
+struct hca_key *hca_key_find(struct hca_adapter *a, uint32_t key)
 {
-	struct hca_key *k = idmap_get(&a->keys, key);
-	uint64_t off;
-	char *host;
-
-	if (!k || atomic_load_explicit(&k->key, memory_order_acquire) != key || k->pd != pd)
-		return NULL;
-	if (k->kind == KEY_MW2 && k->qpn != qpn)
-		return NULL;
-	if ((k->access & access) != access)
-		return NULL;
-	off = addr - k->iova; /* wraps to something huge when below */
-	if (off > k->length || len > k->length - off)
-		return NULL;
-	host = k->host;
-	/* Still the same? A window may be bound anew, or a record recycled, while we look. */
-	atomic_thread_fence(memory_order_acquire);
-	return atomic_load_explicit(&k->key, memory_order_relaxed) == key ? host + off : NULL;
+	return idmap_get(&a->keys, key);
 }
 
 /* ---- what peers on this host can map ---- */

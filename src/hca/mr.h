@@ -113,8 +113,35 @@ int hca_key_invalidate(struct hca_adapter *a, struct hca_pd *pd, uint32_t key, u
  * The host address of [addr, addr + len) under `key`, or NULL when the key is not known, belongs to another
  * PD, the range leaves the region, or a right in `access` is missing. len 0 is the caller's to allow.
  */
-void *hca_key_range(struct hca_adapter *a, struct hca_pd *pd, uint32_t key, uint64_t addr, uint64_t len,
-	unsigned access, uint32_t qpn);
+static inline void *hca_key_at(const struct hca_key *k, const struct hca_pd *pd, uint32_t key, uint64_t addr,
+	uint64_t len, unsigned access, uint32_t qpn)
+{
+	uint64_t off;
+	char *host;
+
+	if (!k || atomic_load_explicit(&k->key, memory_order_acquire) != key || k->pd != pd)
+		return NULL;
+	if (k->kind == KEY_MW2 && k->qpn != qpn)
+		return NULL;
+	if ((k->access & access) != access)
+		return NULL;
+	off = addr - k->iova; /* wraps to something huge when below */
+	if (off > k->length || len > k->length - off)
+		return NULL;
+	host = k->host;
+	/* Still the same? A window may be bound anew, or a record recycled, while we look. */
+	atomic_thread_fence(memory_order_acquire);
+	return atomic_load_explicit(&k->key, memory_order_relaxed) == key ? host + off : NULL;
+}
+
+/* The record of a key, or NULL; it may become another one's, but never goes away. */
+struct hca_key *hca_key_find(struct hca_adapter *a, uint32_t key);
+
+static inline void *hca_key_range(struct hca_adapter *a, const struct hca_pd *pd, uint32_t key, uint64_t addr,
+	uint64_t len, unsigned access, uint32_t qpn)
+{
+	return hca_key_at(hca_key_find(a, key), pd, key, addr, len, access, qpn);
+}
 /* How many of these bytes, which hca_key_range() found, others can map. */
 uint32_t hca_key_mapped(struct hca_adapter *a, uint32_t key, const void *host, uint32_t len);
 /*

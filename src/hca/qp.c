@@ -563,6 +563,13 @@ void hca_qp_fail_recv(struct hca_qp *qp, enum ibv_wc_status status, enum ibv_eve
 }
 
 /* ---- scatter and gather ---- */
+static void *own_range(struct hca_qp *qp, uint32_t key, uint64_t addr, uint32_t len, unsigned access)
+{
+	if (!qp->last_key || atomic_load_explicit(&qp->last_key->key, memory_order_relaxed) != key)
+		qp->last_key = hca_key_find(qp->adapter, key);
+	return hca_key_at(qp->last_key, qp->pd, key, addr, len, access, 0);
+}
+
 bool hca_sge_gather(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off, uint32_t len,
 	unsigned access, struct iovec *iov, unsigned max, unsigned *n)
 {
@@ -578,7 +585,7 @@ bool hca_sge_gather(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge,
 		part -= off;
 		if (part > len)
 			part = len;
-		p = hca_key_range(qp->adapter, qp->pd, sge[i].lkey, sge[i].addr + off, part, access, 0);
+		p = own_range(qp, sge[i].lkey, sge[i].addr + off, part, access);
 		if (!p || *n == max)
 			return false;
 		iov[(*n)++] = (struct iovec){p, part};
@@ -606,7 +613,7 @@ bool hca_sge_goes_far(struct hca_qp *qp, const struct hca_send_wqe *w)
 
 		if (!s->length)
 			continue;
-		p = hca_key_range(a, qp->pd, s->lkey, s->addr, s->length, 0, 0);
+		p = own_range(qp, s->lkey, s->addr, s->length, 0);
 		if (!p)
 			return false;
 		mapped += hca_key_mapped(a, s->lkey, p, s->length);

@@ -115,7 +115,8 @@ struct hca_qp {
 
 	struct hca_sq sq;
 	struct hca_rq rq;
-	struct hca_recv recv; /* the receive being filled */
+	struct hca_recv recv;     /* the receive being filled */
+	struct hca_key *last_key; /* of its own memory: the next is mostly the same */
 
 	/* ibv_wr_*: descriptors between wr_start and wr_complete, from sq.head on */
 	uint32_t wr_base, wr_head;

@@ -182,10 +182,12 @@ static int fill_wr(struct hca_qp *qp, struct hca_send_wqe *w, const struct ibv_s
 
 int hca_qp_post_send(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
+	bool builders = qp->wr_api; /* else nobody holds descriptors without the QP's lock */
 	uint32_t head;
 	int err = 0;
 
-	lock_take(&qp->post_lock);
+	if (builders)
+		lock_take(&qp->post_lock);
 	lock_take(&qp->lock);
 	head = qp->sq.head;
 	if (!may_post_send(qp))
@@ -208,7 +210,8 @@ int hca_qp_post_send(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	if (head != qp->sq.head)
 		commit(qp, head);
 	lock_drop(&qp->lock);
-	lock_drop(&qp->post_lock);
+	if (builders)
+		lock_drop(&qp->post_lock);
 	hca_engine_keep_up(&qp->adapter->engine);
 	return err;
 }

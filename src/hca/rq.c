@@ -52,7 +52,9 @@ int hca_rq_post(struct hca_rq *rq, const struct ibv_recv_wr *wr)
 		w->wr_id = wr->wr_id;
 		w->nsge = (uint32_t)wr->num_sge;
 		w->length = length > HCA_MAX_MSG ? HCA_MAX_MSG : (uint32_t)length;
-		if (wr->num_sge)
+		if (wr->num_sge == 1)
+			w->sge[0] = wr->sg_list[0];
+		else if (wr->num_sge)
 			memcpy(w->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(w->sge[0]));
 		atomic_store_explicit(&rq->head, rq->head + 1, memory_order_release);
 	}
@@ -71,7 +73,10 @@ static bool take_locked(struct hca_rq *rq, struct hca_recv *out)
 	out->wr_id = w->wr_id;
 	out->nsge = w->nsge;
 	out->length = w->length;
-	memcpy(out->sge, w->sge, w->nsge * sizeof(w->sge[0]));
+	if (w->nsge == 1) /* without a call */
+		out->sge[0] = w->sge[0];
+	else
+		memcpy(out->sge, w->sge, w->nsge * sizeof(w->sge[0]));
 	atomic_store_explicit(&rq->tail, rq->tail + 1, memory_order_release);
 	return true;
 }

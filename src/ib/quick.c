@@ -142,6 +142,18 @@ static bool is_over(const struct hca_send_wqe *w, uint32_t to)
 	return w->started && psn_diff(to, psn_add(w->psn, w->npkts)) >= 0;
 }
 
+/* What ibt_release() gives back: mostly that of one request, the oldest. */
+static void release(struct hca_qp *qp, uint32_t to)
+{
+	const struct hca_send_wqe *w = hca_sq_at(&qp->sq, qp->sq.tail);
+	uint32_t una = ibt_qp(qp)->req.una;
+
+	if (w->psn == una && w->npkts == 1 && to == psn_add(una, 1))
+		hca_flow_release(qp->flow, w->far ? IBT_FAR_COST : flow_cost(1, w->length));
+	else
+		ibt_release(qp, una, to);
+}
+
 /* The peer took it and did not execute it: it says why, or says nothing and is asked before long. */
 static bool refused(struct hca_qp *qp, uint64_t now)
 {
@@ -165,7 +177,7 @@ bool ibt_executed(struct hca_qp *qp, uint32_t note, uint32_t psn, bool done, uin
 			ibt_acknowledge(qp, to, now);
 		return now;
 	}
-	ibt_release(qp, r->una, to);
+	release(qp, to);
 	r->una = r->acked = r->asked = to;
 	r->retries = qp->attr.retry_cnt;
 	r->rnr_retries = qp->attr.rnr_retry;
@@ -191,7 +203,7 @@ bool ibt_is_next(struct hca_qp *qp, const struct frame_in *in)
 
 	return hca_qp_type(qp) == IBV_QPT_RC && takes_requests(qp) && bth_psn(b) == r->epsn && !bth_tver(b) &&
 	       !bth_ackreq(b) && bth_pkey(b) == PKEY_DEFAULT && !r->nak_sent && !r->nak_due && !r->gap &&
-	       !memcmp(in->sgid, qp->dest.dgid, 16) && !memcmp(in->dgid, qp->dest.sgid, 16);
+	       gid_same(in->sgid, qp->dest.dgid) && gid_same(in->dgid, qp->dest.sgid);
 }
 
 /* The payload of an only packet; false: its lengths do not agree. */

@@ -195,6 +195,7 @@ static void sum_up(struct shm_link *l)
 {
 	struct link_stats *s = &l->link.stats;
 
+	l->unsummed = false;
 	*s = l->wire->stats;
 	s->rx_packets += l->rx_packets;
 	s->rx_bytes += l->rx_bytes;
@@ -204,7 +205,7 @@ static void sum_up(struct shm_link *l)
 
 static int shm_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
 {
-	enum { WIRE_EVERY = 8, ATTEND_EVERY = 64, QUIET = 64, MOST = 256 };
+	enum { WIRE_EVERY = 8, QUIET = 64, LONG_QUIET = 1024, ATTEND_EVERY = 64, SUM_EVERY = 16, MOST = 256 };
 	struct shm_link *l = (struct shm_link *)link;
 	int n, wire = 0;
 
@@ -212,14 +213,15 @@ static int shm_receive(struct link *link, unsigned max, link_deliver_fn *deliver
 	if (!max || l->polls % ATTEND_EVERY == 0)
 		link_shm_attend(l, true);
 	n = receive_rings(l, max ? max : MOST, deliver, arg) + link_shm_collect(l, arg);
-	/* A look at the sockets is a system call. Where the wire has been quiet and there are rings to look
-	 * at, it is taken now and then. */
+	/* A look at the sockets is a system call, worth several small messages. Where the wire has been quiet
+	 * and there are rings to look at, it is taken now and then. */
 	if (!max || l->quiet < QUIET || !atomic_load_explicit(&l->nreaders, memory_order_relaxed) ||
-		l->polls % WIRE_EVERY == 0) {
+		l->polls % (l->quiet < LONG_QUIET ? WIRE_EVERY : 8 * WIRE_EVERY) == 0) {
 		wire = l->wire->ops->receive(l->wire, max, deliver, arg);
 		l->quiet = wire ? 0 : l->quiet + 1;
 	}
-	if (n || wire)
+	l->unsummed |= n > 0;
+	if (wire || (l->unsummed && (!n || l->polls % SUM_EVERY == 0)))
 		sum_up(l);
 	return n + wire;
 }

@@ -119,6 +119,7 @@ struct shm_link {
 	struct shm_reader *_Atomic reader[SHM_READERS];
 	_Atomic unsigned nreaders; /* places above were never used */
 	unsigned polls, quiet;     /* see receive */
+	bool unsummed;             /* more was counted than link.stats says */
 	uint64_t rx_packets, rx_bytes, bad;
 	_Atomic uint64_t tx_lost;
 };

@@ -217,10 +217,11 @@ static bool stand_by(struct hca_engine *e)
 			continue;
 		}
 		quiet = 0;
-		if (hca_engine_owes(e) || hca_engine_link_holds(e))
-			hca_engine_drive(e);
-		if (!goes_on(e, seen))
+		if (!goes_on(e, seen)) {
+			if (hca_engine_owes(e) || hca_engine_link_holds(e))
+				hca_engine_drive(e);
 			return link_readable(e);
+		}
 		wait = wait * 2 < STAND_BY_MAX_NS ? wait * 2 : STAND_BY_MAX_NS;
 	}
 }

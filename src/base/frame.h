@@ -89,6 +89,12 @@ static inline bool frame_dest_same(const struct frame_dest *a, const struct fram
 	       a->tclass == b->tclass && a->hop_limit == b->hop_limit;
 }
 
+static inline void frame_batch_begin(struct frame_batch *b)
+{
+	b->nframes = b->niov = 0;
+	b->run_len = b->run_bytes = 0;
+}
+
 static inline bool frame_batch_full(const struct frame_batch *b, unsigned iovs)
 {
 	return b->nframes == FRAME_BATCH_MAX || b->niov + iovs > FRAME_BATCH_IOV;

@@ -106,7 +106,8 @@ int hca_engine_init(
 		free(e->answers);
 		return -ENOMEM;
 	}
-	e->answers->nframes = e->answers->niov = e->nanswering = 0;
+	frame_batch_begin(e->answers);
+	e->nanswering = 0;
 	return 0;
 }
 

@@ -93,7 +93,7 @@ static void handle_echo(struct hca_engine *e, const struct frame_in *in)
 
 	if (!hca_devices_have(e->adapter, in->dgid))
 		return;
-	b->nframes = b->niov = 0;
+	frame_batch_begin(b);
 	if (ibt_echo_reply(in, b)) {
 		if (!may_ask(e->adapter, in)) {
 			e->adapter->count->no_qp++;

@@ -92,7 +92,7 @@ static bool send_requests(
 		return false;
 	qp->flow_closed = false; /* unless it asks and finds it so */
 	while (more && rounds--) {
-		b->nframes = b->niov = 0;
+		frame_batch_begin(b);
 		more = qp->transport->request(qp, now, b);
 		if (!b->nframes)
 			continue;
@@ -136,7 +136,7 @@ static void flush_answers(struct hca_engine *e)
 
 	if (b->nframes)
 		e->link->ops->send(e->link, b);
-	b->nframes = b->niov = 0;
+	frame_batch_begin(b);
 	while (e->nanswering) {
 		struct hca_qp *qp = e->answering[--e->nanswering];
 

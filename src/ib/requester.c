@@ -221,8 +221,6 @@ struct frame_out *ibt_frame(struct frame_batch *out, uint8_t hdr_len)
 {
 	struct frame_out *f = &out->frame[out->nframes++];
 
-	if (out->nframes == 1)
-		out->run_len = out->run_bytes = 0;
 	f->hdr_len = hdr_len;
 	f->pad = f->copy = f->own = f->far = 0;
 	f->note = 0;

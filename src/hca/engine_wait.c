@@ -166,19 +166,31 @@ void hca_engine_let_go(struct hca_engine *e)
 	cancel_restore(cancel);
 }
 
+/* Nobody is in the middle of what came last. */
+static bool nobody_drives(struct hca_engine *e)
+{
+	bool free = lock_try(&e->drive);
+
+	if (free)
+		lock_drop(&e->drive);
+	return free;
+}
+
 /*
  * What we owe leaves; what lies in our socket may be another process's: that of the port our last word went
- * to, when it is on this host. No lock is taken: exit() may have been called by whoever holds it, in a signal
- * handler.
+ * to, when it is on this host. Nobody waits for a lock: exit() may have been called by whoever holds it, in a
+ * signal handler.
  */
 void hca_engine_at_exit(struct hca_engine *e)
 {
-	enum { TRIES = 400, WAIT_NS = 50 * 1000 };
+	enum { TRIES = 10000, WAIT_NS = 50 * 1000 }; /* half a second, when nobody lets the helper run */
 	struct timespec ts = {.tv_nsec = WAIT_NS};
 
 	if (e->link && e->link->ops->part)
 		e->link->ops->part(e->link);
-	for (int i = 0; i < TRIES && e->running && (hca_engine_owes(e) || hca_engine_unread(e)); i++) {
+	for (int i = 0;
+		i < TRIES && e->running && (hca_engine_owes(e) || hca_engine_unread(e) || !nobody_drives(e));
+		i++) {
 		hca_engine_wake_helper(e);
 		nanosleep(&ts, NULL);
 	}

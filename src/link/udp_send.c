@@ -19,7 +19,6 @@
 #include <netinet/udp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
@@ -276,8 +275,7 @@ static void build_messages(void *arg)
 static int send_some(int fd, struct mmsghdr *msg, unsigned n)
 {
 	if (n == 1)
-		return syscall(SYS_sendmsg, fd, &msg->msg_hdr, MSG_NOSIGNAL) < 0 ? -1
-										 : 1; /* see receive_some() */
+		return sendmsg(fd, &msg->msg_hdr, MSG_NOSIGNAL) < 0 ? -1 : 1;
 	return sendmmsg(fd, msg, n, MSG_NOSIGNAL);
 }
 

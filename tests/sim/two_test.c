@@ -205,7 +205,7 @@ static void end_what_is_over(struct model *m, struct side *s)
 
 static void act_on_ours(struct model *m, struct side *s)
 {
-	uint64_t next;
+	uint64_t next = UINT64_MAX; /* we look all the time */
 
 	end_what_is_over(m, s);
 	act_on_side(m, s, sim_now(&m->world), &next);

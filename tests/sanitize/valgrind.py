@@ -37,6 +37,7 @@ LESS = [
     ("^verbs.*.threads$", ["*create_and_destroy_at_once"]),
     ("^verbs.*.fork_locks$", ["a_child_*"]),
     ("^rdmacm.connect$", ["thousands*"]),  # without them
+    ("^rdmacm.killed$", None),  # half a minute of waiting for the dead
     ("^rdmacm.rsocket$", ["a_child*"]),  # likewise: leaks in a child, see below, would fail its test
 ]
 # A child of a program with threads has lost what the threads held: leaks in it say nothing.

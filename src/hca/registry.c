@@ -15,6 +15,8 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 struct hca_registry {
@@ -58,6 +60,15 @@ bool hca_registry_name_parse(const char *name, uint32_t *slot, uint32_t *pid)
 	return name && !*name;
 }
 
+/* One in the making is not locked at first; that takes no minute. */
+static bool is_old(int fd)
+{
+	enum { MINUTE = 60 };
+	struct stat st;
+
+	return !fstat(fd, &st) && time(NULL) - st.st_mtime > MINUTE;
+}
+
 /* A file nobody holds the lock of is a dead process's. */
 static void bury_dead(const char *dir)
 {
@@ -68,15 +79,16 @@ static void bury_dead(const char *dir)
 		return;
 	while ((e = readdir(d))) {
 		uint32_t slot, pid;
+		bool made = hca_registry_name_parse(e->d_name, &slot, &pid);
 		int fd;
 
-		if (!hca_registry_name_parse(e->d_name, &slot, &pid))
+		if (!made && strncmp(e->d_name, "new-", 4))
 			continue;
 		/* Without waiting: what lies there need not be a file. */
 		fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 		if (fd < 0)
 			continue;
-		if (!flock(fd, LOCK_EX | LOCK_NB))
+		if (!flock(fd, LOCK_EX | LOCK_NB) && (made || is_old(fd)))
 			unlinkat(dirfd(d), e->d_name, 0);
 		close(fd);
 	}
@@ -103,7 +115,7 @@ int hca_registry_open(struct hca_registry **out, uint32_t slot)
 	if (err)
 		goto free_r;
 	bury_dead(dir);
-	/* Made under a name that bury_dead does not look at, and renamed once locked. */
+	/* Made under a name that bury_dead lets alone for a while, and renamed once locked. */
 	snprintf(r->path, sizeof(r->path), "%s/new-%d", dir, (int)getpid());
 	r->fd = open(r->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (r->fd < 0 && errno == EEXIST) { /* left by a dead process of the same id */

@@ -1,6 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 #include "hca/registry.h"
 
+#include "base/rundir.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -29,12 +40,89 @@ static void other_names_are_nobodys(void **state)
 		assert_false(hca_registry_name_parse(names[i], &slot, &pid));
 }
 
+/* ---- what the dead leave ---- */
+static char dir[200];
+
+static int in_own_directory(void **state)
+{
+	static char top[] = "/tmp/anyrdma-registry-test.XXXXXX";
+
+	assert_non_null(mkdtemp(top));
+	setenv("ANYRDMA_DIR", top, 1);
+	*state = top;
+	return base_rundir(dir, sizeof(dir));
+}
+
+static int remove_directory(void **state)
+{
+	rmdir(dir);
+	return rmdir(*state);
+}
+
+static const char *path_of(const char *name)
+{
+	static char path[300];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	return path;
+}
+
+static bool is_there(const char *name)
+{
+	return !access(path_of(name), F_OK);
+}
+
+static void next_one_removes_what_a_killed_process_left(void **state)
+{
+	struct hca_registry *r;
+	char name[40], byte;
+	int ready[2];
+	pid_t pid;
+
+	assert_int_equal(pipe(ready), 0);
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		(void)!write(ready[1], hca_registry_open(&r, 9) ? "n" : "y", 1);
+		for (;;)
+			pause();
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	assert_int_equal(byte, 'y');
+	hca_registry_name(name, sizeof(name), 9, (uint32_t)pid);
+	hca_registry_clean();
+	assert_true(is_there(name)); /* it lives */
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	assert_true(is_there(name));
+	assert_int_equal(hca_registry_open(&r, 10), 0);
+	assert_false(is_there(name));
+	hca_registry_close(r);
+	close(ready[0]);
+	close(ready[1]);
+}
+
+/* Killed before its file had its name. */
+static void what_was_in_the_making_goes_after_a_while(void **state)
+{
+	struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+
+	assert_int_equal(close(open(path_of("new-4242"), O_CREAT | O_RDWR, 0600)), 0);
+	hca_registry_clean();
+	assert_true(is_there("new-4242"));
+	assert_int_equal(utimensat(AT_FDCWD, path_of("new-4242"), long_ago, 0), 0);
+	hca_registry_clean();
+	assert_false(is_there("new-4242"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_name_says_slot_and_process),
 		cmocka_unit_test(other_names_are_nobodys),
+		cmocka_unit_test(next_one_removes_what_a_killed_process_left),
+		cmocka_unit_test(what_was_in_the_making_goes_after_a_while),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, in_own_directory, remove_directory);
 }

@@ -95,6 +95,22 @@ static uint32_t slot_of(const struct frame_batch *b)
 	return slot;
 }
 
+/*
+ * What goes by the wire carries no word of how far we are with what comes by memory, and may be the answer to
+ * that: said before, so that the other one can know that it was heard before it has the answer.
+ */
+static void tell_aside(struct shm_link *l, uint32_t slot)
+{
+	unsigned readers = atomic_load_explicit(&l->nreaders, memory_order_acquire);
+
+	for (unsigned i = 0; i < readers; i++) {
+		struct shm_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
+
+		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP && r->slot == slot)
+			ring_publish_aside(&r->rx);
+	}
+}
+
 static int shm_send(struct link *link, const struct frame_batch *b)
 {
 	struct shm_link *l = (struct shm_link *)link;
@@ -104,6 +120,8 @@ static int shm_send(struct link *link, const struct frame_batch *b)
 		w = atomic_load_explicit(&l->writer[slot_of(b)], memory_order_acquire);
 	if (w && w->state == SHM_UP && !put(l, w, &b->dest, b->frame, b->iov, b->nframes))
 		return 0;
+	if (b->nframes)
+		tell_aside(l, slot_of(b));
 	return l->wire->ops->send(l->wire, b);
 }
 
@@ -203,30 +221,6 @@ static void sum_up(struct shm_link *l)
 	s->tx_errors += atomic_load_explicit(&l->tx_lost, memory_order_relaxed);
 }
 
-static int shm_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
-{
-	enum { WIRE_EVERY = 8, QUIET = 64, LONG_QUIET = 1024, ATTEND_EVERY = 64, SUM_EVERY = 16, MOST = 256 };
-	struct shm_link *l = (struct shm_link *)link;
-	int n, wire = 0;
-
-	l->polls++;
-	if (!max || l->polls % ATTEND_EVERY == 0)
-		link_shm_attend(l, true);
-	n = receive_rings(l, max ? max : MOST, deliver, arg) + link_shm_collect(l, arg);
-	/* A look at the sockets is a system call, worth several small messages. Where the wire has been quiet
-	 * and there are rings to look at, it is taken now and then. */
-	if (!max || l->quiet < QUIET || !atomic_load_explicit(&l->nreaders, memory_order_relaxed) ||
-		l->polls % (l->quiet < LONG_QUIET ? WIRE_EVERY : 8 * WIRE_EVERY) == 0) {
-		wire = l->wire->ops->receive(l->wire, max, deliver, arg);
-		l->quiet = wire ? 0 : l->quiet + 1;
-	}
-	l->unsummed |= n > 0;
-	if (wire || (l->unsummed && (!n || l->polls % SUM_EVERY == 0)))
-		sum_up(l);
-	return n + wire;
-}
-
-/* ---- sleeping ---- */
 static bool is_told(struct shm_link *l)
 {
 	unsigned made = atomic_load_explicit(&l->nmade, memory_order_acquire);
@@ -240,6 +234,47 @@ static bool is_told(struct shm_link *l)
 	return false;
 }
 
+struct from_wire {
+	struct shm_link *link;
+	link_deliver_fn *deliver;
+	void *arg;
+};
+
+/* What was told before it left is heard before it: see tell_aside(). */
+static void deliver_from_wire(void *arg, const struct frame_in *in)
+{
+	struct from_wire *f = arg;
+
+	if (is_told(f->link))
+		link_shm_collect(f->link, f->arg);
+	f->deliver(f->arg, in);
+}
+
+static int shm_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
+{
+	enum { WIRE_EVERY = 8, QUIET = 64, LONG_QUIET = 1024, ATTEND_EVERY = 64, SUM_EVERY = 16, MOST = 256 };
+	struct shm_link *l = (struct shm_link *)link;
+	struct from_wire f = {l, deliver, arg};
+	int n, wire = 0;
+
+	l->polls++;
+	if (!max || l->polls % ATTEND_EVERY == 0)
+		link_shm_attend(l, true);
+	n = receive_rings(l, max ? max : MOST, deliver, arg) + link_shm_collect(l, arg);
+	/* A look at the sockets is a system call, worth several small messages. Where the wire has been quiet
+	 * and there are rings to look at, it is taken now and then. */
+	if (!max || l->quiet < QUIET || !atomic_load_explicit(&l->nreaders, memory_order_relaxed) ||
+		l->polls % (l->quiet < LONG_QUIET ? WIRE_EVERY : 8 * WIRE_EVERY) == 0) {
+		wire = l->wire->ops->receive(l->wire, max, deliver_from_wire, &f);
+		l->quiet = wire ? 0 : l->quiet + 1;
+	}
+	l->unsummed |= n > 0;
+	if (wire || (l->unsummed && (!n || l->polls % SUM_EVERY == 0)))
+		sum_up(l);
+	return n + wire;
+}
+
+/* ---- sleeping ---- */
 static bool shm_quiet(struct link *link)
 {
 	struct shm_link *l = (struct shm_link *)link;

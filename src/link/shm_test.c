@@ -35,6 +35,7 @@ static uint16_t port; /* only a name here; our process's own */
 struct wire {
 	struct link link;
 	unsigned sent;
+	void (*looks)(link_deliver_fn *deliver, void *arg); /* what may be there by now */
 };
 
 static int wire_send(struct link *l, const struct frame_batch *b)
@@ -45,6 +46,10 @@ static int wire_send(struct link *l, const struct frame_batch *b)
 
 static int wire_receive(struct link *l, unsigned max, link_deliver_fn *deliver, void *arg)
 {
+	struct wire *w = (struct wire *)l;
+
+	if (w->looks)
+		w->looks(deliver, arg);
 	return 0;
 }
 
@@ -105,7 +110,7 @@ static void fill(uint8_t *p, uint32_t n)
 		p[i] = (uint8_t)(n + i * 5);
 }
 
-static int send_one(struct host *h, uint32_t slot, uint32_t n)
+static int send_noted(struct host *h, uint32_t slot, uint32_t n, uint32_t note)
 {
 	static struct frame_batch b;
 	static uint8_t payload[4096];
@@ -116,12 +121,20 @@ static int send_one(struct host *h, uint32_t slot, uint32_t n)
 	b.dest.sgid[0] = b.dest.dgid[0] = 1;
 	b.dest.local = true;
 	b.nframes = b.niov = 1;
-	*f = (struct frame_out){
-		.hdr_len = BTH_LEN, .pad = (uint8_t)(-len & 3), .iov_count = 1, .payload_len = len};
+	*f = (struct frame_out){.hdr_len = BTH_LEN,
+		.pad = (uint8_t)(-len & 3),
+		.iov_count = 1,
+		.payload_len = len,
+		.note = note};
 	bth_put(f->hdr, IBT_RC | OP_SEND_ONLY, false, f->pad, PKEY_DEFAULT, slot << QPN_SLOT_SHIFT | 5, false,
 		n & PSN_MASK);
 	b.iov[0] = (struct iovec){payload, len};
 	return h->link->ops->send(h->link, &b);
+}
+
+static int send_one(struct host *h, uint32_t slot, uint32_t n)
+{
+	return send_noted(h, slot, n, 0);
 }
 
 static void check(void *arg, const struct frame_in *in)
@@ -185,6 +198,59 @@ static void frames_go_by_memory(void **state)
 	assert_int_equal(a.wire->sent, 0);
 	close_host(&a);
 	close_host(&b);
+}
+
+/* ---- one way by memory, the other by the wire ---- */
+static struct {
+	struct host a, b;
+	link_deliver_fn *deliver;
+	void *arg;
+	unsigned heard;
+} pair;
+
+static void executed(void *arg, uint32_t note, uint32_t psn, bool done)
+{
+	pair.heard++;
+}
+
+static void answer_comes(void *arg, const struct frame_in *in)
+{
+	assert_int_equal(pair.heard, 1); /* that what it answers was executed */
+	pair.a.got++;
+}
+
+/* b's program has its completion, and answers; who received for it has not come to telling yet. */
+static void took_and_answers(void *arg, const struct frame_in *in)
+{
+	struct frame_in answer = {.len = 0};
+
+	pair.b.link->ops->took(pair.b.link, in, true);
+	send_one(&pair.b, HERE, 0);
+	assert_int_equal(pair.b.wire->sent, 1);
+	pair.deliver(pair.arg, &answer);
+}
+
+/* a has just looked into its rings. */
+static void meanwhile(link_deliver_fn *deliver, void *arg)
+{
+	pair.deliver = deliver;
+	pair.arg = arg;
+	pair.a.wire->looks = NULL;
+	pair.b.link->ops->receive(pair.b.link, 0, took_and_answers, &pair.b);
+}
+
+static void answer_by_the_wire_does_not_overtake(void **state)
+{
+	pair.a = open_host(HERE);
+	pair.b = open_host(THERE);
+	pair.a.link->executed = executed;
+	assert_true(reach(&pair.a, THERE, &pair.b));
+	send_noted(&pair.a, THERE, 0, 5);
+	pair.a.wire->looks = meanwhile;
+	pair.a.link->ops->receive(pair.a.link, 0, answer_comes, NULL);
+	assert_int_equal(pair.a.got, 1);
+	close_host(&pair.a);
+	close_host(&pair.b);
 }
 
 static void process_reaches_itself(void **state)
@@ -551,6 +617,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(frames_go_by_memory),
+		cmocka_unit_test(answer_by_the_wire_does_not_overtake),
 		cmocka_unit_test(process_reaches_itself),
 		cmocka_unit_test(nobody_there_means_the_wire),
 		cmocka_unit_test(other_version_means_the_wire),

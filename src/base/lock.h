@@ -31,6 +31,9 @@ struct lock {
 	pthread_mutex_t m;
 };
 
+/* Who we are, without a call as pthread_self() is one: the address of this. */
+extern __thread char lock_self __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
 void lock_init(struct lock *l);
 /* One that never leans: its mutex can be given to pthread_cond_wait(). */
 void lock_init_upright(struct lock *l);
@@ -41,7 +44,7 @@ bool lock_try_upright(struct lock *l);
 
 static inline bool lock_take_leant(struct lock *l)
 {
-	uintptr_t self = (uintptr_t)pthread_self();
+	uintptr_t self = (uintptr_t)&lock_self;
 
 	if (atomic_load_explicit(&l->leans_to, memory_order_relaxed) != self)
 		return false;

@@ -19,7 +19,7 @@ static void take_often(struct lock *l, unsigned n)
 
 static bool leans(struct lock *l)
 {
-	return l->leans_to == (uintptr_t)pthread_self();
+	return l->leans_to == (uintptr_t)&lock_self;
 }
 
 static void *take_once(void *l)

@@ -204,40 +204,64 @@ int hca_cq_destroy(struct hca_cq *cq)
 	return 0;
 }
 
-bool hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited, uint64_t now)
+/* cq->lock held, which it drops. */
+static void overrun(struct hca_cq *cq)
 {
-	bool overrun = false, full;
-	uint32_t head;
+	bool first = !cq->overrun;
+
+	cq->overrun = true;
+	lock_drop(&cq->lock);
+	if (!first)
+		return;
+	log_warn("a completion queue of %u entries overflowed: its queue pairs end; poll it more often or "
+		 "create it larger",
+		cq->capacity);
+	hca_async_raise(cq->ctx, IBV_EVENT_CQ_ERR, &cq->ex);
+}
+
+static struct hca_cqe *next_entry(struct hca_cq *cq)
+{
+	return &cq->ring[atomic_load_explicit(&cq->head, memory_order_relaxed) & cq->mask];
+}
+
+struct ibv_wc *hca_cq_place(struct hca_cq *cq)
+{
+	lock_take(&cq->lock);
+	if (!hca_cq_full(cq))
+		return &next_entry(cq)->wc;
+	overrun(cq);
+	return NULL;
+}
+
+void hca_cq_put(struct hca_cq *cq, bool solicited, uint64_t now)
+{
+	struct hca_cqe *e = next_entry(cq);
 
 	if (!now && cq->stamps)
 		now = hca_engine_now(&cq->ctx->adapter->engine);
-	lock_take(&cq->lock);
-	head = atomic_load_explicit(&cq->head, memory_order_relaxed);
-	full = head - cq->tail >= cq->capacity;
-	if (full) {
-		overrun = !cq->overrun;
-		cq->overrun = true;
-	} else {
-		/* Who drives looks at the clock once, and somebody else may have told of something since. */
-		cq->last_ns = now > cq->last_ns ? now : cq->last_ns;
-		cq->ring[head & cq->mask] = (struct hca_cqe){*wc, cq->last_ns};
-		atomic_store_explicit(&cq->head, head + 1, memory_order_release);
-		if (cq->armed == CQ_ARMED ||
-			(cq->armed == CQ_ARMED_SOLICITED && (solicited || wc->status != IBV_WC_SUCCESS))) {
-			cq->armed = CQ_NOT_ARMED;
-			if (cq->channel)
-				channel_put(cq);
-		}
+	/* Who drives looks at the clock once, and somebody else may have told of something since. */
+	cq->last_ns = now > cq->last_ns ? now : cq->last_ns;
+	e->ns = cq->last_ns;
+	atomic_store_explicit(
+		&cq->head, atomic_load_explicit(&cq->head, memory_order_relaxed) + 1, memory_order_release);
+	if (cq->armed == CQ_ARMED ||
+		(cq->armed == CQ_ARMED_SOLICITED && (solicited || e->wc.status != IBV_WC_SUCCESS))) {
+		cq->armed = CQ_NOT_ARMED;
+		if (cq->channel)
+			channel_put(cq);
 	}
 	lock_drop(&cq->lock);
-	if (overrun) {
-		log_warn("a completion queue of %u entries overflowed: its queue pairs end; poll it more "
-			 "often or "
-			 "create it larger",
-			cq->capacity);
-		hca_async_raise(cq->ctx, IBV_EVENT_CQ_ERR, &cq->ex);
-	}
-	return !full;
+}
+
+bool hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited, uint64_t now)
+{
+	struct ibv_wc *to = hca_cq_place(cq);
+
+	if (!to)
+		return false;
+	*to = *wc;
+	hca_cq_put(cq, solicited, now);
+	return true;
 }
 
 int hca_cq_take(struct hca_cq *cq, struct ibv_wc *wc, int n)

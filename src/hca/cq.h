@@ -70,6 +70,12 @@ int hca_cq_destroy(struct hca_cq *cq);
  * lost; the first time raises the queue's event. now 0: nobody has looked at the clock.
  */
 bool hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited, uint64_t now);
+/*
+ * The same in two steps: a place to write the completion to, with the queue locked until hca_cq_put(); NULL:
+ * there is none, and it is not locked.
+ */
+struct ibv_wc *hca_cq_place(struct hca_cq *cq);
+void hca_cq_put(struct hca_cq *cq, bool solicited, uint64_t now);
 /* Takes up to n completions; never drives the engine (hca/engine.h does). */
 int hca_cq_take(struct hca_cq *cq, struct ibv_wc *wc, int n);
 bool hca_cq_take_one(struct hca_cq *cq, struct hca_cqe *out);

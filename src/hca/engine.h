@@ -165,8 +165,8 @@ void hca_engine_released(struct hca_engine *e);
 void hca_engine_quiesce(struct hca_engine *e);
 /* The QP leaves: no timer, no list knows it any more. */
 void hca_engine_forget(struct hca_engine *e, struct hca_qp *qp);
-/* Brings the timer heap in line with qp->deadline; qp->lock held. */
-void hca_engine_arm(struct hca_engine *e, struct hca_qp *qp);
+/* Brings the timer heap in line with qp->deadline; qp->lock held. See hca_engine_arm(), hca/qp.h. */
+void hca_engine_arm_now(struct hca_engine *e, struct hca_qp *qp);
 /* Calls hca_gsi_timer at this time instead of any set before; UINT64_MAX: not at all. Any thread. */
 void hca_engine_alarm(struct hca_engine *e, uint64_t at);
 /* The helper's alarm rang: it has to be set again for what is still to come. */

@@ -68,14 +68,15 @@ bool hca_engine_quick(struct hca_engine *e, struct hca_qp *qp)
 	if (may_go_direct(qp))
 		hca_engine_direct(e, qp, 0);
 	while ((q = qp->transport->request_quick(qp, hca_clock_coarse, &f, iov)) == QUICK_FRAME) {
+		bool out = !e->link->ops->put(e->link, qp->flow->slot, &qp->dest, &f, iov);
+
+		/* Counted afterwards: the peer is at it already. */
 		qp->count->tx_packets++;
 		qp->count->tx_bytes += frame_len(&f);
 		hca_engine_count_sent(e, 1, frame_len(&f));
-		if (!e->link->ops->put(e->link, qp->flow->slot, &qp->dest, &f, iov))
-			continue;
-		if (f.far)
+		if (!out && f.far)
 			qp->transport->far_failed(qp);
-		else
+		else if (!out)
 			send_one(e, qp, &f, iov);
 	}
 	hca_engine_arm(e, qp);

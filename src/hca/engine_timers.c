@@ -106,10 +106,8 @@ static void heap_publish(struct hca_engine *e)
 	hca_engine_alarm_by(e, next);
 }
 
-void hca_engine_arm(struct hca_engine *e, struct hca_qp *qp)
+void hca_engine_arm_now(struct hca_engine *e, struct hca_qp *qp)
 {
-	if (!qp->deadline || (qp->timer_pos >= 0 && qp->timer_key <= qp->deadline))
-		return; /* nothing to wait for, or an entry that comes early enough */
 	lock_take(&e->timer_lock);
 	if (qp->timer_pos >= 0)
 		heap_remove(e, qp);

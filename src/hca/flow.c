@@ -92,7 +92,7 @@ static void give_back(struct hca_flow *f, uint32_t cost)
 {
 	f->in_flight -= cost <= f->in_flight ? cost : f->in_flight;
 	f->released += cost;
-	if (f->in_flight + unreliable(f) <= f->window / 4 * 3)
+	if (f->shut && f->in_flight + unreliable(f) <= f->window / 4 * 3)
 		f->shut = false;
 }
 
@@ -105,7 +105,8 @@ void hca_flow_release(struct hca_flow *f, uint32_t cost)
 {
 	lock_take(&f->lock);
 	f->acked += cost;
-	f->most = grow(f->most, cost / 16384, f->limit);
+	if (f->most < f->limit)
+		f->most = grow(f->most, cost / 16384, f->limit);
 	if (f->window < f->most) /* a division is dear */
 		f->window = grow(f->window, (uint64_t)cost * FLOW_GROWTH / f->window + 1, f->most);
 	give_back(f, cost);

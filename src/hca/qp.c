@@ -494,6 +494,28 @@ bool hca_qp_complete_recv(struct hca_qp *qp, struct ibv_wc *wc, bool solicited, 
 	return false;
 }
 
+bool hca_qp_received(struct hca_qp *qp, uint32_t len, const uint8_t *imm, bool solicited)
+{
+	struct ibv_wc *wc = hca_cq_place(qp->recv_cq);
+
+	qp->recv.valid = false;
+	if (!wc) {
+		completion_lost(qp);
+		return false;
+	}
+	*wc = (struct ibv_wc){.wr_id = qp->recv.wr_id,
+		.opcode = IBV_WC_RECV,
+		.byte_len = len,
+		.qp_num = hca_qpn(qp),
+		.src_qp = qp->attr.dest_qp_num};
+	if (imm) {
+		memcpy(&wc->imm_data, imm, sizeof(wc->imm_data));
+		wc->wc_flags = IBV_WC_WITH_IMM;
+	}
+	hca_cq_put(qp->recv_cq, solicited, 0);
+	return true;
+}
+
 static void flush_recv(struct hca_qp *qp, uint64_t now)
 {
 	struct ibv_wc wc = {.status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV};

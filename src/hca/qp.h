@@ -18,6 +18,7 @@
 #include "hca/board.h"
 #include "hca/counters.h"
 #include "hca/cq.h"
+#include "hca/engine.h"
 #include "hca/mr.h"
 #include "hca/rq.h"
 
@@ -168,6 +169,14 @@ static inline struct hca_send_wqe *hca_sq_at(const struct hca_sq *sq, uint32_t i
 	return (struct hca_send_wqe *)(sq->ring + (size_t)(i & sq->mask) * sq->stride);
 }
 
+/* The engine's timer comes early enough for qp->deadline, or is set; qp->lock held. */
+static inline void hca_engine_arm(struct hca_engine *e, struct hca_qp *qp)
+{
+	if (qp->deadline && (atomic_load_explicit(&qp->timer_pos, memory_order_relaxed) < 0 ||
+				    qp->timer_key > qp->deadline))
+		hca_engine_arm_now(e, qp);
+}
+
 /* ---- life (qp.c) ---- */
 struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex *attr);
 int hca_qp_destroy(struct hca_qp *qp);
@@ -213,6 +222,8 @@ bool hca_qp_take_recv(struct hca_qp *qp);
  * is in ERR.
  */
 bool hca_qp_complete_recv(struct hca_qp *qp, struct ibv_wc *wc, bool solicited, uint64_t now);
+/* The same for a SEND of so many bytes; imm: NULL when there is none. Written once, where it is read. */
+bool hca_qp_received(struct hca_qp *qp, uint32_t len, const uint8_t *imm, bool solicited);
 /* The responder met an error: the receive in hand, if any, ends with status; event; ERR. */
 void hca_qp_fail_recv(struct hca_qp *qp, enum ibv_wc_status status, enum ibv_event_type event, uint64_t now);
 void hca_qp_raise(struct hca_qp *qp, enum ibv_event_type event);

@@ -259,17 +259,12 @@ bool ibt_receive_quick(struct hca_qp *qp, const struct frame_in *in)
 		if (!take_write(qp, ext, from, len))
 			return false;
 	} else {
-		struct ibv_wc wc = {.opcode = IBV_WC_RECV, .byte_len = len, .src_qp = qp->attr.dest_qp_num};
-
 		if (hca_cq_full(qp->recv_cq) || !take_send(qp, from, len))
 			return false;
-		if (opcode == (IBT_RC | OP_SEND_ONLY_IMM)) {
-			memcpy(&wc.imm_data, ext, IMM_LEN);
-			wc.wc_flags = IBV_WC_WITH_IMM;
-		}
 		ibt_took(r);
 		r->msn = (r->msn + 1) & PSN_MASK;
-		hca_qp_complete_recv(qp, &wc, bth_solicited(in->bytes), 0);
+		hca_qp_received(qp, len, opcode == (IBT_RC | OP_SEND_ONLY_IMM) ? ext : NULL,
+			bth_solicited(in->bytes));
 		return true;
 	}
 	ibt_took(r);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "link/meet.h"
 
+#include "base/cancel.h"
 #include "base/fd.h"
 
 #include <errno.h>
@@ -172,8 +173,11 @@ int meet_hear(int fd, uint32_t *slot, int passed[MEET_PASSED])
 
 void meet_ring(int fd)
 {
+	int cancel = cancel_off(); /* whoever posts a request rings, under locks */
+
 	/* Full: then the other one has enough to wake up for. Gone: that is noticed elsewhere. */
 	(void)!send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	cancel_restore(cancel);
 }
 
 int meet_memory(const char *name, size_t size)

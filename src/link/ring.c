@@ -68,6 +68,15 @@ int ring_path_to(struct ring_tx *t, const struct frame_dest *d)
 	return (int)t->npaths++;
 }
 
+/* The BTH as it was written a moment ago, by words; what is behind the headers is nobody's. */
+static void put_headers(uint8_t *to, const struct frame_out *f)
+{
+	memcpy(to, f->hdr, 8);
+	memcpy(to + 8, f->hdr + 8, 4);
+	if (f->hdr_len > BTH_LEN)
+		memcpy(to + BTH_LEN, f->hdr + BTH_LEN, RING_BYTES - BTH_LEN);
+}
+
 static void put_payload(uint8_t *to, const struct frame_out *f, const struct iovec *iov)
 {
 	/* The usual small one, without calls. */
@@ -96,7 +105,7 @@ enum ring_put ring_put(
 		return RING_FULL;
 	/* Others have these lines: they are fetched while we go on. */
 	__builtin_prefetch(&t->ring->slot[(t->head + AHEAD) % RING_SLOTS], 1);
-	memcpy(s->bytes, f->hdr, RING_BYTES); /* in one go: what is behind the headers is nobody's */
+	put_headers(s->bytes, f);
 	put_payload(apart ? t->ring->data + off : s->bytes + f->hdr_len, f, iov);
 	s->told = told ? *told : 0;
 	s->place = off | (uint32_t)f->far << RING_FAR_SHIFT;

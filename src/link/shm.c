@@ -150,6 +150,8 @@ static int take_frames(
 	if (!r->twin)
 		link_shm_find_twin(l, r);
 	link_shm_told(l, r);
+	if (link_shm_is_asked(r))
+		max = 1;
 	while ((unsigned)n < max && far < ROW_BYTES && (got = ring_take(&r->rx, &in, may_come, l))) {
 		n++;
 		/* What we sent before comes first: a reply must not overtake it. */

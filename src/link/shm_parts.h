@@ -137,6 +137,8 @@ void link_shm_find_twin(struct shm_link *l, struct shm_reader *r);
 void link_shm_told(struct shm_link *l, struct shm_reader *r);
 void link_shm_tell(struct shm_link *l, struct shm_reader *r);
 void link_shm_hear(struct shm_link *l, struct shm_reader *r, void *arg);
+/* Whether it waits for an answer to each of its frames, as far as one can tell. */
+bool link_shm_is_asked(const struct shm_reader *r);
 int link_shm_collect(struct shm_link *l, void *arg);
 /* By any thread: whether there is something to collect, or to tell. */
 bool link_shm_is_told(struct shm_writer *w);

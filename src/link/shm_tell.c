@@ -122,6 +122,12 @@ void link_shm_told(struct shm_link *l, struct shm_reader *r)
 	}
 }
 
+/* Then it sends no other before it has it, and a look for one fetches a line from the other core. */
+bool link_shm_is_asked(const struct shm_reader *r)
+{
+	return r->riders >= RIDERS && untold(r) == 0;
+}
+
 void link_shm_let_go(struct shm_link *l, struct shm_reader *r)
 {
 	if (r->ended && ring_untold(&r->rx))

@@ -338,7 +338,8 @@ static bool shm_sleep(struct link *link)
 	struct shm_link *l = (struct shm_link *)link;
 
 	atomic_fetch_add(&l->board->asleep, 1);
-	if (l->board->heavy)
+	/* Who has met nobody is in nobody's way: whoever comes knocks at a socket first. */
+	if (l->board->heavy && (atomic_load(&l->nreaders) || atomic_load(&l->nmade)))
 		fence_heavy();
 	else
 		fence_full();

@@ -103,8 +103,11 @@ int verbs_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 	struct hca_cq *cq = hca_cq(ibv);
 	int got = hca_cq_take(cq, wc, n);
 
-	if (got)
+	if (got) {
+		if (cq->streams)
+			hca_engine_linger(&cq->ctx->adapter->engine);
 		return got;
+	}
 	drive_for(cq);
 	return hca_cq_take(cq, wc, n);
 }

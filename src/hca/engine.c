@@ -179,6 +179,28 @@ bool hca_engine_poll(struct hca_engine *e, _Atomic unsigned *looks)
 	return true;
 }
 
+void hca_engine_linger(struct hca_engine *e)
+{
+	enum { WATCHES = 4, MOST = 64, MISSED = 8, LINGER_NS = 20 * 1000 };
+	uint32_t seen = atomic_load_explicit(&e->written, memory_order_relaxed);
+	int watches = atomic_load_explicit(&e->watches, memory_order_relaxed);
+	uint64_t until;
+
+	if (watches < WATCHES)
+		return;
+	until = hca_engine_now(e) + LINGER_NS;
+	do {
+		hca_engine_hear(e);
+		if (atomic_load_explicit(&e->written, memory_order_relaxed) != seen) {
+			atomic_store_explicit(
+				&e->watches, watches < MOST ? watches + 1 : watches, memory_order_relaxed);
+			return;
+		}
+	} while (hca_engine_now(e) < until);
+	atomic_store_explicit(&e->watches, watches - MISSED, memory_order_relaxed);
+	hca_engine_wake_helper(e); /* it took us for one who drives all the time */
+}
+
 void hca_engine_hear(struct hca_engine *e)
 {
 	atomic_store_explicit(
@@ -223,11 +245,23 @@ static bool has_work(struct hca_engine *e, const struct deliver_arg *d)
 	       atomic_load_explicit(&e->released, memory_order_relaxed);
 }
 
+/* A look at sockets is a system call: where streams are and the link has been quiet, it is taken now and
+ * then. */
+static bool may_skip_link(struct hca_engine *e, unsigned woken)
+{
+	enum { QUIET = 64, EVERY = 16 };
+
+	if (!hca_streams_any(e) || (woken & WOKEN_LINK) ||
+		(e->link->ops->quiet && !e->link->ops->quiet(e->link)))
+		return false;
+	return woken || (e->link_quiet >= QUIET && ++e->link_skipped % EVERY);
+}
+
 int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
 {
 	struct deliver_arg d = {.e = e};
 	int n = 0, cancel;
-	bool woken;
+	unsigned woken;
 
 	*asked = false;
 	if (!e->link)
@@ -238,9 +272,12 @@ int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
 		return -1;
 	}
 	if (e->link) {
-		woken = atomic_load_explicit(&e->woken, memory_order_relaxed) &&
-			atomic_exchange(&e->woken, false);
-		n = e->link->ops->receive(e->link, woken ? 0 : DRIVE_FRAMES, deliver, &d);
+		woken = atomic_load_explicit(&e->woken, memory_order_relaxed) ? atomic_exchange(&e->woken, 0)
+									      : 0;
+		if (!may_skip_link(e, woken)) {
+			n = e->link->ops->receive(e->link, woken ? 0 : DRIVE_FRAMES, deliver, &d);
+			e->link_quiet = n ? 0 : e->link_quiet + 1;
+		}
 		if (hca_streams_any(e))
 			n += hca_streams_drive(e, woken, now_of(&d));
 		if (!n || has_work(e, &d))

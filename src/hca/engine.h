@@ -33,6 +33,8 @@ struct link;
 
 struct pollfd;
 
+enum hca_woken { WOKEN_LINK = 1, WOKEN_STREAMS = 2 };
+
 struct hca_engine {
 	struct hca_adapter *adapter;
 	struct link *link;
@@ -75,14 +77,18 @@ struct hca_engine {
 	_Atomic bool stop;
 	int timer_fd, wake_fd, netlink_fd;
 	_Atomic uint32_t drives;  /* counts drives by callers: somebody else is at it */
+	_Atomic uint32_t written; /* counts WRITEs that streams brought */
+	_Atomic int watches;      /* times in a row that the helper brought one while nobody drove */
 	_Atomic uint32_t unheard; /* what posters gave to streams since somebody received from them */
 	_Atomic uint32_t blocked; /* callers waiting on the sockets themselves */
 	_Atomic uint32_t waits;   /* how often callers did */
 	_Atomic bool dozes;       /* the helper waits to be called when one leaves */
 	_Atomic int short_waits;  /* of callers, in a row; see engine_helper.c */
-	_Atomic bool woken;       /* somebody slept on the link's descriptors, and one has something */
-	_Atomic bool ticks;       /* the helper comes to look before long: answers may be held back */
-	_Atomic bool holding;     /* held is not empty */
+	_Atomic unsigned woken;   /* enum hca_woken: what has something for who slept on the descriptors */
+	unsigned link_quiet,
+		link_skipped; /* looks at the link in vain, and times it was left out; drive lock */
+	_Atomic bool ticks;   /* the helper comes to look before long: answers may be held back */
+	_Atomic bool holding; /* held is not empty */
 };
 
 /* NULL clock: CLOCK_MONOTONIC. Takes over the link. */
@@ -144,6 +150,12 @@ void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp, uint64_t now);
  * so a program may post and find completions for ever without a drive. Every HCA_UNHEARD times it drives.
  */
 enum { HCA_UNHEARD = 16 };
+/*
+ * By who has found completions of a stream's: a program that watches its memory for the peer's WRITE, and
+ * polls only for its own, leaves the receiving to the helper, which has to be woken. When it was so a few
+ * times, we look for that WRITE for a moment before we go.
+ */
+void hca_engine_linger(struct hca_engine *e);
 void hca_engine_hear(struct hca_engine *e);
 static inline void hca_engine_keep_up(struct hca_engine *e)
 {

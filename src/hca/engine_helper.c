@@ -139,6 +139,7 @@ static bool watch_once(struct hca_engine *e)
 		{.fd = e->wake_fd, .events = POLLIN}, {.fd = e->netlink_fd, .events = POLLIN}};
 	struct timespec ts, none = {0};
 	nfds_t n = link_fds(e, p + 3);
+	unsigned woken = 0;
 	bool sleepy = link_sleep(e);
 	int got = ppoll(p, n + 3, sleepy ? until_next_look(e, &ts) : &none, NULL);
 
@@ -151,13 +152,13 @@ static bool watch_once(struct hca_engine *e)
 		drain_wake(e);
 	if (p[2].revents)
 		hca_devices_changed(e->adapter, e->netlink_fd);
-	while (n--) {
-		if (p[3 + n].revents) {
-			atomic_store(&e->woken, true);
-			return true;
-		}
+	for (nfds_t i = 0; i < n; i++) {
+		if (p[3 + i].revents)
+			woken |= p[3 + i].fd == hca_streams_fd(e) ? WOKEN_STREAMS : WOKEN_LINK;
 	}
-	return !sleepy;
+	if (woken)
+		atomic_fetch_or(&e->woken, woken);
+	return woken || !sleepy;
 }
 
 /* Somebody is at it right now. */
@@ -283,7 +284,7 @@ static void *helper_main(void *arg)
 	ask_for_short_slice();
 	hca_board_begin(e->adapter);
 	while (!atomic_load(&e->stop)) {
-		uint32_t seen = atomic_load(&e->drives);
+		uint32_t seen = atomic_load(&e->drives), written = atomic_load(&e->written);
 		bool link = watch_once(e), drove;
 
 		if (atomic_load(&e->stop))
@@ -293,6 +294,8 @@ static void *helper_main(void *arg)
 		if (!link)
 			continue;
 		if (drove && atomic_load(&e->drives) == seen && !atomic_load(&e->blocked)) {
+			if (atomic_load(&e->written) != written)
+				atomic_fetch_add(&e->watches, 1);
 			useless = 0;
 			continue;
 		}
@@ -504,7 +507,7 @@ static int wait_asleep(struct hca_engine *e, const struct wait *w, int cancel)
 		if (!err && timer->revents)
 			drain_timer(e);
 		else if (!err)
-			atomic_store(&e->woken, true);
+			atomic_store(&e->woken, WOKEN_LINK | WOKEN_STREAMS);
 	}
 }
 

@@ -200,9 +200,11 @@ int stream_in(struct stream *s, uint64_t now)
 {
 	struct hca_qp *qp = s->qp;
 	int done = 0;
+	uint32_t writes;
 	bool did;
 
 	lock_take(&qp->lock);
+	writes = iwarp_writes(qp);
 	for (unsigned i = 0; i < ROUNDS_IN && receive_once(s, qp, now, &done); i++)
 		;
 	did = atomic_load(&s->starving);
@@ -212,6 +214,8 @@ int stream_in(struct stream *s, uint64_t now)
 		note_hunger(s, qp);
 	}
 	watch_again(s);
+	if (iwarp_writes(qp) != writes)
+		atomic_fetch_add_explicit(&s->e->written, 1, memory_order_relaxed);
 	lock_drop(&qp->lock);
 	if (done || did)
 		hca_engine_touch(s->e, qp);

@@ -386,7 +386,7 @@ int hca_streams_drive(struct hca_engine *e, bool woken, uint64_t now)
 	atomic_store_explicit(&e->unheard, 0, memory_order_relaxed);
 	if (all->nopen <= FEW)
 		done = step_open(all, now);
-	if (woken || all->nopen > FEW || atomic_load(&all->blocked) || ++all->skipped >= SELDOM) {
+	if ((woken && !done) || all->nopen > FEW || atomic_load(&all->blocked) || ++all->skipped >= SELDOM) {
 		all->skipped = 0;
 		done += step_ready(all, now);
 	}

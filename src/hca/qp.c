@@ -116,6 +116,8 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 	qp->recv_cq = hca_cq(attr->recv_cq);
 	qp->srq = (struct hca_srq *)attr->srq;
 	qp->transport = t;
+	if (t->stream)
+		qp->send_cq->streams = true;
 	qp->sig_all = attr->sq_sig_all;
 	qp->cap = attr->cap;
 	ibv = &qp->ex.qp_base;

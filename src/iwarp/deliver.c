@@ -13,6 +13,7 @@ static int do_write(struct hca_qp *qp)
 
 	r->written = r->in_write ? r->written + r->len : r->len;
 	r->in_write = !r->seg.last;
+	r->writes += r->seg.last;
 	return ERR_NONE;
 }
 

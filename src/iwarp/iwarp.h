@@ -65,6 +65,7 @@ struct iwarp_rx {
 	bool in_message;        /* when there is one, */
 	uint32_t off;           /* and its bytes that have come */
 	uint32_t written;       /* bytes of the WRITE in hand, or the last one */
+	uint32_t writes;        /* that have ended */
 	bool in_write, got_any, rtr_read;
 	bool waiting; /* no receive is posted */
 	uint64_t give_up_at;

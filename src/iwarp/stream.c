@@ -214,6 +214,11 @@ bool iwarp_owes(struct hca_qp *qp)
 	return iwarp_answer_owed(iwarp_qp(qp));
 }
 
+uint32_t iwarp_writes(struct hca_qp *qp)
+{
+	return iwarp_qp(qp)->rx.writes;
+}
+
 bool iwarp_starves(struct hca_qp *qp)
 {
 	return iwarp_qp(qp)->rx.waiting;

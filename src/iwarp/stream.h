@@ -68,6 +68,8 @@ void iwarp_lost(struct hca_qp *qp, uint64_t now);
 
 /* Whether the peer waits for an answer of ours. */
 bool iwarp_owes(struct hca_qp *qp);
+/* How many WRITEs of the peer's have come. */
+uint32_t iwarp_writes(struct hca_qp *qp);
 /* Whether a receive is missing for what has come. */
 bool iwarp_starves(struct hca_qp *qp);
 enum iwarp_life iwarp_life(struct hca_qp *qp);

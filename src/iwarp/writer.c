@@ -45,7 +45,8 @@ bool iwarp_writer_has_room(struct iwarp_writer *w, uint32_t payload, bool copy)
 
 	if (iwarp_writer_empty(w))
 		w->used = 0;
-	if (w->head - w->tail == IWARP_FPDUS || w->waiting >= IWARP_IN_HAND_BYTES)
+	if (w->head - w->tail == IWARP_FPDUS ||
+		w->waiting >= (w->crc ? IWARP_IN_HAND_CRC : IWARP_IN_HAND_BYTES))
 		return false;
 	return !is_flat(w, copy) || span <= w->size - w->used;
 }

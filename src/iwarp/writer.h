@@ -19,6 +19,7 @@
 enum {
 	IWARP_FPDUS = 32,              /* in hand */
 	IWARP_IN_HAND_BYTES = 1 << 20, /* no more are begun when these many bytes wait */
+	IWARP_IN_HAND_CRC = 128 << 10, /* with the CRC: the socket finds in the cache what the CRC has read */
 	IWARP_MARKED_ULPDU = 64512,    /* the longest that is sent with markers */
 	IWARP_FPDU_HDR = MPA_HDR_LEN + DDP_HDR_MAX + RDMAP_ATOMIC_LEN,
 };

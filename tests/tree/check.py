@@ -106,6 +106,7 @@ def check_format():
 SOURCE_OF = (
     (re.compile(r"sim\.cases\.(\w+)"), "tests/sim/cases_{}.c"),
     (re.compile(r"verbs\.(\w+)"), "tests/verbs/{}.c"),
+    (re.compile(r"rdmacm\.(\w+)"), "tests/rdmacm/{}.c"),
     (re.compile(r"wire\.(pcap|siw_pcap)"), "tests/wire/{}_test.c"),
     (re.compile(r"iwarp\.(\w+)"), "src/iwarp/{}_test.c"),
     (re.compile(r"wire\.(\w+)"), "src/wire/{}_test.c"),

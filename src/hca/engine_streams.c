@@ -9,6 +9,7 @@
 #include "hca/engine_streams.h"
 
 #include "base/fd.h"
+#include "base/fence.h"
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/qp.h"
@@ -163,7 +164,7 @@ void hca_engine_feed(struct hca_engine *e)
 {
 	if (!e->streams)
 		return;
-	atomic_thread_fence(memory_order_seq_cst); /* the receive is there before we look who waits for one */
+	fence_full(); /* the receive is there before we look who waits for one */
 	if (atomic_load(&e->streams->starving))
 		stream_nudge(e);
 }

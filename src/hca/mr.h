@@ -10,6 +10,7 @@
 #ifndef HCA_MR_H
 #define HCA_MR_H
 
+#include "base/fence.h"
 #include "base/list.h"
 #include "memory/share.h"
 
@@ -130,7 +131,7 @@ static inline void *hca_key_at(const struct hca_key *k, const struct hca_pd *pd,
 		return NULL;
 	host = k->host;
 	/* Still the same? A window may be bound anew, or a record recycled, while we look. */
-	atomic_thread_fence(memory_order_acquire);
+	fence_acquire();
 	return atomic_load_explicit(&k->key, memory_order_relaxed) == key ? host + off : NULL;
 }
 

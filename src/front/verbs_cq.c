@@ -104,7 +104,7 @@ int verbs_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 	int got = hca_cq_take(cq, wc, n);
 
 	if (got) {
-		if (cq->streams)
+		if (atomic_load_explicit(&cq->streams, memory_order_relaxed))
 			hca_engine_linger(&cq->ctx->adapter->engine);
 		return got;
 	}

@@ -39,7 +39,7 @@ struct hca_cq {
 	uint64_t last_ns;    /* of the newest completion */
 	uint32_t event_head; /* head when an event was last made */
 	bool overrun;
-	bool streams;                 /* of queue pairs whose requests are done when they have left */
+	_Atomic bool streams;         /* of queue pairs whose requests are done when they have left */
 	bool stamps;                  /* somebody will ask when completions were made */
 	_Atomic unsigned empty_polls; /* in a row */
 	_Atomic unsigned looks;       /* of polls that only looked, see hca_engine_poll() */

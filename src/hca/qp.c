@@ -117,7 +117,7 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 	qp->srq = (struct hca_srq *)attr->srq;
 	qp->transport = t;
 	if (t->stream)
-		qp->send_cq->streams = true;
+		atomic_store_explicit(&qp->send_cq->streams, true, memory_order_relaxed);
 	qp->sig_all = attr->sq_sig_all;
 	qp->cap = attr->cap;
 	ibv = &qp->ex.qp_base;

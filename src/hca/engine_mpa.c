@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 
 #define SECONDS    1000000000ull
 #define CONNECT_NS (20 * SECONDS)  /* for TCP */
@@ -367,10 +368,40 @@ int hca_stream_listen(
 	return 0;
 }
 
+/* How many may be on their way to a listener: strangers must not take all descriptors of the program. */
+static unsigned most_pending(void)
+{
+	struct rlimit fds;
+
+	if (getrlimit(RLIMIT_NOFILE, &fds) || fds.rlim_cur / 4 > MOST_PENDING)
+		return MOST_PENDING;
+	return (unsigned)fds.rlim_cur / 4;
+}
+
+/* The oldest that has not asked, or was refused, makes room for who comes. false: all wait for the program.
+ */
+static bool make_room(struct stream *l)
+{
+	if (l->pending < most_pending())
+		return true;
+	list_for_each(n, &l->e->streams->all)
+	{
+		struct stream *s = container_of(n, struct stream, node);
+
+		if (s->listener != l || (s->state != STREAM_SHAKING && s->state != STREAM_LINGERING))
+			continue;
+		s->listener = NULL;
+		l->pending--;
+		stream_over(s, true, 0);
+		return true;
+	}
+	return false;
+}
+
 static void accept_one(struct stream *l, int fd, const struct sockaddr_storage *local,
 	const struct sockaddr_storage *remote, uint64_t now)
 {
-	struct stream *s = l->pending < MOST_PENDING ? stream_new(l->e, l->tell, NULL) : NULL;
+	struct stream *s = make_room(l) ? stream_new(l->e, l->tell, NULL) : NULL;
 	struct iwarp_options o;
 
 	if (!s) {

@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -323,6 +324,31 @@ static void strangers_are_sent_away_and_others_served(void **state)
 	end(listener);
 }
 
+/* Those who say nothing get a quarter of the program's descriptors; who comes takes the place of the oldest.
+ */
+static void silent_crowd_keeps_nobody_out(void **state)
+{
+	enum { CROWD = 400, QUARTER = 300 };
+	struct rdma_cm_id *listener = listen_with(128);
+	struct rlimit all, some;
+	int silent[CROWD], before;
+
+	once(listener);
+	before = descriptors();
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+	some = (struct rlimit){4 * QUARTER, all.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &some), 0);
+	for (unsigned i = 0; i < CROWD; i++)
+		silent[i] = stranger(rdma_get_src_port(listener), "", 0);
+	once(listener); /* it came behind them, so all of them have been let in */
+	assert_in_range(descriptors() - before, CROWD, CROWD + QUARTER);
+	assert_true(hung_up(silent[0]));
+	for (unsigned i = 0; i < CROWD; i++)
+		close(silent[i]);
+	end(listener);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+}
+
 /* More private data than a program can be told of; the peer is a stranger by its own code. */
 static void longest_private_data_is_cut(void **state)
 {
@@ -505,6 +531,7 @@ int main(void)
 		cmocka_unit_test(either_end_may_disconnect_or_go),
 		cmocka_unit_test(many_connects_leave_nothing),
 		cmocka_unit_test(strangers_are_sent_away_and_others_served),
+		cmocka_unit_test(silent_crowd_keeps_nobody_out),
 		cmocka_unit_test(longest_private_data_is_cut),
 		cmocka_unit_test(child_begins_anew),
 		cmocka_unit_test(taken_udp_port_is_no_obstacle),

@@ -415,10 +415,11 @@ struct hca_stream *hca_stream_new(struct hca_adapter *a, hca_stream_fn *tell_fn,
 void hca_stream_close(struct hca_stream *pub)
 {
 	struct stream *s = (struct stream *)pub;
+	struct hca_engine *e = s->e;
 
-	atomic_store(&s->closing, true);
-	if (s->e->streams)
-		stream_nudge(s->e);
+	atomic_store(&s->closing, true); /* from here on who drives may free it */
+	if (e->streams)
+		stream_nudge(e);
 }
 
 int hca_stream_disconnect(struct hca_adapter *a, struct hca_stream *pub)

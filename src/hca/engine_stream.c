@@ -56,6 +56,8 @@ int stream_open(struct stream *s, struct hca_qp *qp, const struct iwarp_params *
 	iwarp_open(qp, p, s->stage, s->stage + IWARP_STAGE, longest_segment(s), now);
 	lock_drop(&qp->lock);
 	s->e->streams->nopen++;
+	list_del(&s->node); /* to the front: who polls looks there, however many are still to open */
+	list_add_tail(s->e->streams->all.next, &s->node);
 	return 0;
 }
 

@@ -365,14 +365,20 @@ static int step_ready(struct hca_streams *all, uint64_t now)
 	return done;
 }
 
+/* They are at the beginning of the list: stream_open(). */
 static int step_open(struct hca_streams *all, uint64_t now)
 {
+	unsigned left = all->nopen;
 	int done = 0;
 
 	list_for_each(n, &all->all)
 	{
 		struct stream *s = container_of(n, struct stream, node);
 
+		if (!left)
+			break;
+		if (s->qp)
+			left--;
 		if (s->state == STREAM_OPEN)
 			done += stream_in(s, now);
 	}

@@ -96,21 +96,29 @@ int link_tcp_accept(int fd, struct sockaddr_storage *local, struct sockaddr_stor
 
 int link_tcp_connect(const struct sockaddr *from, const struct sockaddr *to, uint8_t tclass)
 {
-	int fd = new_socket(to->sa_family);
+	struct sockaddr_storage src = {0}, dst = {0};
+	int fd;
 
+	memcpy(&src, from, sockaddr_len(from));
+	memcpy(&dst, to, sockaddr_len(to));
+	unmap(&src);
+	if (src.ss_family == AF_INET)
+		unmap(&dst);
+	fd = new_socket(dst.ss_family);
 	if (fd < 0)
 		return fd;
 	prepare(fd);
-	if (tclass && to->sa_family == AF_INET6)
+	if (tclass && dst.ss_family == AF_INET6)
 		set(fd, IPPROTO_IPV6, IPV6_TCLASS, tclass);
 	else if (tclass)
 		set(fd, IPPROTO_IP, IP_TOS, tclass);
 	/* The port may be in use towards others. */
 	set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
 	set(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
-	if (bind(fd, from, sockaddr_len(from)))
+	if (bind(fd, (struct sockaddr *)&src, sockaddr_len((struct sockaddr *)&src)))
 		return closed_for(fd);
-	if (connect(fd, to, sockaddr_len(to)) && errno != EINPROGRESS)
+	if (connect(fd, (struct sockaddr *)&dst, sockaddr_len((struct sockaddr *)&dst)) &&
+		errno != EINPROGRESS)
 		return closed_for(fd);
 	return fd;
 }

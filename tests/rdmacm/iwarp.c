@@ -81,22 +81,28 @@ static void give_qp(struct rdma_cm_id *id)
 	assert_int_equal(rdma_create_qp(id, pd, &attr), 0);
 }
 
-static struct rdma_cm_id *connect_to(__be16 port, const void *priv, uint8_t len)
+static struct rdma_cm_id *connect_by(const void *to, const void *priv, uint8_t len)
 {
 	struct rdma_conn_param p = {.private_data = priv,
 		.private_data_len = len,
 		.responder_resources = 3,
 		.initiator_depth = 5};
 	struct rdma_cm_id *id = new_id();
-	struct sockaddr_in to = loopback(port);
 
-	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1000), 0);
+	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)to, 1000), 0);
 	next(id->channel, RDMA_CM_EVENT_ADDR_RESOLVED);
 	assert_int_equal(rdma_resolve_route(id, 1000), 0);
 	next(id->channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
 	give_qp(id);
 	assert_int_equal(rdma_connect(id, &p), 0);
 	return id;
+}
+
+static struct rdma_cm_id *connect_to(__be16 port, const void *priv, uint8_t len)
+{
+	struct sockaddr_in to = loopback(port);
+
+	return connect_by(&to, priv, len);
 }
 
 /* The request that comes next, on a channel of its own. */
@@ -183,6 +189,20 @@ static void nobody_listens(void **state)
 
 	end(listener);
 	client = connect_to(port, NULL, 0);
+	next(client->channel, RDMA_CM_EVENT_REJECTED);
+	assert_int_equal(w.last.status, -ECONNREFUSED);
+	end(client);
+}
+
+/* An IPv4 address written as an IPv6 one: tried again like any other. */
+static void nobody_listens_at_a_mapped_address(void **state)
+{
+	struct rdma_cm_id *listener = listen_with(8), *client;
+	struct sockaddr_in6 to = {.sin6_family = AF_INET6, .sin6_port = rdma_get_src_port(listener)};
+
+	assert_int_equal(inet_pton(AF_INET6, "::ffff:127.0.0.1", &to.sin6_addr), 1);
+	end(listener);
+	client = connect_by(&to, NULL, 0);
 	next(client->channel, RDMA_CM_EVENT_REJECTED);
 	assert_int_equal(w.last.status, -ECONNREFUSED);
 	end(client);
@@ -526,6 +546,7 @@ int main(void)
 		cmocka_unit_test(private_data_has_its_length),
 		cmocka_unit_test(rejection_brings_its_data),
 		cmocka_unit_test(nobody_listens),
+		cmocka_unit_test(nobody_listens_at_a_mapped_address),
 		cmocka_unit_test(request_nobody_answers_ends_with_its_id),
 		cmocka_unit_test(full_backlog_loses_nobody),
 		cmocka_unit_test(either_end_may_disconnect_or_go),

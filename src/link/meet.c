@@ -3,6 +3,7 @@
 
 #include "base/cancel.h"
 #include "base/fd.h"
+#include "base/user.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +40,7 @@ static bool same_user(int fd)
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
 
-	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.uid == geteuid();
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && user_is_us(&cred);
 }
 
 int meet_pid(int fd)

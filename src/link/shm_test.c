@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -365,6 +366,51 @@ static void another_users_process_means_the_wire(void **state)
 	close_host(&a);
 }
 
+/*
+ * Where we have no number in our user namespace, nobody else has one either, and all look alike.
+ * `of_another`: the one who connects is root outside, else it is our own child.
+ */
+static int accepted_without_a_number(bool of_another)
+{
+	int ready[2], status = 0;
+	char byte;
+	pid_t pid;
+
+	assert_int_equal(pipe(ready), 0);
+	pid = fork();
+	if (!pid) {
+		int fd, err;
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (setuid(1234) || unshare(CLONE_NEWUSER))
+			_exit(UINT8_MAX);
+		fd = meet_listen(port, THERE);
+		if (!of_another && !fork()) {
+			close(fd); /* or the name stays taken */
+			_exit(meet_connect(port, THERE) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) || pause());
+		}
+		(void)!write(ready[1], "", 1);
+		while ((err = meet_accept(fd)) == -EAGAIN)
+			usleep(1000);
+		_exit(err < 0 ? -err : 0);
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	if (of_another)
+		assert_int_equal(meet_connect(port, THERE), -EPERM); /* it is not shy, though: it was there */
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WEXITSTATUS(status);
+}
+
+static void user_without_a_number_is_not_every_other(void **state)
+{
+	if (geteuid())
+		skip();
+	assert_int_equal(accepted_without_a_number(false), 0);
+	assert_int_equal(accepted_without_a_number(true), EPERM);
+}
+
 /* The bell of the dead was not heard yet when another process has its slot. */
 static void slot_of_a_dead_one_is_asked_anew(void **state)
 {
@@ -623,6 +669,7 @@ int main(void)
 		cmocka_unit_test(other_version_means_the_wire),
 		cmocka_unit_test(who_hangs_up_means_the_wire),
 		cmocka_unit_test(another_users_process_means_the_wire),
+		cmocka_unit_test(user_without_a_number_is_not_every_other),
 		cmocka_unit_test(slot_of_a_dead_one_is_asked_anew),
 		cmocka_unit_test(sleeper_is_woken_once),
 		cmocka_unit_test(bell_that_another_heard_rings_again),

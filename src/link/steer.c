@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/rundir.h"
+#include "base/user.h"
 #include "link/steer_group.h"
 
 #include <arpa/inet.h>
@@ -422,7 +423,7 @@ static bool same_user(const struct msghdr *m)
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_CREDENTIALS)
 			continue;
 		memcpy(&cred, CMSG_DATA(c), sizeof(cred));
-		return cred.uid == geteuid() || cred.uid == 0;
+		return user_is_us(&cred) || cred.uid == 0;
 	}
 	return false;
 }

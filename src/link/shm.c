@@ -167,7 +167,7 @@ static int take_frames(
 		l->rx_bytes += in.len;
 		in.from = r;
 		if (in.far) {
-			in.slot = r->twin ? r->slot : 0;
+			in.slot = link_shm_is_twin(r) ? r->slot : 0;
 			far += in.far_len;
 		}
 		deliver(arg, &in);

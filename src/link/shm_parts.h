@@ -134,6 +134,7 @@ void link_shm_meet_close(struct shm_link *l);
 void link_shm_attend(struct shm_link *l, bool receives);
 /* Telling and being told, see shm_tell.c. Those with a reader are for who receives; arg: of link.executed. */
 void link_shm_find_twin(struct shm_link *l, struct shm_reader *r);
+bool link_shm_is_twin(struct shm_reader *r);
 void link_shm_told(struct shm_link *l, struct shm_reader *r);
 void link_shm_tell(struct shm_link *l, struct shm_reader *r);
 void link_shm_hear(struct shm_link *l, struct shm_reader *r, void *arg);

@@ -179,11 +179,17 @@ void link_shm_find_twin(struct shm_link *l, struct shm_reader *r)
 	atomic_store(&w->twin, r);
 }
 
+/* The writer may have been asked for anew since, by which another process has it. */
+bool link_shm_is_twin(struct shm_reader *r)
+{
+	return r->twin && atomic_load(&r->twin->twin) == r;
+}
+
 /* A frame said how far its writer is with what we sent to it. */
 void link_shm_hear(struct shm_link *l, struct shm_reader *r, void *arg)
 {
 	r->heard = r->rx.told;
-	if (r->twin)
+	if (link_shm_is_twin(r))
 		collect(l, r->twin, r->heard, false, arg);
 }
 

@@ -81,6 +81,7 @@ struct host {
 	void *board;
 	uint32_t next; /* PSN expected */
 	unsigned got;
+	unsigned executed; /* of what it sent, as it was told */
 };
 
 static struct host open_host(uint32_t slot)
@@ -507,6 +508,44 @@ static void what_a_writer_left_is_still_read(void **state)
 	close_host(&b);
 }
 
+static void count(void *arg, uint32_t note, uint32_t psn, bool done)
+{
+	((struct host *)arg)->executed++;
+}
+
+/* What the dead said about frames to it is not about those to who has its slot now. */
+static void word_of_the_dead_is_not_the_heirs(void **state)
+{
+	enum { N = 3 };
+	struct host a = open_host(HERE), b = open_host(THERE), heir;
+
+	a.link->executed = count;
+	assert_true(reach(&a, THERE, &b));
+	assert_true(reach(&b, HERE, &a));
+	for (uint32_t n = 0; n < N; n++)
+		send_one(&b, HERE, n);
+	receive(&a); /* knows that both rings are of one process */
+	for (uint32_t n = 0; n < N; n++)
+		send_noted(&a, THERE, n, 1);
+	receive(&b);
+	send_one(&b, HERE, N); /* tells, and dies */
+	close_host(&b);
+	heir = open_host(THERE);
+	assert_false(a.link->ops->reach(a.link, THERE, true));
+	while (!a.link->ops->reach(a.link, THERE, true))
+		receive(&heir);
+	for (uint32_t n = 0; n < N; n++)
+		send_noted(&a, THERE, n, 1);
+	a.executed = 0;
+	receive(&a);
+	assert_int_equal(a.got, N + 1);
+	assert_int_equal(a.executed, 0);
+	receive(&heir);
+	assert_int_equal(heir.got, N);
+	close_host(&a);
+	close_host(&heir);
+}
+
 static void reader_that_left_means_the_wire(void **state)
 {
 	struct host a = open_host(HERE), b = open_host(THERE);
@@ -675,6 +714,7 @@ int main(void)
 		cmocka_unit_test(bell_that_another_heard_rings_again),
 		cmocka_unit_test(bell_is_for_who_receives),
 		cmocka_unit_test(what_a_writer_left_is_still_read),
+		cmocka_unit_test(word_of_the_dead_is_not_the_heirs),
 		cmocka_unit_test(reader_that_left_means_the_wire),
 		cmocka_unit_test(nonsense_at_the_door_harms_nobody),
 		cmocka_unit_test(others_cannot_write_to_the_board),

@@ -448,6 +448,8 @@ static void shm_abandon(struct link *link)
 	close(l->listener.fd);
 	close(l->ep_fd);
 	close(l->board_fd);
+	if (l->spare_fd >= 0)
+		close(l->spare_fd);
 	l->wire->ops->abandon(l->wire);
 }
 

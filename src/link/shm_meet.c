@@ -13,6 +13,7 @@
 #include "link/meet.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -210,9 +211,28 @@ static void reader_add(struct shm_link *l, int fd)
 	r->end = (struct shm_end){SHM_READER, fd};
 	r->begun = false;
 	if (watch(l, &r->end))
-		close(fd);
+		end_close(l, &r->end);
 	else
 		atomic_store(&r->state, READER_MET);
+}
+
+static int spare(const struct shm_link *l)
+{
+	return fcntl(l->board_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+}
+
+/* There is no descriptor left to let them in by; who is left knocking would keep us awake. */
+static void send_away(struct shm_link *l)
+{
+	int fd;
+
+	if (l->spare_fd >= 0)
+		close(l->spare_fd);
+	while ((fd = meet_accept(l->listener.fd)) >= 0 || fd == -EPERM) {
+		if (fd >= 0)
+			close(fd);
+	}
+	l->spare_fd = spare(l);
 }
 
 static void attend_listener(struct shm_link *l)
@@ -223,8 +243,10 @@ static void attend_listener(struct shm_link *l)
 		if (fd >= 0)
 			reader_add(l, fd);
 		else if (fd != -EPERM)
-			break; /* too many descriptors: it waits, or gives up */
+			break;
 	}
+	if (fd == -EMFILE || fd == -ENFILE)
+		send_away(l);
 }
 
 static int reader_begin(struct shm_link *l, struct shm_reader *r, uint32_t slot, int passed[MEET_PASSED])
@@ -437,8 +459,11 @@ int link_shm_meet_open(struct shm_link *l)
 	}
 	l->listener = (struct shm_end){SHM_LISTENER, meet_listen(l->port, l->slot)};
 	err = l->listener.fd < 0 ? l->listener.fd : watch(l, &l->listener);
+	l->spare_fd = spare(l);
 	if (!err)
 		return 0;
+	if (l->spare_fd >= 0)
+		close(l->spare_fd);
 	if (l->listener.fd >= 0)
 		close(l->listener.fd);
 	close(l->ep_fd);
@@ -474,5 +499,7 @@ void link_shm_meet_close(struct shm_link *l)
 	close(l->ep_fd);
 	munmap(l->board, l->board_size);
 	close(l->board_fd);
+	if (l->spare_fd >= 0)
+		close(l->spare_fd);
 	lock_fini(&l->meet);
 }

@@ -108,6 +108,7 @@ struct shm_link {
 	struct shm_end listener;
 	int ep_fd;
 	int board_fd;
+	int spare_fd;  /* given up for a moment to send somebody away; negative: none */
 	int memory_fd; /* our file, the caller's; negative: none */
 
 	struct shm_board *board;

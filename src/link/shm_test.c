@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -593,6 +594,25 @@ static void nonsense_at_the_door_harms_nobody(void **state)
 	close_host(&b);
 }
 
+/* Who cannot be let in is sent away: a knock that stays would keep whoever sleeps awake. */
+static void knock_without_descriptors_left_ends(void **state)
+{
+	struct host b = open_host(THERE);
+	int fd = meet_connect(port, THERE);
+	struct rlimit all, few;
+
+	assert_true(fd >= 0);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+	few = all;
+	few.rlim_cur = (rlim_t)fd + 1;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	receive(&b);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+	assert_false(rung(&b));
+	close(fd);
+	close_host(&b);
+}
+
 static void others_cannot_write_to_the_board(void **state)
 {
 	struct host b = open_host(THERE);
@@ -717,6 +737,7 @@ int main(void)
 		cmocka_unit_test(word_of_the_dead_is_not_the_heirs),
 		cmocka_unit_test(reader_that_left_means_the_wire),
 		cmocka_unit_test(nonsense_at_the_door_harms_nobody),
+		cmocka_unit_test(knock_without_descriptors_left_ends),
 		cmocka_unit_test(others_cannot_write_to_the_board),
 		cmocka_unit_test(killed_writer_leaves_whole_frames),
 		cmocka_unit_test(killed_reader_means_the_wire),

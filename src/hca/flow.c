@@ -177,7 +177,8 @@ enum {
 	DEAF_NS = 1000 * 1000 * 1000,
 };
 
-bool hca_flow_take_unreliable(struct hca_flow *f, uint32_t cost, struct list *waiter, uint64_t now, bool *ask)
+bool hca_flow_take_unreliable(
+	struct hca_flow *f, uint32_t cost, struct list *waiter, uint64_t now, uint64_t *ask)
 {
 	bool open;
 
@@ -186,9 +187,9 @@ bool hca_flow_take_unreliable(struct hca_flow *f, uint32_t cost, struct list *wa
 	if (open) {
 		f->sent += cost;
 		list_del(waiter);
-		*ask = !f->echo_asked && now >= f->deaf_until && f->sent - f->echoed > f->window / 4;
-		if (*ask) {
-			f->echo_asked = f->sent;
+		*ask = 0;
+		if (!f->echo_asked && now >= f->deaf_until && f->sent - f->echoed > f->window / 4) {
+			*ask = f->echo_asked = f->sent;
 			f->echo_at = now;
 		}
 	} else {

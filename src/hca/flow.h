@@ -98,9 +98,9 @@ void hca_flow_charge(struct hca_flow *f, uint32_t cost);
 /* Packets were lost: makes the window smaller, once per window's worth of releases. */
 void hca_flow_loss(struct hca_flow *f);
 
-/* Unreliable traffic: as hca_flow_take; *ask: an echo should be asked for behind this packet. */
+/* Unreliable traffic: as hca_flow_take; *ask: the echo to ask for behind this packet, 0 for none. */
 bool hca_flow_take_unreliable(
-	struct hca_flow *f, uint32_t cost, struct list *waiter, uint64_t now, bool *ask);
+	struct hca_flow *f, uint32_t cost, struct list *waiter, uint64_t now, uint64_t *ask);
 /* An echo came back: everything up to `sent` has arrived. */
 void hca_flow_echoed(struct hca_flow *f, uint64_t sent);
 /* When to give the outstanding echo up; 0: none outstanding. */

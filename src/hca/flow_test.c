@@ -151,11 +151,12 @@ static void loss_in_every_round_shrinks_the_window_to_a_few_packets(void **state
 static void deaf_peer_is_not_waited_for(void **state)
 {
 	uint64_t now = 1000000;
-	bool ask, asked = false;
+	uint64_t ask;
+	bool asked = false;
 	FLOW(f);
 
 	while (hca_flow_take_unreliable(&f, 4096, &waiter, now, &ask))
-		asked |= ask;
+		asked |= ask != 0;
 	assert_true(asked);
 	now = hca_flow_echo_deadline(&f);
 	assert_true(now);
@@ -166,7 +167,7 @@ static void deaf_peer_is_not_waited_for(void **state)
 
 static void echo_of_the_future_is_not_believed(void **state)
 {
-	bool ask;
+	uint64_t ask;
 	FLOW(f);
 
 	assert_true(hca_flow_take_unreliable(&f, 4096, &waiter, 1, &ask));

@@ -173,7 +173,7 @@ bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, bool
 }
 
 bool hca_qp_flow_take_unreliable(
-	struct hca_qp *qp, struct hca_flow *f, uint32_t cost, uint64_t now, bool *ask)
+	struct hca_qp *qp, struct hca_flow *f, uint32_t cost, uint64_t now, uint64_t *ask)
 {
 	if (qp->waits_for != f)
 		leave_flow(qp);

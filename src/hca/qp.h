@@ -198,7 +198,7 @@ const char *hca_qp_state_name(enum ibv_qp_state s);
  */
 bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, bool stuck);
 bool hca_qp_flow_take_unreliable(
-	struct hca_qp *qp, struct hca_flow *f, uint32_t cost, uint64_t now, bool *ask);
+	struct hca_qp *qp, struct hca_flow *f, uint32_t cost, uint64_t now, uint64_t *ask);
 
 /* ---- posting (qp_send.c); the front calls these ---- */
 int hca_qp_post_send(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);

@@ -320,7 +320,7 @@ static bool take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, bool smal
 	return ok;
 }
 
-static bool take_window(struct hca_qp *qp, uint32_t cost, uint64_t now, bool *echo)
+static bool take_window(struct hca_qp *qp, uint32_t cost, uint64_t now, uint64_t *echo)
 {
 	if (hca_qp_type(qp) == IBV_QPT_RC)
 		return take(qp, qp->flow, cost, true);
@@ -442,7 +442,8 @@ static enum step send_data(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t n
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 	uint32_t len = (uint32_t)bytes_between(w, ibt_mtu(qp), r->pkt, r->pkt + 1), cost = flow_cost(1, len);
-	bool echo = false, rc = hca_qp_type(qp) == IBV_QPT_RC, ask;
+	bool rc = hca_qp_type(qp) == IBV_QPT_RC, ask;
+	uint64_t echo = 0;
 	struct frame_out *f;
 
 	/* A packet without acknowledge may need an echo behind it. */
@@ -464,7 +465,7 @@ static enum step send_data(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t n
 	frame_batch_note(out, frame_len(f));
 	sent_to(qp, r->pkt + 1, now);
 	if (echo)
-		ibt_echo_ask(out, hca_qpn(qp), qp->attr.dest_qp_num, qp->flow->echo_asked);
+		ibt_echo_ask(out, hca_qpn(qp), qp->attr.dest_qp_num, echo);
 	return STEP_ON;
 }
 

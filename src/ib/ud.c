@@ -58,9 +58,9 @@ static void aim(struct hca_qp *qp, struct hca_send_wqe *w)
 }
 
 /* A group's members cannot all be asked for echoes: multicast goes out as it comes. */
-static bool take_window(struct hca_qp *qp, const struct hca_send_wqe *w, uint64_t now, bool *ask)
+static bool take_window(struct hca_qp *qp, const struct hca_send_wqe *w, uint64_t now, uint64_t *ask)
 {
-	*ask = false;
+	*ask = 0;
 	if (gid_is_mcast(w->ud.dest.dgid))
 		return true;
 	return hca_qp_flow_take_unreliable(qp, qp->flow, flow_cost(1, w->length), now, ask);
@@ -83,7 +83,7 @@ bool ibt_ud_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 	finish_sent(qp, now);
 	while (r->next != qp->sq.head) {
 		struct hca_send_wqe *w = hca_sq_at(&qp->sq, r->next);
-		bool ask;
+		uint64_t ask;
 
 		aim(qp, w);
 		if (!out->nframes)
@@ -101,7 +101,7 @@ bool ibt_ud_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 		}
 		r->next++;
 		if (ask)
-			ibt_echo_ask(out, hca_qpn(qp), w->ud.qpn, qp->flow->echo_asked);
+			ibt_echo_ask(out, hca_qpn(qp), w->ud.qpn, ask);
 	}
 	if (!out->nframes && hca_qp_state(qp) == IBV_QPS_RTS)
 		ibt_settle(qp, now);

@@ -199,7 +199,7 @@ for program in ib_{send,write,read}_bw; do
 	measure "$program" -s 1000003 -b
 	ANYRDMA_IWARP=crc measure "$program" -s 100003
 done
-stream 4 rstream -T v
+stream 4 rstream -T v -S 64 -C 1000
 stream 4 rstream -T v -S 1000000 -C 20
 nothing_left
 done_testing

@@ -84,12 +84,83 @@ static void region_set(struct hca_key *k, const struct region *r)
 	k->sent = 0;
 }
 
+/*
+ * ---- other regions on the same pages ----
+ * Peers write to the edges of a region by the kernel's hand, which takes hold of a page first. A page that is
+ * moved just then would keep nothing of it. So while pages move, regions that share them are not shown.
+ */
+struct overlap {
+	struct hca_adapter *a;
+	uintptr_t from, to;
+	void (*act)(struct hca_adapter *a, const struct hca_key *k);
+	unsigned n;
+};
+
+static void if_overlaps(void *arg, void *value)
+{
+	struct overlap *o = arg;
+	const struct hca_key *k = value;
+	uintptr_t start = (uintptr_t)k->host;
+
+	if (k->kind != KEY_MR || !(k->access & remote) || start >= o->to || start + k->length <= o->from)
+		return;
+	o->n++;
+	if (o->act)
+		o->act(o->a, k);
+}
+
+/* a->lock held. How many there are. */
+static unsigned each_on(struct hca_adapter *a, const void *addr, size_t length,
+	void (*act)(struct hca_adapter *a, const struct hca_key *k))
+{
+	struct overlap o = {.a = a, .from = (uintptr_t)addr, .to = (uintptr_t)addr + length, .act = act};
+
+	idmap_each(&a->keys, if_overlaps, &o);
+	return o.n;
+}
+
+static void hide(struct hca_adapter *a, const struct hca_key *k)
+{
+	hca_board_hide_key(a, k->key);
+}
+
+static unsigned others_on(struct hca_adapter *a, const void *addr, size_t length,
+	void (*act)(struct hca_adapter *a, const struct hca_key *k))
+{
+	unsigned n;
+
+	lock_take(&a->lock);
+	n = each_on(a, addr, length, act);
+	lock_drop(&a->lock);
+	return n;
+}
+
+static void set_aside(struct hca_adapter *a, const void *addr, size_t length)
+{
+	if (others_on(a, addr, length, hide))
+		hca_engine_quiesce(&a->engine);
+}
+
+static void drop_share(struct hca_adapter *a, struct share *share, const void *addr, size_t length)
+{
+	if (!share)
+		return;
+	set_aside(a, addr, length);
+	share_drop(share);
+	others_on(a, addr, length, hca_board_show_key);
+}
+
 /* Where peers on this host may reach it, its pages become such that they can map them. May take a while. */
 static void region_share(const struct hca_context *ctx, struct region *r)
 {
-	r->by_map = ctx->adapter->local == HCA_LOCAL_MAP && !ctx->dev->iwarp;
-	if (r->by_map && (r->access & remote))
-		r->share = share_take(r->addr, r->length, &r->run);
+	struct hca_adapter *a = ctx->adapter;
+
+	r->by_map = a->local == HCA_LOCAL_MAP && !ctx->dev->iwarp;
+	if (!r->by_map || !(r->access & remote))
+		return;
+	set_aside(a, r->addr, r->length);
+	r->share = share_take(r->addr, r->length, &r->run);
+	others_on(a, r->addr, r->length, hca_board_show_key);
 }
 
 /* r: NULL for a window, which is bound later. */
@@ -180,7 +251,7 @@ static void share_now(struct hca_adapter *a, struct hca_key *k, uint32_t key)
 {
 	if (k->key != key || k->shared != SHARED_NOT_YET)
 		return;
-	if (share_may_be_read())
+	if (share_may_be_read() && !each_on(a, k->host, k->length, NULL))
 		k->share = share_take(k->host, k->length, &k->run);
 	atomic_store_explicit(&k->shared, k->share ? SHARED_YES : SHARED_NO, memory_order_release);
 	hca_board_show_key(a, k);
@@ -285,7 +356,7 @@ struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t
 	region_share(ctx, &r);
 	mr->key = key_new(ctx->adapter, KEY_MR, hca_pd(&pd->ibv), &r);
 	if (!mr->key) {
-		share_drop(r.share);
+		drop_share(ctx->adapter, r.share, addr, length);
 		free(mr);
 		errno = ENOMEM;
 		return NULL;
@@ -302,11 +373,12 @@ struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t
 int hca_mr_dereg(struct hca_mr *mr)
 {
 	struct hca_pd *pd = (struct hca_pd *)mr->ibv.pd;
+	struct hca_adapter *a = hca_context(mr->ibv.context)->adapter;
 	struct share *share;
 
-	if (key_free(hca_context(mr->ibv.context)->adapter, mr->key, &share))
+	if (key_free(a, mr->key, &share))
 		return EBUSY; /* a window is bound to it */
-	share_drop(share);
+	drop_share(a, share, mr->ibv.addr, mr->ibv.length);
 	pd->objects--;
 	free(mr);
 	return 0;
@@ -342,7 +414,7 @@ int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, si
 	lock_drop(&a->lock);
 	lock_drop(&a->engine.drive);
 	hca_engine_quiesce(&a->engine);
-	share_drop(old);
+	drop_share(a, old, mr->ibv.addr, mr->ibv.length);
 	mr->ibv.addr = new_addr;
 	mr->ibv.length = new_len;
 	if (flags & IBV_REREG_MR_CHANGE_PD) {

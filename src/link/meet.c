@@ -208,6 +208,9 @@ void *meet_map(int fd, size_t size, int prot, void *at)
 
 	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) || st.st_size != (off_t)size)
 		return NULL;
+	/* The kernel would refuse it, and may have cleared the place by then. */
+	if ((prot & PROT_WRITE) && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)))
+		return NULL;
 	p = mmap(at, size, prot, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0);
 	if (p == MAP_FAILED)
 		return NULL;

@@ -27,6 +27,7 @@
 enum {
 	ASK_AGAIN_MS = 1000,
 	WAIT_MS = 100, /* for an answer: who does not give one is stopped */
+	AT_ONCE = 16,  /* words of one, who may say them without end: what is left is there the next time */
 };
 
 static uint64_t now_ms(void)
@@ -161,7 +162,9 @@ static void attend_writer(struct shm_link *l, struct shm_writer *w, bool receive
 		lock_drop(&w->lock);
 		return;
 	}
-	while (w->end.fd >= 0 && (got = meet_hear(w->end.fd, &slot, passed)) != -EAGAIN) {
+	for (int i = 0;
+		i < AT_ONCE && w->end.fd >= 0 && (got = meet_hear(w->end.fd, &slot, passed)) != -EAGAIN;
+		i++) {
 		if (got > 0 && !w->board)
 			take_board(l, w, slot, passed);
 		else if (got > 0)
@@ -194,6 +197,7 @@ static struct shm_reader *reader_place(struct shm_link *l)
 	}
 	r = l->nreaders < SHM_READERS ? calloc(1, sizeof(*r)) : NULL;
 	if (r) {
+		r->end.fd = -1;
 		atomic_store(&l->reader[l->nreaders], r);
 		atomic_fetch_add(&l->nreaders, 1);
 	}
@@ -228,7 +232,7 @@ static void send_away(struct shm_link *l)
 
 	if (l->spare_fd >= 0)
 		close(l->spare_fd);
-	while ((fd = meet_accept(l->listener.fd)) >= 0 || fd == -EPERM) {
+	for (int i = 0; i < AT_ONCE && ((fd = meet_accept(l->listener.fd)) >= 0 || fd == -EPERM); i++) {
 		if (fd >= 0)
 			close(fd);
 	}
@@ -237,9 +241,9 @@ static void send_away(struct shm_link *l)
 
 static void attend_listener(struct shm_link *l)
 {
-	int fd;
+	int fd = -EAGAIN;
 
-	while ((fd = meet_accept(l->listener.fd)) != -EAGAIN) {
+	for (int i = 0; i < AT_ONCE && (fd = meet_accept(l->listener.fd)) != -EAGAIN; i++) {
 		if (fd >= 0)
 			reader_add(l, fd);
 		else if (fd != -EPERM)
@@ -279,7 +283,7 @@ static void attend_reader(struct shm_link *l, struct shm_reader *r, bool receive
 
 	if (!receives && atomic_load(&r->state) == READER_UP && !has_ended(r->end.fd))
 		return;
-	while ((got = meet_hear(r->end.fd, &slot, passed)) != -EAGAIN) {
+	for (int i = 0; i < AT_ONCE && (got = meet_hear(r->end.fd, &slot, passed)) != -EAGAIN; i++) {
 		if (got > 0 && !r->begun) {
 			got = reader_begin(l, r, slot, passed);
 		} else if (got > 0) {

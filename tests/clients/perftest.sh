@@ -22,12 +22,14 @@ measure() {
 	pair "$family" "$program" "${RUN[@]}" "$@"
 }
 
-# every_size: each size of -a costs half a second, in which perftest measures the clock. So one of each kind.
+# every_size: each size of -a costs half a second, in which perftest measures the clock. So one in each world.
 every_size() {
 	local operation
-	measure 4 ib_write_bw "${ALL[@]}"
-	measure 4 ib_send_lat "${ALL[@]}"
-	measure 6 ib_read_bw "${ALL[@]}" -b
+	case $WORLD in
+	loopback) measure 4 ib_send_lat "${ALL[@]}" ;;
+	*9000) measure 6 ib_read_bw "${ALL[@]}" -b ;;
+	*) measure 4 ib_write_bw "${ALL[@]}" ;;
+	esac
 	for operation in send write read; do
 		measure 6 "ib_${operation}_bw" -s 100003 -b
 		measure 4 "ib_${operation}_lat" -s 100003

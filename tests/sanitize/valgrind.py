@@ -28,7 +28,7 @@ LESS = [
     ("^sim.hostile$", ["--seed", "1", "--seeds", "2"]),
     ("^base.guard$|^shim.path$", None),  # touch what is not there, for that is what they are about
     # It has no userfaultfd, so nothing is moved; the others are the same code but for addresses, options or the way of a frame.
-    (r"^(memory.share|local.fetch)$|^verbs.(map|copy|iwarp_crc)|^verbs.*(memory|large)$|^verbs.roce6.(?!ud|uc)|^verbs.ring.(?!rc$|reply|errors)", None),
+    (r"^(memory.share|local.fetch)$|^verbs.(map|copy|iwarp_crc)|^verbs.*(memory|large)$|^verbs.(iwarp|ring).reply$|^verbs.roce6.(?!ud|uc)|^verbs.ring.(?!rc$|reply|errors)", None),
     ("^verbs.*.errors$", ["!request_for_unmapped*"]),
     ("^wire.icrc$|^wire.pcap$|^hca.sysfs$|^verbs.*.huge$|^sim.recovery$", None),  # a minute of repetitions of a few lines
     ("^verbs.*.rc$", ["!*mtu_???"]),  # what takes long by its numbers, a few of each kind is left
@@ -41,7 +41,7 @@ LESS = [
     ("^rdmacm.rsocket$", ["a_child*"]),  # likewise: leaks in a child, see below, would fail its test
 ]
 # A child of a program with threads has lost what the threads held: leaks in it say nothing.
-MORE = [("^verbs.*.fork|^rdmacm.events", ["--leak-check=no"])]
+MORE = [("^verbs.*.fork|^rdmacm.(events|iwarp)$", ["--leak-check=no"])]
 LIMIT = 300
 
 

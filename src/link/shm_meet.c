@@ -26,8 +26,8 @@
 
 enum {
 	ASK_AGAIN_MS = 1000,
-	WAIT_MS = 100, /* for an answer: who does not give one is stopped */
-	AT_ONCE = 16,  /* words of one, who may say them without end: what is left is there the next time */
+	WAIT_MS = 100,  /* for an answer: who does not give one is stopped */
+	AT_ONCE = 1024, /* words of one: more than a socket holds, but not without end */
 };
 
 static uint64_t now_ms(void)

@@ -215,8 +215,19 @@ static bool has_reason(const struct side *s)
 	return s->dead || s->told || s->killable;
 }
 
+/* Of real adapters one may be raising an event just now, and its state comes after it, under the same lock.
+ */
+static void let_settle(struct model *m, struct side *s)
+{
+	if (m->world.net || !s->qp || !model_is_ours(s))
+		return;
+	lock_take(&s->qp->lock);
+	lock_drop(&s->qp->lock);
+}
+
 bool model_is_broken(struct model *m, struct side *s)
 {
+	let_settle(m, s);
 	if (s->qp && (!model_is_ours(s) || hca_qp_state(s->qp) != IBV_QPS_ERR))
 		return false;
 	if (s->qp && !has_reason(s) && !m->world.net)

@@ -151,7 +151,7 @@ traffic() {
 	fi
 	for file in "$RUN_DIR"/net-*/adapter-*; do
 		read -r sent _ received < <(od -An -tu8 -w24 -j48 -N24 "$file" 2>/dev/null) || continue
-		sum=$((sum + sent + received + $(od -An -v -tu8 -w168 -j184 -N1344 "$file" | awk '{ n += $NF } END { printf "%.0f", n }')))
+		sum=$((sum + sent + received + $(od -An -v -tu8 -w168 -j184 -N1344 "$file" 2>/dev/null | awk '{ n += $NF } END { printf "%.0f", n }')))
 	done
 	printf %s "$sum"
 }

@@ -143,8 +143,10 @@ int ibv_query_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
 {
 	struct hca_srq *srq = (struct hca_srq *)ibv;
 
+	lock_take(&srq->rq.lock);
 	*attr = (struct ibv_srq_attr){
 		.max_wr = srq->rq.max_wr, .max_sge = srq->rq.max_sge, .srq_limit = srq->limit};
+	lock_drop(&srq->rq.lock);
 	return 0;
 }
 

@@ -129,7 +129,7 @@ static inline uint32_t frame_batch_room(const struct frame_batch *b, uint32_t le
 	uint32_t bytes = FRAME_RUN_BYTES, n;
 
 	len += FRAME_TRAILER;
-	if (b->nframes && len == b->run_len && b->run_bytes + len <= FRAME_RUN_BYTES)
+	if (len == b->run_len && b->run_bytes + len <= FRAME_RUN_BYTES)
 		bytes -= b->run_bytes;
 	n = bytes / len;
 	return n < FRAME_BATCH_MAX - b->nframes ? n : FRAME_BATCH_MAX - b->nframes;

@@ -57,9 +57,9 @@ static void room_is_what_is_left_of_a_piece(void **state)
 	assert_int_equal(frame_batch_room(&b, BTH + 4096), 15);
 	b.nframes = FRAME_BATCH_MAX - 2;
 	assert_int_equal(frame_batch_room(&b, BTH + 4096), 2);
-	/* In an empty one nothing was noted; what is there is of a batch before. */
+	/* In a new one nothing was noted yet. */
 	add(BTH + 4096);
-	b.nframes = 0;
+	frame_batch_begin(&b);
 	assert_int_equal(frame_batch_room(&b, BTH + 4096), 15);
 }
 

@@ -559,6 +559,17 @@ void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to)
 	}
 }
 
+enum ibv_wc_status hca_qp_do_local(struct hca_qp *qp, const struct hca_send_wqe *w)
+{
+	int err;
+
+	if (w->opcode == IBV_WR_BIND_MW)
+		err = hca_mw_bind(qp->adapter, &w->bind, hca_qpn(qp));
+	else
+		err = hca_key_invalidate(qp->adapter, qp->pd, w->imm, hca_qpn(qp));
+	return err ? IBV_WC_MW_BIND_ERR : IBV_WC_SUCCESS;
+}
+
 void hca_qp_fail_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t now)
 {
 	hca_qp_complete_send(qp, status, now);

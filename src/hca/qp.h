@@ -215,6 +215,8 @@ void hca_qp_wr_init(struct hca_qp *qp, uint64_t send_ops);
 void hca_qp_complete_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t now);
 /* A request or the queue failed: ends the oldest with `status`, then ERR (SQE for UC and UD). */
 void hca_qp_fail_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t now);
+/* A request that no peer hears of: binds a window or takes a key away. */
+enum ibv_wc_status hca_qp_do_local(struct hca_qp *qp, const struct hca_send_wqe *w);
 /* Takes a receive into qp->recv; false: none posted. */
 bool hca_qp_take_recv(struct hca_qp *qp);
 /*

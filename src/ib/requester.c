@@ -629,17 +629,6 @@ static enum step send_missing(struct hca_qp *qp, uint64_t now, struct frame_batc
 }
 
 /* ---- requests ---- */
-static enum ibv_wc_status do_local(struct hca_qp *qp, struct hca_send_wqe *w)
-{
-	int err;
-
-	if (w->opcode == IBV_WR_BIND_MW)
-		err = hca_mw_bind(qp->adapter, &w->bind, hca_qpn(qp));
-	else
-		err = hca_key_invalidate(qp->adapter, qp->pd, w->imm, hca_qpn(qp));
-	return err ? IBV_WC_MW_BIND_ERR : IBV_WC_SUCCESS;
-}
-
 bool ibt_may_start(struct hca_qp *qp, const struct hca_send_wqe *w)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
@@ -679,7 +668,7 @@ static bool start(struct hca_qp *qp, struct hca_send_wqe *w)
 	w->psn = r->psn;
 	w->npkts = is_local(w) ? 0 : ibt_npkts(w->length, ibt_mtu(qp));
 	if (is_local(w)) {
-		r->failed = do_local(qp, w);
+		r->failed = hca_qp_do_local(qp, w);
 		if (r->failed != IBV_WC_SUCCESS)
 			return false;
 	}

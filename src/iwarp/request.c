@@ -87,17 +87,6 @@ static bool is_write(const struct hca_send_wqe *w)
 }
 
 /* ---- beginning ---- */
-static enum ibv_wc_status do_local(struct hca_qp *qp, struct hca_send_wqe *w)
-{
-	int err;
-
-	if (w->opcode == IBV_WR_BIND_MW)
-		err = hca_mw_bind(qp->adapter, &w->bind, hca_qpn(qp));
-	else
-		err = hca_key_invalidate(qp->adapter, qp->pd, w->imm, hca_qpn(qp));
-	return err ? IBV_WC_MW_BIND_ERR : IBV_WC_SUCCESS;
-}
-
 static enum ibv_wc_status local_error(struct hca_qp *qp, const struct hca_send_wqe *w)
 {
 	if (iwarp_has_response(w) && !iwarp_qp(qp)->params.ord)
@@ -120,7 +109,7 @@ static bool start(struct hca_qp *qp, struct hca_send_wqe *w)
 		return false;
 	s->tx.failed = local_error(qp, w);
 	if (!s->tx.failed && is_local(w))
-		s->tx.failed = do_local(qp, w);
+		s->tx.failed = hca_qp_do_local(qp, w);
 	if (s->tx.failed)
 		return false;
 	w->started = WQE_SENDING;

@@ -64,6 +64,39 @@ came_too_early() {
 	until_true "$PATIENCE" gone "${PID[client]}" && says client 'REJECTED; error: 8'
 }
 
+# eight_clients: of one server, all at work at the same time. Each begins when the one before is at work: rping
+# forgets a request when the next one comes before its other thread has seen it.
+eight_clients() {
+	local i
+	serve server rping -s -P -a "$IP4_A" -V
+	for i in {1..8}; do
+		start "client_$i" B rping -c -a "$IP4_A" -p "$PORT" -v -V -C 1000000
+		until_true "$PATIENCE" says "client_$i" 'rdma-ping-' || true
+	done
+	for i in {1..8}; do
+		! gone "${PID[client_$i]}" || fail "rping: client $i of a persistent server" "$TMP/server" "$TMP/client_$i"
+		kill_hard "client_$i"
+	done
+	kill_hard server
+	say "ok    rping -P and eight clients at once"
+}
+
+# synchronous: rdma-core's two smallest programs.
+synchronous() {
+	serve server rdma_server -s "$IP4_A"
+	start client B rdma_client -s "$IP4_A" -p "$PORT"
+	verdict "rdma_server, rdma_client" 'end 0' 'end 0'
+}
+
+# connects COUNT
+connects() {
+	serve server cmtime -b "$IP4_A"
+	start client B cmtime -s "$IP4_A" -p "$PORT" -c "$1"
+	finish client && ! says client 'event:|error' || fail "cmtime -c $1" "$TMP/server" "$TMP/client"
+	kill_hard server
+	say "ok    cmtime -c $1"
+}
+
 STREAMED='^(custom|[0-9]+[km]?_(lat|bw)) ' # a line of results
 
 # stream FAMILY PROGRAM ARGS...: rstream or riostream, both ends with the same arguments.

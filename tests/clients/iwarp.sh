@@ -37,36 +37,6 @@ both_kinds() {
 	say "ok    one server, by RoCE and by iWARP"
 }
 
-# eight_clients: of one server, all at work at the same time.
-eight_clients() {
-	local i
-	serve server rping -s -P -a "$IP4_A" -V
-	for i in {1..8}; do
-		start "client_$i" B rping -c -a "$IP4_A" -p "$PORT" -v -V -C 1000000
-		until_true "$PATIENCE" says "client_$i" 'rdma-ping-' || true
-	done
-	for i in {1..8}; do
-		! gone "${PID[client_$i]}" || fail "rping: client $i of a persistent server" "$TMP/server" "$TMP/client_$i"
-		kill_hard "client_$i"
-	done
-	kill_hard server
-	say "ok    rping -P and eight clients at once"
-}
-
-synchronous() {
-	serve server rdma_server -s "$IP4_A"
-	start client B rdma_client -s "$IP4_A" -p "$PORT"
-	verdict "rdma_server, rdma_client" 'end 0' 'end 0'
-}
-
-connects() {
-	serve server cmtime -b "$IP4_A"
-	start client B cmtime -s "$IP4_A" -p "$PORT" -c "$1"
-	finish client && ! says client 'event:|error' || fail "cmtime -c $1" "$TMP/server" "$TMP/client"
-	kill_hard server
-	say "ok    cmtime -c $1"
-}
-
 # refused: nobody has the port; by TCP's word and not after a wait.
 refused() {
 	start client B ucmatose -s "$IP4_A" -p "$NEXT_PORT"

@@ -2,7 +2,6 @@
 /* Connecting and disconnecting. */
 #include "world.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 
 enum { CYCLES = 5000 };
@@ -102,18 +101,6 @@ static void requests_nobody_takes_end_with_the_listener(void **state)
 	destroy(&w.listener);
 	assert_int_equal(rdma_create_id(w.channel, &w.listener, NULL, RDMA_PS_TCP), 0);
 	expect(RDMA_CM_EVENT_REJECTED, w.client);
-}
-
-static int open_files(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int n = 0;
-
-	assert_non_null(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
 }
 
 static long resident_kib(void)

@@ -6,7 +6,6 @@
  */
 #include "world.h"
 
-#include <dirent.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -270,28 +269,16 @@ static void either_end_may_disconnect_or_go(void **state)
 	end(listener);
 }
 
-static int descriptors(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int n = 0;
-
-	assert_non_null(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
-
 static void many_connects_leave_nothing(void **state)
 {
 	struct rdma_cm_id *listener = listen_with(8);
 	int before;
 
 	once(listener);
-	before = descriptors();
+	before = open_files();
 	for (int i = 0; i < 300; i++)
 		once(listener);
-	assert_int_equal(descriptors(), before);
+	assert_int_equal(open_files(), before);
 	end(listener);
 }
 
@@ -354,14 +341,14 @@ static void silent_crowd_keeps_nobody_out(void **state)
 	int silent[CROWD], before;
 
 	once(listener);
-	before = descriptors();
+	before = open_files();
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
 	some = (struct rlimit){4 * QUARTER, all.rlim_max};
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &some), 0);
 	for (unsigned i = 0; i < CROWD; i++)
 		silent[i] = stranger(rdma_get_src_port(listener), "", 0);
 	once(listener); /* it came behind them, so all of them have been let in */
-	assert_in_range(descriptors() - before, CROWD, CROWD + QUARTER);
+	assert_in_range(open_files() - before, CROWD, CROWD + QUARTER);
 	assert_true(hung_up(silent[0]));
 	for (unsigned i = 0; i < CROWD; i++)
 		close(silent[i]);

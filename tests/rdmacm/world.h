@@ -66,4 +66,7 @@ void disconnect_both(void);
 /* All of it, with a client and server that are gone afterwards. */
 void cycle(void);
 
+/* How many descriptors this process has. */
+int open_files(void);
+
 #endif

@@ -28,13 +28,14 @@ LESS = [
     ("^sim.hostile$", ["--seed", "1", "--seeds", "2"]),
     ("^base.guard$|^shim.path$", None),  # touch what is not there, for that is what they are about
     # It has no userfaultfd, so nothing is moved; the others are the same code but for addresses, options or the way of a frame.
-    (r"^(memory.share|local.fetch)$|^verbs.(map|copy|iwarp_crc)|^verbs.*(memory|large|fork_locks)$|^verbs.iwarp.(?!rc$|errors|onesided|srq|stream)|^verbs.roce6.(?!ud|uc)|^verbs.ring.(?!rc$|reply|errors)", None),
+    (r"^(memory.share|local.fetch)$|^verbs.(map|copy|iwarp_crc)|^verbs.*(memory|large)$|^verbs.iwarp.(?!rc$|errors|onesided|srq|stream)|^verbs.roce6.(?!ud|uc)|^verbs.ring.(?!rc$|reply|errors)", None),
     ("^verbs.*.errors$", ["!request_for_unmapped*"]),
     ("^wire.icrc$|^wire.pcap$|^hca.sysfs$|^verbs.*.huge$|^sim.recovery$", None),  # a minute of repetitions of a few lines
     ("^verbs.*.rc$", ["!*mtu_???"]),  # what takes long by its numbers, a few of each kind is left
     ("^verbs.*.rc_order$", ["!a_thousand*"]),
     ("^verbs.*.onesided$", ["two_processes_converse"]),
     ("^verbs.*.threads$", ["*create_and_destroy_at_once"]),
+    ("^verbs.*.fork_locks$", ["a_child_*"]),
     ("^rdmacm.connect$", ["thousands*"]),  # without them
     ("^rdmacm.killed$", None),  # half a minute of waiting for the dead
     ("^rdmacm.rsocket$", ["a_child*"]),  # likewise: leaks in a child, see below, would fail its test

@@ -50,7 +50,13 @@ static bool put_frame(struct iwarp_connect *c, struct mpa_frame f, const struct 
 static uint8_t flags_of(const struct iwarp_options *o)
 {
 	return (uint8_t)((o->crc ? MPA_CRC : 0) | (o->markers ? MPA_MARKERS : 0) |
-			 (o->extended ? MPA_EXTENDED_ASK : 0));
+			 (o->extended ? MPA_EXTENDED_ASK : 0) | (o->extended && o->memory ? MPA_MEMORY : 0));
+}
+
+static void put_word(struct iwarp_connect *c)
+{
+	mpa_meet_put(c->out + c->out_len, &c->own);
+	c->out_len += MPA_MEET_LEN;
 }
 
 bool iwarp_connect_start(
@@ -85,6 +91,10 @@ static bool answer(struct iwarp_connect *c, uint8_t flags, const struct mpa_v2 *
 	if (!put_frame(c, f, v2, private_data, len))
 		return false;
 	c->refusing = flags & MPA_REJECT;
+	c->meets = flags & MPA_MEMORY;
+	c->own.ok = true;
+	if (c->meets)
+		put_word(c);
 	c->state = CONNECT_ANSWERING;
 	return true;
 }
@@ -147,7 +157,8 @@ bool iwarp_connect_accept(
 	}
 	return answer(c,
 		(uint8_t)((p->crc ? MPA_CRC : 0) | (p->expect_markers ? MPA_MARKERS : 0) |
-			  (p->extended ? MPA_EXTENDED_YES : 0)),
+			  (p->extended ? MPA_EXTENDED_YES : 0) |
+			  (p->extended && c->opt.memory ? c->peer.flags & MPA_MEMORY : 0)),
 		is_enhanced(&c->peer) ? &mine : NULL, private_data, len);
 }
 
@@ -207,7 +218,8 @@ static void got_reply(struct iwarp_connect *c)
 			return;
 		}
 	}
-	c->state = CONNECT_DONE;
+	c->meets = c->opt.memory && p->extended && (c->peer.flags & MPA_MEMORY);
+	c->state = c->meets ? CONNECT_MEETING : CONNECT_DONE;
 }
 
 static void got_all(struct iwarp_connect *c)
@@ -223,6 +235,36 @@ static void got_all(struct iwarp_connect *c)
 		got_reply(c);
 	else
 		got_request(c);
+}
+
+/* ---- meeting ---- */
+void iwarp_connect_meet(struct iwarp_connect *c, bool ok)
+{
+	c->own.ok = ok;
+	c->out_len = c->out_sent = c->word_len = 0;
+	put_word(c);
+	c->params.memory = ok;
+	c->state = CONNECT_SAYING;
+}
+
+/* The last word of the meeting is the responder's, or an initiator's no. */
+static void said(struct iwarp_connect *c)
+{
+	c->state = c->params.initiator && c->own.ok ? CONNECT_MEETING : CONNECT_DONE;
+}
+
+static void got_word(struct iwarp_connect *c)
+{
+	bool last = c->params.memory;
+
+	if (!mpa_meet_get(c->word, &c->met)) {
+		broken(c, ERR_LLP_FRAME);
+	} else if (last || (!c->params.initiator && !c->met.ok)) {
+		c->params.memory = c->met.ok;
+		c->state = CONNECT_DONE;
+	} else {
+		c->state = CONNECT_MET;
+	}
 }
 
 /* ---- bytes ---- */
@@ -244,12 +286,18 @@ struct iovec iwarp_connect_out(struct iwarp_connect *c)
 void iwarp_connect_sent(struct iwarp_connect *c, size_t n)
 {
 	c->out_sent += (uint32_t)n;
-	if (c->state == CONNECT_ANSWERING && c->out_sent == c->out_len)
-		c->state = c->refusing ? CONNECT_REFUSED : CONNECT_DONE;
+	if (c->out_sent < c->out_len)
+		return;
+	if (c->state == CONNECT_ANSWERING)
+		c->state = c->refusing ? CONNECT_REFUSED : c->meets ? CONNECT_MEETING : CONNECT_DONE;
+	else if (c->state == CONNECT_SAYING)
+		said(c);
 }
 
 struct iovec iwarp_connect_in(struct iwarp_connect *c)
 {
+	if (c->state == CONNECT_MEETING)
+		return (struct iovec){c->word + c->word_len, MPA_MEET_LEN - c->word_len};
 	return (struct iovec){c->in + c->in_len, is_reading(c) ? in_needed(c) - c->in_len : 0};
 }
 
@@ -257,6 +305,12 @@ void iwarp_connect_got(struct iwarp_connect *c, size_t n)
 {
 	bool had_header = c->in_len >= MPA_FRAME_LEN;
 
+	if (c->state == CONNECT_MEETING) {
+		c->word_len += (uint32_t)n;
+		if (c->word_len == MPA_MEET_LEN)
+			got_word(c);
+		return;
+	}
 	c->in_len += (uint32_t)n;
 	if (!had_header && c->in_len == MPA_FRAME_LEN) {
 		if (!mpa_frame_get(c->in, &c->peer) || c->peer.reply != (c->state == CONNECT_ASKING)) {

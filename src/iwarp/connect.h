@@ -11,6 +11,16 @@
  *     CONNECT_DONE  <--- reply, private data ---   ANSWERING
  *     CONNECT_REFUSED <-- reply with R -----       CONNECT_DONE or CONNECT_REFUSED once it has left
  *
+ * Two ends of our own kind that both offered `memory` meet first, before they are DONE. Each is ready before
+ * it says so, and who has the last word is the responder:
+ *
+ *     MEETING   <--- reply, who I am ----------    ANSWERING
+ *     CONNECT_MET: the owner decides               MEETING
+ *     iwarp_connect_meet()
+ *     SAYING    --- who I am, yes or no ------>    no: CONNECT_DONE; yes: CONNECT_MET: the owner decides
+ *     no: CONNECT_DONE; yes: MEETING               iwarp_connect_meet()
+ *     CONNECT_DONE  <------------ yes or no ----   SAYING, CONNECT_DONE
+ *
  * The owner moves bytes: iwarp_connect_out() has those to send, iwarp_connect_in() the place for those to
  * receive, exactly as many as are still missing, so that nothing of the first FPDU is read by accident.
  */
@@ -31,6 +41,7 @@ struct iwarp_options {
 	bool peer_to_peer; /* initiator: offer it; revision 2 */
 	uint8_t rtr;       /* MPA_RTR_*: those we can send, or take */
 	bool extended;     /* atomics and immediate data with ends of our own kind */
+	bool memory;       /* and by memory, if the other end sees it so, too */
 	uint16_t ird, ord; /* initiator: its depths; responder: given with accept */
 };
 
@@ -42,6 +53,7 @@ struct iwarp_params {
 	bool peer_to_peer;
 	uint8_t rtr; /* one MPA_RTR_*; 0: none */
 	bool extended;
+	bool memory;       /* the stream carries no FPDU: its end is all that is heard of it */
 	uint16_t ird, ord; /* READs and atomics: of the peer's that we take, of ours that it takes */
 };
 
@@ -51,6 +63,9 @@ enum iwarp_connect_state {
 	CONNECT_AWAITING,
 	CONNECT_ASKED,
 	CONNECT_ANSWERING,
+	CONNECT_MEETING,
+	CONNECT_MET,
+	CONNECT_SAYING,
 	CONNECT_DONE,
 	CONNECT_REFUSED,
 	CONNECT_BROKEN, /* the peer speaks something else; `error` says what */
@@ -61,11 +76,13 @@ struct iwarp_connect {
 	struct iwarp_options opt;
 	struct iwarp_params params;
 	enum rdmap_error error;
-	bool refusing;
+	bool refusing, meets;
 	struct mpa_frame peer;
-	struct mpa_v2 peer_v2; /* of a request or reply of revision 2 with S */
-	uint8_t out[MPA_FRAME_LEN + MPA_PRIVATE_MAX], in[MPA_FRAME_LEN + MPA_PRIVATE_MAX];
-	uint32_t out_len, out_sent, in_len;
+	struct mpa_v2 peer_v2;    /* of a request or reply of revision 2 with S */
+	struct mpa_meet own, met; /* the owner's to fill before accept or meet; the other's */
+	uint8_t out[MPA_FRAME_LEN + MPA_PRIVATE_MAX + MPA_MEET_LEN], in[MPA_FRAME_LEN + MPA_PRIVATE_MAX];
+	uint8_t word[MPA_MEET_LEN];
+	uint32_t out_len, out_sent, in_len, word_len;
 };
 
 /* The most private data that fits beside the words of revision 2. */
@@ -82,6 +99,9 @@ void iwarp_connect_await(struct iwarp_connect *c, const struct iwarp_options *o)
 bool iwarp_connect_accept(
 	struct iwarp_connect *c, uint16_t ird, uint16_t ord, const void *private_data, uint32_t len);
 bool iwarp_connect_reject(struct iwarp_connect *c, const void *private_data, uint32_t len);
+/* In CONNECT_MET: says who we are (c->own), and whether it goes by memory. Once that has left, and the other
+ * end has agreed, params.memory says what became of it. */
+void iwarp_connect_meet(struct iwarp_connect *c, bool ok);
 
 /* Bytes to send; length 0: none. */
 struct iovec iwarp_connect_out(struct iwarp_connect *c);

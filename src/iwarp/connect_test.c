@@ -201,13 +201,15 @@ static void extensions_only_when_both_have_them(void **state)
 /* siw answers with the flags it was asked with. */
 static void repeated_flags_are_no_extension(void **state)
 {
-	struct mpa_frame f = {
-		.reply = true, .revision = 2, .flags = MPA_ENHANCED | MPA_EXTENDED_ASK, .private_len = 4};
+	struct mpa_frame f = {.reply = true,
+		.revision = 2,
+		.flags = MPA_ENHANCED | MPA_EXTENDED_ASK | MPA_MEMORY,
+		.private_len = 4};
 	struct iwarp_options o = plain(2);
 	struct iwarp_connect c;
 	struct iovec in;
 
-	o.extended = true;
+	o.extended = o.memory = true;
 	assert_true(iwarp_connect_start(&c, &o, NULL, 0));
 	in = iwarp_connect_in(&c);
 	mpa_frame_put(in.iov_base, &f);
@@ -217,6 +219,81 @@ static void repeated_flags_are_no_extension(void **state)
 	iwarp_connect_got(&c, in.iov_len);
 	assert_int_equal(c.state, CONNECT_DONE);
 	assert_false(c.params.extended);
+}
+
+/* Moves until both have to decide something, or are through. */
+static void talk(struct ends *e, size_t each)
+{
+	while (move(&e->i, &e->r, each) || move(&e->r, &e->i, each))
+		;
+}
+
+static void ends_on_one_host_meet_however_the_bytes_are_cut(void **state)
+{
+	for (size_t each = 1; each < 100; each++) {
+		for (unsigned m = 0; m < 4; m++) {
+			struct iwarp_options o = plain(2);
+			struct ends e;
+
+			o.extended = o.memory = true;
+			ask(&e, &o, &o, each);
+			e.r.own.qpn = 7;
+			answer(&e, each);
+			check_private(&e.i, "reply");
+			assert_int_equal(e.i.state, CONNECT_MET);
+			assert_int_equal(e.r.state, CONNECT_MEETING);
+			assert_true(e.i.met.ok && e.i.met.qpn == 7);
+			e.i.own.qpn = 8;
+			iwarp_connect_meet(&e.i, m & 1);
+			talk(&e, each);
+			if (m & 1) {
+				assert_int_equal(e.i.state, CONNECT_MEETING);
+				assert_int_equal(e.r.state, CONNECT_MET);
+				assert_true(e.r.met.ok && e.r.met.qpn == 8);
+				iwarp_connect_meet(&e.r, m & 2);
+				talk(&e, each);
+			}
+			assert_int_equal(e.i.state, CONNECT_DONE);
+			assert_int_equal(e.r.state, CONNECT_DONE);
+			assert_int_equal(e.i.params.memory, m == 3);
+			assert_int_equal(e.r.params.memory, m == 3);
+		}
+	}
+}
+
+static void ends_meet_only_when_both_offer_it(void **state)
+{
+	for (unsigned m = 0; m < 16; m++) {
+		struct iwarp_options oi = plain(2), ro = plain(2);
+		struct ends e;
+
+		oi.memory = m & 1;
+		ro.memory = m & 2;
+		oi.extended = m & 4;
+		ro.extended = m & 8;
+		ask(&e, &oi, &ro, SIZE_MAX);
+		answer(&e, SIZE_MAX);
+		assert_int_equal(e.i.state, m == 15 ? CONNECT_MET : CONNECT_DONE);
+		assert_int_equal(e.r.state, m == 15 ? CONNECT_MEETING : CONNECT_DONE);
+	}
+}
+
+static void nonsense_in_place_of_a_meeting_ends_it(void **state)
+{
+	struct iwarp_options o = plain(2);
+	struct ends e;
+	struct iovec in;
+
+	o.extended = o.memory = true;
+	ask(&e, &o, &o, SIZE_MAX);
+	answer(&e, SIZE_MAX);
+	in = iwarp_connect_in(&e.r);
+	assert_int_equal(in.iov_len, MPA_MEET_LEN);
+	memset(in.iov_base, 0x55, in.iov_len);
+	iwarp_connect_got(&e.r, in.iov_len);
+	assert_int_equal(e.r.state, CONNECT_BROKEN);
+	iwarp_connect_lost(&e.i);
+	assert_int_equal(e.i.state, CONNECT_BROKEN);
 }
 
 static void private_data_goes_up_to_the_limit(void **state)
@@ -350,6 +427,9 @@ int main(void)
 		cmocka_unit_test(no_common_rtr_is_a_refusal),
 		cmocka_unit_test(extensions_only_when_both_have_them),
 		cmocka_unit_test(repeated_flags_are_no_extension),
+		cmocka_unit_test(ends_on_one_host_meet_however_the_bytes_are_cut),
+		cmocka_unit_test(ends_meet_only_when_both_offer_it),
+		cmocka_unit_test(nonsense_in_place_of_a_meeting_ends_it),
 		cmocka_unit_test(private_data_goes_up_to_the_limit),
 		cmocka_unit_test(request_of_a_later_revision_is_refused),
 		cmocka_unit_test(frames_out_of_place_are_refused),

@@ -45,6 +45,41 @@ void mpa_v2_put(uint8_t b[MPA_V2_LEN], const struct mpa_v2 *v)
 				   (v->rtr & MPA_RTR_READ ? 0x4000 : 0)));
 }
 
+enum { MEET_VERSION = 1, MEET_OK = 1 };
+static const char meet_key[7] = "anyrdma";
+
+bool mpa_meet_get(const uint8_t b[MPA_MEET_LEN], struct mpa_meet *m)
+{
+	*m = (struct mpa_meet){0};
+	if (memcmp(b, meet_key, sizeof(meet_key)))
+		return false;
+	if (b[7] != MEET_VERSION)
+		return true;
+	m->ok = b[8] & MEET_OK;
+	m->qpn = get_be32(b + 12);
+	m->psn = get_be32(b + 16);
+	m->port = get_be16(b + 20);
+	m->other_port = get_be16(b + 22);
+	m->identity = get_be64(b + 24);
+	memcpy(m->gid, b + 32, 16);
+	memcpy(m->other_gid, b + 48, 16);
+	return true;
+}
+
+void mpa_meet_put(uint8_t b[MPA_MEET_LEN], const struct mpa_meet *m)
+{
+	memcpy(b, meet_key, sizeof(meet_key));
+	b[7] = MEET_VERSION;
+	put_be32(b + 8, (uint32_t)(m->ok ? MEET_OK : 0) << 24);
+	put_be32(b + 12, m->qpn);
+	put_be32(b + 16, m->psn);
+	put_be16(b + 20, m->port);
+	put_be16(b + 22, m->other_port);
+	put_be64(b + 24, m->identity);
+	memcpy(b + 32, m->gid, 16);
+	memcpy(b + 48, m->other_gid, 16);
+}
+
 uint32_t mpa_span(uint64_t pos, uint32_t n)
 {
 	enum { BETWEEN = MPA_MARKER_EVERY - MPA_MARKER_LEN };

@@ -33,6 +33,7 @@ enum {
 	MPA_ULPDU_MAX = 65535,
 	MPA_MARKER_LEN = 4,
 	MPA_MARKER_EVERY = 512,
+	MPA_MEET_LEN = 64,
 };
 
 /* Flags of a request or reply. */
@@ -44,6 +45,7 @@ enum {
 	/* reserved bits, by which ends of our kind know each other: see docs/wire/iwarp.md */
 	MPA_EXTENDED_ASK = 0x01, /* in a request */
 	MPA_EXTENDED_YES = 0x02, /* in the reply to it; siw's replies repeat the flags of the request */
+	MPA_MEMORY = 0x04,       /* beside either: we seem to be on one host, and could go by memory */
 };
 
 struct mpa_frame {
@@ -74,6 +76,28 @@ struct mpa_v2 {
 
 struct mpa_v2 mpa_v2_get(const uint8_t b[MPA_V2_LEN]);
 void mpa_v2_put(uint8_t b[MPA_V2_LEN], const struct mpa_v2 *v);
+
+/*
+ * What two ends of our own kind that seem to be on one host say to each other behind the reply, before any
+ * FPDU: who they are, and whether they go by memory. Of any version it is as long as this.
+ *
+ *  0  "anyrdma" | version(8)
+ *  8  flags(8)  | 0(24)          | QPN(32)
+ * 16  first PSN(32)              | own port(16) | other port(16)
+ * 24  identity of the process(64)
+ * 32  own address(128)           | other address(128)
+ */
+struct mpa_meet {
+	bool ok; /* by memory, as far as this end can say */
+	uint32_t qpn, psn;
+	uint16_t port, other_port;
+	uint64_t identity;
+	uint8_t gid[16], other_gid[16]; /* addresses as GIDs have them */
+};
+
+/* false: that is none. One of another version is not ok. */
+bool mpa_meet_get(const uint8_t b[MPA_MEET_LEN], struct mpa_meet *m);
+void mpa_meet_put(uint8_t b[MPA_MEET_LEN], const struct mpa_meet *m);
 
 /* ---- FPDUs ---- */
 static inline uint32_t mpa_pad(uint32_t ulpdu)

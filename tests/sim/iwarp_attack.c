@@ -110,6 +110,8 @@ static void set_up(struct attack *a)
 		o->crc = !draw(a, 3);
 		o->markers = !draw(a, 4);
 		o->extended = draw(a, 4);
+		o->memory = !draw(a, 4);
+		a->p->side[i].by_memory = draw(a, 2);
 		o->ird = o->ord = (uint16_t)draw(a, 5);
 		a->p->side[i].mulpdu = draw(a, 2) ? 200 : MPA_ULPDU_MAX;
 	}
@@ -132,24 +134,27 @@ static void take_down(struct attack *a)
 	iwarp_pair_free(a->p);
 }
 
-/* The request with some of its bytes changed, or an honest set-up. */
+/* What the attacker is about to say, with some of its bytes changed. */
+static void spoil(struct attack *a)
+{
+	struct iovec v = iwarp_connect_out(&a->p->side[0].connect);
+
+	for (unsigned n = v.iov_len ? 1 + (unsigned)draw(a, 4) : 0; n--;)
+		((uint8_t *)v.iov_base)[draw(a, v.iov_len)] = (uint8_t)draw(a, 256);
+}
+
+/* A set-up whose request, or whose word about going by memory, has some bytes changed; or an honest one. */
 static bool shake_hands(struct attack *a)
 {
-	struct pipe *out = &a->p->side[0].out;
+	const struct iwarp_connect *mine = &a->p->side[0].connect;
+	bool request = !draw(a, 8), word = !draw(a, 3);
 
-	if (!draw(a, 8)) {
-		uint8_t b[MPA_FRAME_LEN + MPA_PRIVATE_MAX];
-		struct iovec v = iwarp_connect_out(&a->p->side[0].connect);
-
-		memcpy(b, v.iov_base, v.iov_len);
-		for (unsigned n = 1 + (unsigned)draw(a, 4); n--;)
-			b[draw(a, v.iov_len)] = (uint8_t)draw(a, 256);
-		for (size_t i = 0; i < v.iov_len; i++)
-			out->bytes[out->head++ % PIPE_SIZE] = b[i];
-		iwarp_connect_sent(&a->p->side[0].connect, v.iov_len);
+	if (request)
+		spoil(a);
+	while (iwarp_pair_shake(a->p)) {
+		if (word && mine->state == CONNECT_SAYING && !mine->out_sent)
+			spoil(a);
 	}
-	while (iwarp_pair_shake(a->p))
-		;
 	iwarp_pair_open(a->p);
 	if (!a->victim->opened) {
 		iwarp_connect_lost(&a->victim->connect);

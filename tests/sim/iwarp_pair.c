@@ -178,6 +178,10 @@ bool iwarp_pair_shake(struct iwarp_pair *p)
 			iwarp_connect_accept(c, p->side[i].mpa.ird, p->side[i].mpa.ord, "welcome", 7);
 			moved = true;
 		}
+		if (c->state == CONNECT_MET) {
+			iwarp_connect_meet(c, p->side[i].by_memory);
+			moved = true;
+		}
 	}
 	return moved;
 }
@@ -187,7 +191,7 @@ void iwarp_pair_open(struct iwarp_pair *p)
 	for (unsigned i = 0; i < 2; i++) {
 		struct iwarp_side *s = &p->side[i];
 
-		if (s->opened || s->connect.state != CONNECT_DONE)
+		if (s->opened || s->connect.state != CONNECT_DONE || s->connect.params.memory)
 			continue;
 		s->opened = true;
 		lock_take(&s->qp->lock);

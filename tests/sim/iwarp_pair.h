@@ -33,6 +33,7 @@ struct iwarp_side {
 	uint8_t *mem;                 /* IW_MEM */
 	uint32_t mulpdu;
 	bool opened, closed;
+	bool by_memory; /* what it says when both offered it; then there is no stream */
 	struct pipe out;
 	uint64_t sent, received; /* bytes, in calls of sendmsg and readv */
 	uint64_t sends, receives, direct;

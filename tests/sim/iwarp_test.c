@@ -367,6 +367,7 @@ static void draw_options(void)
 		o->crc = !draw(3);
 		o->markers = !draw(4);
 		o->extended = draw(4);
+		o->memory = draw(2); /* and then does not */
 		o->peer_to_peer = revision == 2;
 		o->rtr = (uint8_t)(draw(3) ? 7 : 1 + draw(7));
 		o->ird = (uint16_t)(1 + draw(6));

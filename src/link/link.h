@@ -59,6 +59,12 @@ struct link_ops {
 	 */
 	bool (*reach)(struct link *l, uint32_t slot, bool wait);
 	/*
+	 * The same for who was told otherwise whom it will find there, and never waits: 1: it is reached, and
+	 * *who is its link.who; 0: it was asked, look again soon; -errno: it cannot be. `ask`: even if it was
+	 * asked in vain a moment ago. NULL: as above.
+	 */
+	int (*meet)(struct link *l, uint32_t slot, bool ask, uint64_t *who);
+	/*
 	 * Around sleeping on fds[]: false from sleep: something is there already. woke() in any case; then
 	 * receive with max 0. NULL: the descriptors tell everything.
 	 */
@@ -101,6 +107,7 @@ struct link_ops {
 struct link {
 	const struct link_ops *ops;
 	uint32_t rcvbuf; /* bytes that may wait to be received, overheads included */
+	uint64_t who;    /* where there is another way: a number that no other process has */
 	struct link_stats stats;
 	link_executed_fn *executed; /* called by receive with its arg */
 	/* Calls receive within ns although all sleep; called by receive when it holds something back. */

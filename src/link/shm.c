@@ -460,6 +460,7 @@ static const struct link_ops shm_ops = {
 	.receive = shm_receive,
 	.fds = shm_fds,
 	.reach = link_shm_reach,
+	.meet = link_shm_meet,
 	.sleep = shm_sleep,
 	.woke = shm_woke,
 	.holds = shm_holds,
@@ -498,6 +499,7 @@ int link_shm_open(struct link **out, struct link *wire, uint16_t port, uint32_t 
 	shown->board = l->board->above;
 	l->link.ops = &shm_ops;
 	l->link.rcvbuf = wire->rcvbuf;
+	l->link.who = l->board->who;
 	*out = &l->link;
 	return 0;
 }

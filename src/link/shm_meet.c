@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/fence.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "link/meet.h"
 
 #include <errno.h>
@@ -393,6 +394,25 @@ bool link_shm_reach(struct link *link, uint32_t slot, bool wait)
 	return w->state == SHM_UP;
 }
 
+int link_shm_meet(struct link *link, uint32_t slot, bool ask, uint64_t *who)
+{
+	struct shm_link *l = (struct shm_link *)link;
+	struct shm_writer *w = slot && slot < QPN_SLOTS - 1 ? writer_of(l, slot) : NULL;
+	int cancel, state;
+
+	if (!w)
+		return -ESRCH;
+	cancel = cancel_off();
+	begin(l, w, ask);
+	lock_take(&w->lock);
+	state = w->state == SHM_UP ? 1 : w->state == SHM_ASKED ? 0 : -ENOTCONN;
+	if (state > 0)
+		*who = w->board->who;
+	lock_drop(&w->lock);
+	cancel_restore(cancel);
+	return state;
+}
+
 /* Whether the one in this place still acts on what it saw before; *seen: its count, 0 at first. */
 static bool still_acts(struct shm_link *l, unsigned i, uint32_t *seen)
 {
@@ -446,6 +466,7 @@ static int open_board(struct shm_link *l)
 	l->board->magic = BOARD_MAGIC;
 	l->board->version = BOARD_VERSION;
 	l->board->heavy = fence_heavy_works();
+	l->board->who = (uint64_t)random_u32() << 32 | random_u32();
 	return 0;
 }
 

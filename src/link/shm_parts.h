@@ -12,11 +12,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { BOARD_MAGIC = 0x64616f62, BOARD_VERSION = 2, SHM_READERS = QPN_SLOTS };
+enum { BOARD_MAGIC = 0x64616f62, BOARD_VERSION = 3, SHM_READERS = QPN_SLOTS };
 
 /* What a process shows to all who send to it: they can read it, only it writes. */
 struct shm_board {
 	uint32_t magic, version;
+	uint64_t who; /* link.who */
 	/* Threads that want to be woken by the doorbell. */
 	_Alignas(64) _Atomic uint32_t asleep;
 	/* How often one woke: since then the bell may be rung again. */
@@ -152,6 +153,8 @@ void link_shm_wake(const struct shm_link *l, struct shm_writer *w);
 void link_shm_settle(struct link *link);
 /* The writer to a slot is up; asks for it when it is not, and waits for a moment if told to. */
 bool link_shm_reach(struct link *link, uint32_t slot, bool wait);
+/* link_ops.meet */
+int link_shm_meet(struct link *link, uint32_t slot, bool ask, uint64_t *who);
 /* The other one is gone or insane; w->lock held. */
 void link_shm_drop_writer(struct shm_link *l, struct shm_writer *w);
 

@@ -256,6 +256,23 @@ static void answer_by_the_wire_does_not_overtake(void **state)
 	close_host(&pair.b);
 }
 
+/* Who was told by other means whom to expect can see whether that is who is there. */
+static void others_are_known_by_a_number(void **state)
+{
+	struct host a = open_host(HERE), b = open_host(THERE);
+	uint64_t who = 0;
+
+	assert_true(a.link->who != b.link->who);
+	assert_true(a.link->ops->meet(a.link, THERE + 1, true, &who) < 0);
+	assert_int_equal(a.link->ops->meet(a.link, THERE, true, &who), 0);
+	assert_true(reach(&a, THERE, &b));
+	assert_int_equal(a.link->ops->meet(a.link, THERE, false, &who), 1);
+	assert_true(who == b.link->who);
+	close_host(&b);
+	assert_true(a.link->ops->meet(a.link, THERE, false, &who) < 0);
+	close_host(&a);
+}
+
 static void process_reaches_itself(void **state)
 {
 	struct host a = open_host(HERE);
@@ -725,6 +742,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(frames_go_by_memory),
 		cmocka_unit_test(answer_by_the_wire_does_not_overtake),
+		cmocka_unit_test(others_are_known_by_a_number),
 		cmocka_unit_test(process_reaches_itself),
 		cmocka_unit_test(nobody_there_means_the_wire),
 		cmocka_unit_test(other_version_means_the_wire),

@@ -251,7 +251,7 @@ static bool may_skip_link(struct hca_engine *e, unsigned woken)
 {
 	enum { QUIET = 64, EVERY = 16 };
 
-	if (!hca_streams_any(e) || (woken & WOKEN_LINK) ||
+	if (!hca_streams_carry(e) || (woken & WOKEN_LINK) ||
 		(e->link->ops->quiet && !e->link->ops->quiet(e->link)))
 		return false;
 	return woken || (e->link_quiet >= QUIET && ++e->link_skipped % EVERY);
@@ -278,11 +278,11 @@ int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
 			n = e->link->ops->receive(e->link, woken ? 0 : DRIVE_FRAMES, deliver, &d);
 			e->link_quiet = n ? 0 : e->link_quiet + 1;
 		}
-		if (hca_streams_any(e))
+		if (hca_streams_due(e, woken))
 			n += hca_streams_drive(e, woken, now_of(&d));
 		if (!n || has_work(e, &d))
 			do_rest(e, now_of(&d));
-		if (hca_streams_any(e))
+		if (hca_streams_nudged(e))
 			hca_streams_tidy(e, now_of(&d));
 		*asked = e->asked;
 		e->asked = false;
@@ -290,6 +290,15 @@ int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
 	lock_drop(&e->drive);
 	cancel_restore(cancel);
 	return n;
+}
+
+void hca_engine_drain(struct hca_engine *e)
+{
+	enum { ROUNDS = 4096 }; /* slots of a ring: each takes one at least, if there is one */
+	struct deliver_arg d = {.e = e};
+
+	for (int i = 0; i < ROUNDS && e->link->ops->receive(e->link, DRIVE_FRAMES, deliver, &d); i++)
+		;
 }
 
 void hca_engine_quiesce(struct hca_engine *e)

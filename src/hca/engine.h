@@ -162,6 +162,8 @@ static inline void hca_engine_keep_up(struct hca_engine *e)
 	if (atomic_load_explicit(&e->unheard, memory_order_relaxed) >= HCA_UNHEARD)
 		hca_engine_hear(e);
 }
+/* A QP with a stream has gone to ERR: the stream follows. Any thread, any lock but the flows'. */
+void hca_engine_stream_ends(struct hca_engine *e);
 /* The QP and its stream part: drive lock and qp->lock held. */
 void hca_engine_part(struct hca_engine *e, struct hca_qp *qp);
 /* Ends streams that are over; drive lock held, no other. */

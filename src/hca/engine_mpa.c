@@ -83,16 +83,16 @@ static struct iwarp_options our_options(struct stream *s)
 		.peer_to_peer = !old && !(set >> CLIENT_SERVER & 1),
 		.rtr = rtr ? rtr : MPA_RTR_WRITE | MPA_RTR_READ | MPA_RTR_ZERO,
 		.extended = !(set >> PLAIN & 1),
+		.memory = !(set >> PLAIN & 1) && stream_may_meet(s),
 	};
 }
 
 /* ---- queue pairs ---- */
-/* One that can be connected, or NULL. */
-static struct hca_qp *free_qp(struct hca_engine *e, uint32_t qpn)
+struct hca_qp *stream_free_qp(struct hca_engine *e, uint32_t qpn)
 {
 	struct hca_qp *qp = idmap_get(&e->adapter->qps, qpn);
 
-	if (!qp || !qp->transport->stream || qp->stream)
+	if (!qp || !qp->home->stream || qp->stream)
 		return NULL;
 	return hca_qp_state(qp) == IBV_QPS_INIT || hca_qp_state(qp) == IBV_QPS_RTR ? qp : NULL;
 }
@@ -112,15 +112,17 @@ static void tell_opened(struct stream *s)
 
 	s->opened = true;
 	s->deadline = UINT64_MAX;
+	stream_met(s);
 	lock_take(&s->qp->lock); /* posters look at it from now on */
 	stream_watch(s, EPOLLIN);
 	s->state = STREAM_OPEN;
+	s->qp->shaking = false;
 	lock_drop(&s->qp->lock);
 	if (p->initiator)
 		ev.private_data = iwarp_connect_private(&s->mpa, &ev.private_len);
 	tell(s, &ev);
 	hca_engine_touch(s->e, s->qp);
-	if (atomic_load(&s->closing))
+	if (atomic_load(&s->closing) || hca_qp_state(s->qp) == IBV_QPS_ERR)
 		stream_nudge(s->e);
 }
 
@@ -223,7 +225,7 @@ static void agreed(struct stream *s, uint64_t now)
 		tell_opened(s);
 		return;
 	}
-	qp = free_qp(s->e, s->qpn);
+	qp = stream_free_qp(s->e, s->qpn);
 	if (!qp || stream_open(s, qp, &s->mpa.params, now))
 		stream_over(s, true, -EINVAL);
 	else
@@ -271,6 +273,9 @@ void stream_shake(struct stream *s, uint64_t now)
 		s->give_up = now + REQUEST_NS;
 		s->deadline = UINT64_MAX;
 		stream_tell_asked(s, now);
+		return;
+	case CONNECT_MET:
+		stream_meet(s, now);
 		return;
 	case CONNECT_DONE:
 		agreed(s, now);
@@ -326,17 +331,19 @@ void stream_connected(struct stream *s, uint64_t now)
 
 static int start_request(struct stream *s, const struct hca_stream_request *r, uint64_t now)
 {
-	struct iwarp_options o = our_options(s);
+	struct iwarp_options o;
 
-	o.ird = r->ird;
-	o.ord = r->ord;
-	if (s->state != STREAM_FRESH || !free_qp(s->e, r->qpn) ||
-		!iwarp_connect_start(&s->mpa, &o, r->private_data, r->private_len))
+	if (s->state != STREAM_FRESH || !stream_free_qp(s->e, r->qpn))
 		return -EINVAL;
 	s->qpn = r->qpn;
 	s->tclass = r->tclass;
 	memcpy(&s->local, r->from, sockaddr_len(r->from));
 	memcpy(&s->remote, r->to, sockaddr_len(r->to));
+	o = our_options(s);
+	o.ird = r->ird;
+	o.ord = r->ord;
+	if (!iwarp_connect_start(&s->mpa, &o, r->private_data, r->private_len))
+		return -EINVAL;
 	return begin_connect(s, now);
 }
 
@@ -440,11 +447,13 @@ void stream_accept_all(struct stream *l, uint64_t now)
 
 static int accept_with(struct stream *s, const struct hca_stream_request *r, uint64_t now)
 {
-	struct hca_qp *qp = free_qp(s->e, r->qpn);
+	struct hca_qp *qp = stream_free_qp(s->e, r->qpn);
 	int err;
 
 	if (s->state != STREAM_WAITING || !qp)
 		return -EINVAL;
+	s->qpn = r->qpn;
+	stream_introduce(s);
 	if (!iwarp_connect_accept(&s->mpa, r->ird, r->ord, r->private_data, r->private_len))
 		return -EINVAL;
 	if (s->mpa.refusing) { /* we cannot have what it wants */

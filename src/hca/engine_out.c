@@ -112,9 +112,9 @@ void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 		return; /* a child after fork: the parent's QP */
 	cancel = cancel_off();
 	/* Ends by itself: the window closes, or the queue is empty. */
-	if (qp->stream)
+	if (qp->transport->stream)
 		hca_stream_out(e, qp, false, now);
-	else
+	else if (!qp->shaking)
 		send_requests(e, qp, &b, UINT32_MAX, now);
 	hca_engine_arm(e, qp);
 	cancel_restore(cancel);
@@ -187,8 +187,10 @@ static bool run_requests(struct hca_engine *e, struct hca_qp *qp, uint64_t now, 
 	bool more, waits;
 
 	lock_take(&qp->lock);
-	more = qp->stream ? hca_stream_out(e, qp, true, now)
-			  : send_requests(e, qp, e->batch, ROUND_BATCHES, now);
+	if (qp->transport->stream)
+		more = hca_stream_out(e, qp, true, now);
+	else
+		more = !qp->shaking && send_requests(e, qp, e->batch, ROUND_BATCHES, now);
 	hca_engine_arm(e, qp);
 	*flow = qp->flow;
 	waits = qp->flow_closed;

@@ -22,6 +22,10 @@ void hca_engine_sweep_waiters(struct hca_engine *e, uint64_t now);
 /* The adapter's counters; any thread. */
 void hca_engine_count_sent(struct hca_engine *e, unsigned n, uint64_t bytes);
 
+/* ---- engine.c ---- */
+/* Takes all that has come by the link so far. */
+void hca_engine_drain(struct hca_engine *e);
+
 /* ---- engine_in.c ---- */
 /* A frame that came by memory, if it is of the quick kind. */
 bool hca_engine_deliver_quick(struct hca_engine *e, const struct frame_in *in);
@@ -47,10 +51,14 @@ void hca_streams_close(struct hca_engine *e);
 void hca_streams_abandon(struct hca_engine *e);
 /* To sleep on; -1: none. */
 int hca_streams_fd(struct hca_engine *e);
-/* Whether there are some. */
-bool hca_streams_any(struct hca_engine *e);
+/* Whether some carry bytes. */
+bool hca_streams_carry(struct hca_engine *e);
+/* Whether it is time to look at them: not each time while none carries bytes. */
+bool hca_streams_due(struct hca_engine *e, unsigned woken);
 /* Receives: how much came. woken: somebody slept on the descriptor, and it has something. */
 int hca_streams_drive(struct hca_engine *e, bool woken, uint64_t now);
+/* Whether somebody wants them to be looked at. */
+bool hca_streams_nudged(struct hca_engine *e);
 /* Ends what is over, and goes on with those who have a receive again. */
 void hca_streams_tidy(struct hca_engine *e, uint64_t now);
 /* Sends for a QP with a stream; qp->lock held. driving: the drive lock too. Whether there is more. */
@@ -61,6 +69,8 @@ bool hca_stream_out(struct hca_engine *e, struct hca_qp *qp, bool driving, uint6
 bool hca_engine_hold(struct hca_engine *e, struct hca_qp *qp, uint64_t now);
 /* Touches those whose acknowledge has waited long enough, or has left. */
 void hca_engine_release_held(struct hca_engine *e, uint64_t now);
+/* All that is held back leaves now. */
+void hca_engine_send_held(struct hca_engine *e);
 /* Touches those whose requests waited for more. */
 void hca_engine_touch_deferred(struct hca_engine *e);
 

@@ -52,6 +52,7 @@ int stream_open(struct stream *s, struct hca_qp *qp, const struct iwarp_params *
 	qp->attr.max_dest_rd_atomic = (uint8_t)(p->ird < HCA_MAX_RD_ATOMIC ? p->ird : HCA_MAX_RD_ATOMIC);
 	hca_qp_set_state(qp, IBV_QPS_RTS);
 	qp->stream = &s->pub;
+	qp->shaking = true;
 	s->qp = qp;
 	iwarp_open(qp, p, s->stage, s->stage + IWARP_STAGE, longest_segment(s), now);
 	lock_drop(&qp->lock);
@@ -139,8 +140,11 @@ bool hca_stream_out(struct hca_engine *e, struct hca_qp *qp, bool driving, uint6
 {
 	struct stream *s = stream_of(qp);
 	unsigned rounds = driving ? ROUNDS_OUT : UINT32_MAX;
-	bool more = !atomic_load(&s->deaf) && !atomic_load(&s->blocked) && s->state == STREAM_OPEN;
+	bool more;
 
+	if (!s)
+		return false;
+	more = !atomic_load(&s->deaf) && !atomic_load(&s->blocked) && s->state == STREAM_OPEN;
 	if (driving && more && iwarp_owes(qp))
 		e->asked = true;
 	while (more && rounds--) {
@@ -205,6 +209,8 @@ int stream_in(struct stream *s, uint64_t now)
 	uint32_t writes;
 	bool did;
 
+	if (s->by_memory)
+		return stream_hear_end(s, now);
 	lock_take(&qp->lock);
 	writes = iwarp_writes(qp);
 	for (unsigned i = 0; i < ROUNDS_IN && receive_once(s, qp, now, &done); i++)
@@ -233,8 +239,10 @@ static void leave(struct stream *s)
 		atomic_fetch_sub(&s->e->streams->starving, 1);
 	set_blocked(s, false);
 	qp->stream = NULL;
+	qp->shaking = false;
 	s->qp = NULL;
-	s->e->streams->nopen--;
+	s->e->streams->nopen -= !s->by_memory;
+	stream_stop_meeting(s);
 }
 
 void stream_follow(struct stream *s, uint64_t now)
@@ -242,6 +250,8 @@ void stream_follow(struct stream *s, uint64_t now)
 	struct hca_qp *qp = s->qp;
 	enum iwarp_life life;
 
+	if (s->by_memory && !s->shut && hca_qp_state(qp) == IBV_QPS_ERR)
+		hca_engine_send_held(s->e); /* before the peer reads that it is over */
 	lock_take(&qp->lock);
 	life = iwarp_life(qp);
 	note_hunger(s, qp);
@@ -278,7 +288,7 @@ void stream_part(struct stream *s, uint64_t now)
 	bool clean;
 
 	if (iwarp_life(qp) == IWARP_OPEN)
-		qp->transport->abort(qp);
+		qp->home->abort(qp);
 	clean = iwarp_life(qp) != IWARP_RESET && iwarp_life(qp) != IWARP_GONE && take_rest(s, qp, now);
 	leave(s);
 	s->state = STREAM_LINGERING;

@@ -108,9 +108,14 @@ int hca_streams_fd(struct hca_engine *e)
 	return e->streams ? e->streams->epfd : -1;
 }
 
-bool hca_streams_any(struct hca_engine *e)
+bool hca_streams_carry(struct hca_engine *e)
 {
-	return e->streams && !list_empty(&e->streams->all);
+	return e->streams && e->streams->nopen;
+}
+
+bool hca_streams_nudged(struct hca_engine *e)
+{
+	return e->streams && atomic_load_explicit(&e->streams->nudged, memory_order_relaxed);
 }
 
 struct stream *stream_new(struct hca_engine *e, hca_stream_fn *tell, void *user)
@@ -160,6 +165,12 @@ void stream_nudge(struct hca_engine *e)
 		hca_engine_wake_helper(e);
 }
 
+void hca_engine_stream_ends(struct hca_engine *e)
+{
+	if (e->streams)
+		stream_nudge(e);
+}
+
 void hca_engine_feed(struct hca_engine *e)
 {
 	if (!e->streams)
@@ -184,6 +195,7 @@ static void tell(struct stream *s, enum hca_stream_event_type type, int status)
 
 void stream_over(struct stream *s, bool reset, int status)
 {
+	stream_stop_meeting(s);
 	stream_watch(s, 0);
 	if (s->fd >= 0 && reset)
 		link_tcp_reset(s->fd);
@@ -200,18 +212,25 @@ void stream_over(struct stream *s, bool reset, int status)
 		stream_nudge(s->e);
 }
 
-/* The manager has let go of it. */
-static void end_stream(struct stream *s, uint64_t now)
+static void end_open(struct stream *s, uint64_t now)
 {
 	struct hca_qp *qp = s->qp;
 
+	if (s->by_memory)
+		hca_engine_send_held(s->e);
+	lock_take(&qp->lock);
+	if (hca_qp_state(qp) != IBV_QPS_ERR)
+		hca_qp_set_state(qp, IBV_QPS_ERR);
+	stream_part(s, now);
+	lock_drop(&qp->lock);
+}
+
+/* The manager has let go of it. */
+static void end_stream(struct stream *s, uint64_t now)
+{
 	switch (s->state) {
 	case STREAM_OPEN:
-		lock_take(&qp->lock);
-		if (hca_qp_state(qp) != IBV_QPS_ERR)
-			hca_qp_set_state(qp, IBV_QPS_ERR);
-		stream_part(s, now);
-		lock_drop(&qp->lock);
+		end_open(s, now);
 		break;
 	case STREAM_LINGERING:
 		break;
@@ -224,6 +243,11 @@ static void end_stream(struct stream *s, uint64_t now)
 		if (s->mpa.state == CONNECT_ANSWERING)
 			break; /* a refusal that has not left */
 			       /* fall through */
+	case STREAM_MEETING:
+		if (s->qp) {
+			end_open(s, now);
+			break;
+		} /* fall through */
 	default:
 		s->ended = true;
 		stream_over(s, s->state == STREAM_CONNECTING || s->state == STREAM_SHAKING, 0);
@@ -247,6 +271,7 @@ void hca_streams_tidy(struct hca_engine *e, uint64_t now)
 {
 	if (!atomic_exchange(&e->streams->nudged, false))
 		return;
+	hca_engine_run_touched(e, now); /* last words first */
 	list_for_each_safe(n, &e->streams->all) look_at(container_of(n, struct stream, node), now);
 	hca_engine_run_touched(e, now);
 }
@@ -271,6 +296,9 @@ static void time_is_over(struct stream *s, uint64_t now)
 	case STREAM_CONNECTING:
 	case STREAM_SHAKING:
 		stream_broke(s, -ETIMEDOUT, now);
+		break;
+	case STREAM_MEETING:
+		stream_meet(s, now);
 		break;
 	case STREAM_UNTOLD:
 		if (now < s->give_up)
@@ -377,12 +405,34 @@ static int step_open(struct hca_streams *all, uint64_t now)
 
 		if (!left)
 			break;
-		if (s->qp)
-			left--;
+		if (!s->qp || s->by_memory)
+			continue;
+		left--;
 		if (s->state == STREAM_OPEN)
 			done += stream_in(s, now);
 	}
 	return done;
+}
+
+/* The link may have reached somebody. */
+static void step_meeting(struct hca_streams *all, uint64_t now)
+{
+	list_for_each_safe(n, &all->all)
+	{
+		struct stream *s = container_of(n, struct stream, node);
+
+		if (s->state == STREAM_MEETING)
+			stream_meet(s, now);
+	}
+}
+
+bool hca_streams_due(struct hca_engine *e, unsigned woken)
+{
+	struct hca_streams *all = e->streams;
+
+	if (!all || list_empty(&all->all))
+		return false;
+	return all->nopen || all->meeting || (woken & WOKEN_STREAMS) || ++all->skipped >= SELDOM;
 }
 
 int hca_streams_drive(struct hca_engine *e, bool woken, uint64_t now)
@@ -391,6 +441,8 @@ int hca_streams_drive(struct hca_engine *e, bool woken, uint64_t now)
 	int done = 0;
 
 	atomic_store_explicit(&e->unheard, 0, memory_order_relaxed);
+	if (all->meeting)
+		step_meeting(all, now);
 	if (all->nopen <= FEW)
 		done = step_open(all, now);
 	if ((woken && !done) || all->nopen > FEW || atomic_load(&all->blocked) || ++all->skipped >= SELDOM) {

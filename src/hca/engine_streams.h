@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the engine's files about streams share: engine_stream.c moves bytes between sockets and queue pairs,
- * engine_mpa.c opens connections, and engine_streams.c has all of them, wakes for them and ends them.
+ * engine_mpa.c opens connections, engine_meet.c finds out that both ends are on one host, and
+ * engine_streams.c has all of them, wakes for them and ends them.
  * Everything under the drive lock where nothing else is said.
  */
 #ifndef HCA_ENGINE_STREAMS_H
@@ -17,6 +18,7 @@ enum stream_state {
 	STREAM_KNOCKING,   /* nobody listened: will try again */
 	STREAM_CONNECTING, /* TCP */
 	STREAM_SHAKING,    /* MPA */
+	STREAM_MEETING,    /* and it is not known yet whether the peer can be reached by memory */
 	STREAM_UNTOLD,     /* asked, and the manager has no room */
 	STREAM_WAITING,    /* asked, and the program thinks */
 	STREAM_OPEN,       /* has a queue pair */
@@ -47,6 +49,9 @@ struct stream {
 	_Atomic bool deaf;       /* sending failed: receiving will tell why */
 	_Atomic bool starving;   /* a receive is missing */
 	_Atomic bool closing;    /* hca_stream_close() */
+	bool by_memory;          /* the socket has nothing but its end to tell */
+	bool meeting;            /* STREAM_MEETING: it is counted */
+	uint64_t meet_by;
 	struct iwarp_connect mpa;
 	struct sockaddr_storage local, remote;
 	uint8_t tclass, knocks;
@@ -58,7 +63,8 @@ struct stream {
 
 struct hca_streams {
 	struct list all;
-	unsigned nopen;
+	unsigned nopen;   /* with a queue pair, whose bytes they carry */
+	unsigned meeting; /* that wait for the link to reach somebody */
 	int epfd, timer_fd;
 	uint64_t next; /* deadline of any; the alarm is set to it */
 	unsigned skipped;
@@ -86,6 +92,21 @@ void stream_shake(struct stream *s, uint64_t now);
 /* It broke before it was open. */
 void stream_broke(struct stream *s, int status, uint64_t now);
 void stream_tell_asked(struct stream *s, uint64_t now);
+
+/* ---- engine_meet.c ---- */
+/* Whether the peer seems to be on this host, and we could go by memory. */
+bool stream_may_meet(struct stream *s);
+/* Fills in who we are, before MPA says it. */
+void stream_introduce(struct stream *s);
+/* The peer has said who it is: goes on with that, now or when the link knows more. */
+void stream_meet(struct stream *s, uint64_t now);
+void stream_stop_meeting(struct stream *s);
+/* Both have decided; the stream has a queue pair. */
+void stream_met(struct stream *s);
+/* The socket of a stream by memory has something: how much happened. */
+int stream_hear_end(struct stream *s, uint64_t now);
+/* A queue pair that can be connected, or NULL. */
+struct hca_qp *stream_free_qp(struct hca_engine *e, uint32_t qpn);
 
 /* ---- engine_stream.c ---- */
 /* Ties both together and begins; the queue pair is in INIT or RTR and has no stream. 0 or -errno. */

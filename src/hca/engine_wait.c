@@ -74,6 +74,8 @@ void hca_engine_post(struct hca_engine *e, struct hca_qp *qp)
 {
 	uint64_t now;
 
+	if (qp->shaking)
+		return;
 	if (!e->running || qp->dest.local) { /* by memory there is no call to save */
 		if (!qp->dest.local || !e->link || !hca_engine_quick(e, qp))
 			hca_engine_kick(e, qp, hca_engine_now(e));
@@ -135,8 +137,7 @@ void hca_engine_release_held(struct hca_engine *e, uint64_t now)
 		atomic_store_explicit(&e->holding, false, memory_order_relaxed);
 }
 
-/* Drive lock held. */
-static void send_held(struct hca_engine *e)
+void hca_engine_send_held(struct hca_engine *e)
 {
 	uint64_t now = hca_engine_now(e);
 
@@ -161,7 +162,7 @@ void hca_engine_let_go(struct hca_engine *e)
 		return;
 	cancel = cancel_off();
 	lock_take(&e->drive);
-	send_held(e);
+	hca_engine_send_held(e);
 	lock_drop(&e->drive);
 	cancel_restore(cancel);
 }

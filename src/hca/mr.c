@@ -155,7 +155,7 @@ static void region_share(const struct hca_context *ctx, struct region *r)
 {
 	struct hca_adapter *a = ctx->adapter;
 
-	r->by_map = a->local == HCA_LOCAL_MAP && !ctx->dev->iwarp;
+	r->by_map = a->local == HCA_LOCAL_MAP;
 	if (!r->by_map || !(r->access & remote))
 		return;
 	set_aside(a, r->addr, r->length);

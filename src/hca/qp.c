@@ -64,6 +64,21 @@ static void take_refs(struct hca_qp *qp, int n)
 		qp->srq->users += (unsigned)n;
 }
 
+/* Room for the state of both transports that a queue pair of a stream may have. */
+static struct hca_qp *alloc(const struct hca_adapter *a, const struct hca_transport *t)
+{
+	size_t first = ((t->stream ? a->transport : t)->state_size + 63) & ~(size_t)63;
+	size_t size = (sizeof(struct hca_qp) + first + (t->stream ? t->state_size : 0) + 63) & ~(size_t)63;
+	struct hca_qp *qp = aligned_alloc(64, size);
+
+	if (!qp)
+		return NULL;
+	memset(qp, 0, size);
+	qp->home = qp->transport = t;
+	qp->stream_state = t->stream ? qp->transport_state + first : NULL;
+	return qp;
+}
+
 struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex *attr)
 {
 	struct hca_adapter *a = ctx->adapter;
@@ -81,10 +96,9 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 		return NULL;
 	}
 	t = ctx->dev->transport ? ctx->dev->transport : a->transport;
-	qp = aligned_alloc(64, (sizeof(*qp) + t->state_size + 63) & ~(size_t)63);
+	qp = alloc(a, t);
 	if (!qp)
 		return NULL;
-	memset(qp, 0, sizeof(*qp) + t->state_size);
 	if (!attr->cap.max_send_sge)
 		attr->cap.max_send_sge = 1;
 	if (attr->srq)
@@ -115,7 +129,6 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 	qp->send_cq = hca_cq(attr->send_cq);
 	qp->recv_cq = hca_cq(attr->recv_cq);
 	qp->srq = (struct hca_srq *)attr->srq;
-	qp->transport = t;
 	if (t->stream)
 		atomic_store_explicit(&qp->send_cq->streams, true, memory_order_relaxed);
 	qp->sig_all = attr->sq_sig_all;
@@ -185,6 +198,10 @@ bool hca_qp_flow_take_unreliable(
 static void reset(struct hca_qp *qp)
 {
 	qp->transport->reset(qp);
+	if (qp->transport != qp->home) {
+		qp->transport = qp->home;
+		qp->transport->reset(qp);
+	}
 	qp->lives++;
 	leave_flow(qp);
 	hca_engine_released(&qp->adapter->engine);
@@ -210,7 +227,7 @@ static void part(struct hca_qp *qp)
 {
 	struct hca_engine *e = &qp->adapter->engine;
 
-	if (!qp->transport->stream)
+	if (!qp->home->stream)
 		return;
 	lock_take(&e->drive);
 	lock_take(&qp->lock);
@@ -307,15 +324,17 @@ static void store_attr(struct hca_qp *qp, const struct ibv_qp_attr *attr, int ma
 	to->sq_psn &= PSN_MASK;
 }
 
-/* Under the drive lock, as the adapter's counters want it. */
-static void count_way(struct hca_qp *qp)
+void hca_qp_count_way(struct hca_qp *qp)
 {
 	struct hca_adapter_counters *c = qp->adapter->count;
 
 	qp->count->local = qp->dest.local;
 	*(qp->dest.local ? &c->qps_local : &c->qps_wire) += 1;
-	log_info("QP 0x%06x: to QP 0x%06x by %s", hca_qpn(qp), qp->attr.dest_qp_num,
-		qp->dest.local ? "memory" : "the wire");
+	if (qp->dest.local || !qp->home->stream)
+		log_info("QP 0x%06x: to QP 0x%06x by %s", hca_qpn(qp), qp->attr.dest_qp_num,
+			qp->dest.local ? "memory" : "the wire");
+	else
+		log_info("QP 0x%06x: connected by TCP", hca_qpn(qp));
 }
 
 static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
@@ -348,7 +367,7 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 		leave_flow(qp);
 		qp->flow = hca_adapter_flow(qp->adapter, qp->dest.dgid, qp->attr.dest_qp_num);
 		qp->dest.local = hca_engine_reach(&qp->adapter->engine, qp->flow, false);
-		count_way(qp);
+		hca_qp_count_way(qp);
 	}
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		qp->sqd_notify = attr->en_sqd_async_notify;
@@ -391,11 +410,19 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	}
 	hca_board_show_qp(qp->adapter, qp);
 	lock_drop(&qp->lock);
-	if (qp->transport->stream)
+	if (qp->home->stream)
 		hca_engine_tidy(e);
 	lock_drop(&e->drive);
 	hca_engine_quiesce(e); /* what others did by the old attributes is over */
 	return err;
+}
+
+/* A stream has none; what carries it on one host is not the program's. */
+static void hide_path(struct ibv_qp_attr *attr)
+{
+	attr->path_mtu = 0;
+	attr->dest_qp_num = attr->rq_psn = attr->sq_psn = 0;
+	attr->timeout = attr->retry_cnt = attr->rnr_retry = attr->min_rnr_timer = 0;
 }
 
 int hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init)
@@ -407,6 +434,8 @@ int hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init
 	attr->cap = qp->cap;
 	attr->sq_draining = hca_qp_state(qp) == IBV_QPS_SQD && !qp->sqd_drained_raised;
 	lock_drop(&qp->lock);
+	if (qp->home->stream)
+		hide_path(attr);
 	*init = (struct ibv_qp_init_attr){
 		.qp_context = qp->ex.qp_base.qp_context,
 		.send_cq = qp->ex.qp_base.send_cq,
@@ -551,6 +580,10 @@ void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to)
 		qp->sqd_drained_raised = false;
 	if (to == IBV_QPS_ERR) {
 		qp->transport->abort(qp);
+		if (qp->home != qp->transport)
+			qp->home->abort(qp);
+		if (qp->stream && from != IBV_QPS_ERR)
+			hca_engine_stream_ends(&qp->adapter->engine);
 		qp->deadline = 0;
 		leave_flow(qp);
 		hca_engine_released(&qp->adapter->engine);

@@ -96,7 +96,10 @@ struct hca_qp {
 	struct hca_pd *pd;
 	struct hca_cq *send_cq, *recv_cq;
 	struct hca_srq *srq;
-	const struct hca_transport *transport;
+	const struct hca_transport *home;      /* its device's */
+	const struct hca_transport *transport; /* that one; or, of a stream whose ends are on one host, the
+						  adapter's. Changed under drive lock and lock */
+	void *stream_state; /* of `home`, when that is a stream's: both at once, see engine_meet.c */
 	struct lock lock;
 	struct lock post_lock; /* one poster at a time: guards free descriptors and wr_*; taken before lock */
 
@@ -113,6 +116,7 @@ struct hca_qp {
 	struct hca_seen seen;      /* RC, of a peer on this host: where we write to */
 	struct hca_seen source;    /* and fetch from */
 	struct hca_stream *stream; /* its connection; changed under drive lock and lock; NULL: none */
+	bool shaking;              /* which is not open yet: no request leaves */
 
 	struct hca_sq sq;
 	struct hca_rq rq;
@@ -182,6 +186,9 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 int hca_qp_destroy(struct hca_qp *qp);
 int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask);
 int hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init);
+
+/* It is connected: says and counts by which way. Drive lock held. */
+void hca_qp_count_way(struct hca_qp *qp);
 
 /* The one door for state changes; qp->lock held. Flushes on the way to ERR. */
 void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to);

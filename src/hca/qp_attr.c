@@ -57,7 +57,7 @@ static int type_row(const struct hca_qp *qp)
 {
 	enum ibv_qp_type type = hca_qp_type(qp);
 
-	if (qp->transport->stream)
+	if (qp->home->stream)
 		return IWARP;
 	return type == IBV_QPT_RC ? RC : type == IBV_QPT_UC ? UC : UD;
 }

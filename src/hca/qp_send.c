@@ -229,7 +229,7 @@ int hca_qp_post_recv(struct hca_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 	}
 	if (err)
 		*bad = wr;
-	if (qp->transport->stream)
+	if (qp->home->stream)
 		hca_engine_feed(&qp->adapter->engine);
 	/* Posted to a queue in error: flushed at once. */
 	if (hca_qp_state(qp) == IBV_QPS_ERR) {

@@ -31,7 +31,7 @@ typedef bool hca_fetch_fn(void *arg, uint32_t off, const struct iovec *to, unsig
 
 struct hca_transport {
 	const char *name;
-	size_t state_size; /* bytes at hca_qp.transport_state */
+	size_t state_size; /* bytes at hca_qp.transport_state; of a stream's at hca_qp.stream_state */
 	bool stream;       /* RC alone, connected by a stream (hca/stream.h) and not by modify */
 
 	/* Whether this peer takes requests of this kind; NULL: all. */

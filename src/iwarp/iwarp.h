@@ -89,7 +89,7 @@ _Static_assert(sizeof(((struct iwarp_rx *)0)->body) >= RDMAP_TERM_MAX, "a TERMIN
 
 static inline struct iwarp_qp *iwarp_qp(struct hca_qp *qp)
 {
-	return (struct iwarp_qp *)qp->transport_state;
+	return qp->stream_state;
 }
 
 static inline bool iwarp_is_atomic(const struct hca_send_wqe *w)

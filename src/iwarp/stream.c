@@ -226,7 +226,7 @@ bool iwarp_starves(struct hca_qp *qp)
 
 static void reset(struct hca_qp *qp)
 {
-	memset(qp->transport_state, 0, sizeof(struct iwarp_qp));
+	memset(qp->stream_state, 0, sizeof(struct iwarp_qp));
 }
 
 /* To ERR: requests and receives are about to be flushed. */

@@ -171,7 +171,7 @@ static void reads_are_refused_where_none_are_expected(void **state)
 	struct vt_conn c = vt_conn(t);
 	struct scene s;
 
-	vt_need("ACK");
+	vt_need("MODIFY");
 	c.dest_rd_atomic = 0;
 	s = scene(t, &c);
 	vt_post(s.a, .op = IBV_WR_RDMA_READ, .id = 1, .len = 8, .to = s.b);
@@ -225,7 +225,7 @@ static void senders_bad_key_is_a_local_error(void **state)
 	};
 	struct vt *t = *state;
 
-	vt_need("ACK");
+	vt_need("MODIFY");
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct scene s = scene(t, NULL);
 		struct ibv_mr *mr = ibv_reg_mr(s.a->pd, s.a->buf, s.a->len, IBV_ACCESS_REMOTE_READ);
@@ -329,10 +329,15 @@ static void request_for_unmapped_memory_does_not_kill_the_target(void **state)
 	skip(); /* it takes SIGSEGV for itself */
 #endif
 	for (size_t i = 0; i < ARRAY_LEN(op); i++) {
-		struct scene s = scene(t, NULL);
-		void *p = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		struct ibv_mr *mr = ibv_reg_mr(s.b->pd, p, 65536, VT_ALL_ACCESS);
+		struct ibv_mr *mr;
+		struct scene s;
+		void *p;
 
+		if (op[i] == IBV_WR_RDMA_READ && vt_by_cm(t) && vt_can("ACK"))
+			continue; /* fails, after a minute without an answer: the program cannot choose */
+		s = scene(t, NULL);
+		p = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		mr = ibv_reg_mr(s.b->pd, p, 65536, VT_ALL_ACCESS);
 		assert_non_null(mr);
 		/* Nothing may move in there: it is gone, as far as anybody can tell. */
 		assert_ptr_equal(

@@ -29,7 +29,7 @@ static void without_a_receive_and_without_patience_it_fails(void **state)
 	struct vt *t = *state;
 	struct vt_conn c = vt_conn(t);
 
-	vt_need("ACK");
+	vt_need("MODIFY");
 	c.rnr_retry = 0;
 	for (size_t i = 0; i < ARRAY_LEN(needs_recv); i++) {
 		struct vt_ep *a, *b;
@@ -50,7 +50,7 @@ static void sender_waits_the_time_the_receiver_named(void **state)
 	struct vt_ep *a, *b;
 	double before;
 
-	vt_need("ACK");
+	vt_need("MODIFY");
 	c.rnr_retry = 3;
 	c.min_rnr = 20; /* 10.24 ms */
 	pair_with(t, &c, &a, &b);
@@ -158,7 +158,7 @@ static void silence_exhausts_the_retries(void **state)
 	struct vt *t = *state;
 	struct vt_conn c = impatient(t);
 
-	vt_need("ACK");
+	vt_need("MODIFY");
 	for (size_t i = 0; i < ARRAY_LEN(silence); i++) {
 		for (size_t k = 0; k < ARRAY_LEN(op); k++) {
 			struct vt_ep *a, *b;
@@ -185,7 +185,7 @@ static void nobody_at_that_number_exhausts_the_retries(void **state)
 	struct vt_ep *a = vt_ep(t);
 	struct vt_addr to = vt_addr(a);
 
-	vt_need("ACK");
+	vt_need("MODIFY");
 	to.qpn = (to.qpn + 0x1234) & 0xffffff;
 	vt_init(a, &c);
 	vt_rtr(a, &to, &c);
@@ -205,7 +205,7 @@ static void peer_that_comes_late_is_reached_by_a_retry(void **state)
 	struct vt_ep *a = vt_ep(t), *b = vt_ep(t), *x, *y;
 	struct vt_addr to_a = vt_addr(a), to_b = vt_addr(b);
 
-	vt_need("ACK");
+	vt_need("MODIFY");
 	back.psn_out = c.psn_in;
 	back.psn_in = c.psn_out;
 	vt_pair(t, IBV_QPT_RC, &x, &y);

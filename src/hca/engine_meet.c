@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A stream whose ends are on one host: MPA opens it, TCP ends it, and between these the queue pair's frames
+ * go by memory, as RoCE's do: the adapter's transport carries it, over the rings of link/shm.h, with all that
+ * engine_direct.c and engine_far.c do for it.
+ *
+ *   SHAKING --- the peer has said who it is ---> MEETING --- the link has reached it, or not in time --->
+ * SHAKING
+ *
+ * Each end looks whether the peer is who it says: addresses and ports of the connection are the same from
+ * both sides, so nothing is in between that changes them, and the process that the link reaches in that slot
+ * shows the number that the peer named. Each end makes its queue pair ready before it says yes, and sends
+ * nothing before it knows that both did (hca_qp.shaking). Nobody waits under a lock: two processes may well
+ * connect to each other at the same moment.
+ */
+#include "hca/engine_streams.h"
+
+#include "base/gid.h"
+#include "base/log.h"
+#include "hca/adapter.h"
+#include "hca/device.h"
+#include "hca/flow.h"
+#include "hca/qp.h"
+#include "hca/transport.h"
+#include "link/link.h"
+#include "link/tcp.h"
+#include "wire/ibt.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define MEET_NS  100000000ull /* for the link to reach the peer: who does not answer is stopped */
+#define AGAIN_NS 5000000ull   /* a look, should nobody have told */
+
+/*
+ * As patient as a stream: about a minute with a peer that is stopped, a second with one that has no receive.
+ * More than ibv_modify_qp takes, but the transport only counts.
+ */
+enum { TIMEOUT = 21 /* 8.6 s */, RETRIES = 6, RNR_TIMER = 17 /* 3.84 ms */, RNR_RETRIES = 255 };
+
+/* ---- who is who ---- */
+static uint16_t port_of(const struct sockaddr_storage *sa)
+{
+	return ntohs(((const struct sockaddr_in *)sa)->sin_port); /* at the same place for IPv6 */
+}
+
+bool stream_may_meet(struct stream *s)
+{
+	struct hca_adapter *a = s->e->adapter;
+	uint8_t gid[16];
+
+	gid_of_sockaddr((struct sockaddr *)&s->remote, gid);
+	return s->e->link->ops->meet && hca_devices_have(a, gid);
+}
+
+void stream_introduce(struct stream *s)
+{
+	struct mpa_meet *own = &s->mpa.own;
+
+	*own = (struct mpa_meet){.qpn = s->qpn,
+		.psn = hca_adapter_random(s->e->adapter) & PSN_MASK,
+		.port = port_of(&s->local),
+		.other_port = port_of(&s->remote),
+		.identity = s->e->link->who};
+	gid_of_sockaddr((struct sockaddr *)&s->local, own->gid);
+	gid_of_sockaddr((struct sockaddr *)&s->remote, own->other_gid);
+}
+
+static bool mirrors(const struct mpa_meet *a, const struct mpa_meet *b)
+{
+	return a->port == b->other_port && b->port == a->other_port && gid_same(a->gid, b->other_gid) &&
+	       gid_same(b->gid, a->other_gid);
+}
+
+/* 1: the peer can be reached by memory; 0: not yet; -errno: no. */
+static int look(struct stream *s, bool first, uint64_t now)
+{
+	const struct mpa_meet *met = &s->mpa.met;
+	struct link *link = s->e->link;
+	uint64_t who;
+	int there;
+
+	if (!met->ok || met->qpn > 0xffffff || !mirrors(&s->mpa.own, met))
+		return -EPROTO;
+	there = link->ops->meet(link, qpn_slot(met->qpn), first, &who);
+	if (there > 0 && who != met->identity)
+		return -ESRCH;
+	return there || now < s->meet_by ? there : -ETIMEDOUT;
+}
+
+/* ---- the queue pair, drive lock and qp->lock held ---- */
+static void carry_by_memory(struct stream *s, struct hca_qp *qp, uint64_t now)
+{
+	const struct mpa_meet *own = &s->mpa.own, *met = &s->mpa.met;
+	struct ibv_qp_attr *attr = &qp->attr;
+
+	qp->transport = qp->adapter->transport;
+	qp->transport->reset(qp);
+	qp->deadline = 0;
+	qp->dest = (struct frame_dest){
+		.ifindex = qp->dev->ifindex, .tclass = s->tclass, .hop_limit = 64, .local = true};
+	memcpy(qp->dest.sgid, own->gid, 16);
+	memcpy(qp->dest.dgid, own->other_gid, 16);
+	attr->dest_qp_num = met->qpn;
+	attr->sq_psn = own->psn;
+	attr->rq_psn = met->psn & PSN_MASK;
+	attr->path_mtu = IBV_MTU_4096;
+	attr->timeout = TIMEOUT;
+	attr->retry_cnt = RETRIES;
+	attr->rnr_retry = RNR_RETRIES;
+	attr->min_rnr_timer = RNR_TIMER;
+	qp->flow = hca_adapter_flow(qp->adapter, qp->dest.dgid, met->qpn);
+	qp->transport->modified(qp, IBV_QP_RQ_PSN | IBV_QP_SQ_PSN | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY, now);
+	hca_board_show_qp(qp->adapter, qp);
+}
+
+/* The peer does not want to, after all. Nothing was sent. */
+static void carry_by_stream(struct hca_qp *qp)
+{
+	qp->transport->reset(qp);
+	qp->transport = qp->home;
+	qp->dest.local = false;
+	qp->flow = NULL;
+	hca_board_show_qp(qp->adapter, qp);
+}
+
+/* Ready to receive; false: the program has other plans with it. */
+static bool make_ready(struct stream *s, uint64_t now)
+{
+	struct hca_qp *qp = s->qp ? s->qp : stream_free_qp(s->e, s->qpn);
+	bool ready;
+
+	if (!qp || (!s->qp && stream_open(s, qp, &s->mpa.params, now)))
+		return false;
+	lock_take(&qp->lock);
+	ready = hca_qp_state(qp) == IBV_QPS_RTS;
+	if (ready)
+		carry_by_memory(s, qp, now);
+	lock_drop(&qp->lock);
+	return ready;
+}
+
+/* ---- meeting ---- */
+void stream_stop_meeting(struct stream *s)
+{
+	s->e->streams->meeting -= s->meeting;
+	s->meeting = false;
+}
+
+static void wait_for_link(struct stream *s, uint64_t now)
+{
+	if (!s->meeting) {
+		s->meeting = true;
+		s->e->streams->meeting++;
+	}
+	s->state = STREAM_MEETING;
+	stream_watch(s, 0);
+	stream_wake_at(s, now + AGAIN_NS);
+}
+
+void stream_meet(struct stream *s, uint64_t now)
+{
+	bool first = s->state != STREAM_MEETING;
+	int there;
+
+	if (first && s->mpa.params.initiator)
+		stream_introduce(s);
+	if (first)
+		s->meet_by = now + MEET_NS;
+	there = look(s, first, now);
+	if (!there) {
+		wait_for_link(s, now);
+		return;
+	}
+	stream_stop_meeting(s);
+	if (there < 0)
+		log_info("QP 0x%06x: not by memory, though its peer seems to be on this host (%s)", s->qpn,
+			strerror(-there));
+	s->state = STREAM_SHAKING;
+	iwarp_connect_meet(&s->mpa, there > 0 && make_ready(s, now));
+	stream_wake_at(s, now + 100 * MEET_NS);
+	stream_shake(s, now);
+}
+
+void stream_met(struct stream *s)
+{
+	struct hca_qp *qp = s->qp;
+	struct hca_streams *all = s->e->streams;
+
+	lock_take(&qp->lock);
+	s->by_memory = s->mpa.params.memory;
+	if (!s->by_memory && qp->transport != qp->home)
+		carry_by_stream(qp);
+	hca_qp_count_way(qp);
+	lock_drop(&qp->lock);
+	if (!s->by_memory)
+		return;
+	all->nopen--; /* to the back: who polls has nothing to see there */
+	list_del(&s->node);
+	list_add_tail(&all->all, &s->node);
+}
+
+/* ---- its end ---- */
+int stream_hear_end(struct stream *s, uint64_t now)
+{
+	uint8_t waste[64];
+	struct iovec in = {waste, sizeof(waste)};
+	ssize_t n = link_tcp_receive(s->fd, &in, 1);
+	struct hca_qp *qp = s->qp;
+
+	if (n == -EAGAIN || n == -EINTR)
+		return 0;
+	/* What the peer put into the ring before it closed comes before that. */
+	hca_engine_drain(s->e);
+	lock_take(&qp->lock);
+	if (n > 0)
+		log_info("QP 0x%06x: bytes on a stream that goes by memory", hca_qpn(qp));
+	iwarp_lost(qp, now);
+	lock_drop(&qp->lock);
+	hca_engine_touch(s->e, qp);
+	stream_nudge(s->e);
+	return 1;
+}

@@ -26,8 +26,10 @@ enum {
 	ROUNDS_IN = 8,
 };
 
-/* How long the peer may take to close, once we have said all. */
-#define LINGER_NS 2000000000ull
+/* How long the peer may take to close, once we have said all; and how long it may take none of our last
+ * words. */
+#define LINGER_NS    2000000000ull
+#define LAST_WORD_NS 5000000000ull
 
 static struct stream *stream_of(const struct hca_qp *qp)
 {
@@ -133,6 +135,8 @@ static bool send_once(struct stream *s, struct hca_qp *qp, bool driving, uint64_
 void stream_unblock(struct stream *s)
 {
 	set_blocked(s, false);
+	if (!s->shut)
+		s->deadline = UINT64_MAX; /* of an end whose last words now go on: stream_follow() */
 	hca_engine_touch(s->e, s->qp);
 }
 
@@ -255,6 +259,8 @@ void stream_follow(struct stream *s, uint64_t now)
 	lock_take(&qp->lock);
 	life = iwarp_life(qp);
 	note_hunger(s, qp);
+	if (life == IWARP_ENDING && s->deadline == UINT64_MAX)
+		stream_wake_at(s, now + LAST_WORD_NS);
 	if (life == IWARP_FINISH && !s->shut) {
 		s->shut = true;
 		link_tcp_finish(s->fd);

@@ -306,9 +306,9 @@ static void time_is_over(struct stream *s, uint64_t now)
 		else
 			stream_over(s, true, -ETIMEDOUT);
 		break;
-	case STREAM_OPEN: /* it was finished, and the peer does not close */
+	case STREAM_OPEN: /* the peer does not take our last words, or does not close */
 		lock_take(&s->qp->lock);
-		iwarp_lost(s->qp, now);
+		iwarp_give_up(s->qp);
 		lock_drop(&s->qp->lock);
 		stream_follow(s, now);
 		break;

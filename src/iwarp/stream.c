@@ -5,7 +5,7 @@
  *               error here, or modify to ERR       all has left
  *   NONE --> OPEN -----------------------> ENDING -------------> FINISH
  *            |  \  in mid FPDU, its source gone                    | the peer closed
- *            |   `--------> RESET                                  v
+ *            |   `--------> RESET <------- it is not taken       v
  *            '----------- the peer closed, connection lost ----> GONE
  */
 #include "iwarp/iwarp.h"
@@ -197,6 +197,14 @@ void iwarp_lost(struct hca_qp *qp, uint64_t now)
 	if (open)
 		hca_qp_set_state(qp, IBV_QPS_ERR);
 	s->life = IWARP_GONE;
+	s->silent = false;
+}
+
+void iwarp_give_up(struct hca_qp *qp)
+{
+	struct iwarp_qp *s = iwarp_qp(qp);
+
+	s->life = iwarp_life(qp) == IWARP_FINISH ? IWARP_GONE : IWARP_RESET;
 	s->silent = false;
 }
 

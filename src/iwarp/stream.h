@@ -65,6 +65,8 @@ void iwarp_send_fault(struct hca_qp *qp, uint64_t now);
 void iwarp_recv_fault(struct hca_qp *qp, uint64_t now);
 /* The peer closed, or the connection is lost. */
 void iwarp_lost(struct hca_qp *qp, uint64_t now);
+/* Of one that ends: the peer was given time enough to take the rest, or to close. */
+void iwarp_give_up(struct hca_qp *qp);
 
 /* Whether the peer waits for an answer of ours. */
 bool iwarp_owes(struct hca_qp *qp);

@@ -378,6 +378,60 @@ static void longest_private_data_is_cut(void **state)
 	end(listener);
 }
 
+/* A WRITE of no bytes, which is what a peer says first, and nothing it ever reads. */
+static int deaf_stranger(struct rdma_cm_id *listener, struct rdma_cm_id **server)
+{
+	static const uint8_t req[40] = "MPA ID Req Frame\0\1\0\0\0\x0e\xc1\x40\0\0\0\1";
+	int fd = stranger(rdma_get_src_port(listener), req, sizeof(req));
+
+	*server = asked(listener);
+	give_qp(*server);
+	assert_int_equal(rdma_accept(*server, NULL), 0);
+	next((*server)->channel, RDMA_CM_EVENT_ESTABLISHED);
+	return fd;
+}
+
+static void write_and_wait(struct rdma_cm_id *id, struct ibv_mr *mr, uint32_t len, bool wait)
+{
+	struct ibv_sge sge = {(uintptr_t)mr->addr, len, mr->lkey};
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE,
+				   .sg_list = &sge,
+				   .num_sge = 1,
+				   .send_flags = IBV_SEND_SIGNALED,
+				   .wr.rdma.rkey = 1},
+			   *bad;
+	struct ibv_wc wc;
+
+	assert_int_equal(ibv_post_send(id->qp, &wr, &bad), 0);
+	while (wait && !ibv_poll_cq(cq, 1, &wc))
+		;
+}
+
+/* A peer that reads nothing, as one that is stopped in a debugger, keeps nobody for longer than a few
+ * seconds. */
+static void stuck_peer_does_not_hold_the_end(void **state)
+{
+	enum { MUCH = 64 << 20 };
+	struct rdma_cm_id *listener = listen_with(8), *server;
+	struct timespec began, ended;
+	int fd = deaf_stranger(listener, &server);
+	struct ibv_mr *mr = ibv_reg_mr(pd, calloc(1, MUCH), MUCH, IBV_ACCESS_LOCAL_WRITE);
+	void *much = mr->addr;
+
+	write_and_wait(server, mr, 8, true);
+	write_and_wait(server, mr, MUCH, false); /* the socket has no more room now */
+	clock_gettime(CLOCK_MONOTONIC, &began);
+	assert_int_equal(rdma_disconnect(server), 0);
+	next(server->channel, RDMA_CM_EVENT_DISCONNECTED);
+	clock_gettime(CLOCK_MONOTONIC, &ended);
+	assert_in_range(ended.tv_sec - began.tv_sec, 0, 30); /* TCP itself would take 57 */
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	free(much);
+	close(fd);
+	end(server);
+	end(listener);
+}
+
 /* What a child does for itself must end well. */
 static void in_child(void (*act)(void *arg), void *arg)
 {
@@ -541,6 +595,7 @@ int main(void)
 		cmocka_unit_test(strangers_are_sent_away_and_others_served),
 		cmocka_unit_test(silent_crowd_keeps_nobody_out),
 		cmocka_unit_test(longest_private_data_is_cut),
+		cmocka_unit_test(stuck_peer_does_not_hold_the_end),
 		cmocka_unit_test(child_begins_anew),
 		cmocka_unit_test(taken_udp_port_is_no_obstacle),
 		cmocka_unit_test(refused_udp_is_no_obstacle),

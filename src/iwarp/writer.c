@@ -252,10 +252,28 @@ void iwarp_writer_sent(struct iwarp_writer *w, size_t n)
 		w->ops->done(w->arg, &done[i]);
 }
 
+/* All of f, at the beginning of the stage: nothing else is there any more, and last words need room behind
+ * it. */
+static bool take_copy(struct iwarp_writer *w, struct iwarp_fpdu *f)
+{
+	uint32_t body = w->sent > f->hdr_len ? w->sent - f->hdr_len : 0;
+
+	if (f->flat) {
+		memmove(w->stage, f->flat, f->span);
+	} else {
+		memcpy(w->stage, f->hdr, f->hdr_len);
+		if (!copy_payload(w, f, body, w->stage + f->hdr_len + body))
+			return false;
+		memcpy(w->stage + f->hdr_len + f->len, f->tail, f->tail_len);
+	}
+	f->flat = w->stage;
+	w->used = f->span;
+	return true;
+}
+
 bool iwarp_writer_cut(struct iwarp_writer *w)
 {
 	struct iwarp_fpdu *f = at(w, w->tail);
-	uint32_t body;
 
 	if (!w->sent) {
 		while (w->head != w->tail)
@@ -267,18 +285,8 @@ bool iwarp_writer_cut(struct iwarp_writer *w)
 		w->pos -= at(w, --w->head)->span;
 	w->waiting = f->span - w->sent;
 	f->foreign = false;
-	if (f->flat || w->sent >= (uint32_t)f->hdr_len + f->len) {
-		f->source = 0;
-		return true;
-	}
-	/* All of it, at the beginning of the stage: nothing else is there any more. */
-	body = w->sent > f->hdr_len ? w->sent - f->hdr_len : 0;
-	memcpy(w->stage, f->hdr, f->hdr_len);
-	if (!copy_payload(w, f, body, w->stage + f->hdr_len + body))
+	if ((f->flat || w->sent < (uint32_t)f->hdr_len + f->len) && !take_copy(w, f))
 		return false;
-	memcpy(w->stage + f->hdr_len + f->len, f->tail, f->tail_len);
-	f->flat = w->stage;
 	f->source = 0;
-	w->used = f->span;
 	return true;
 }

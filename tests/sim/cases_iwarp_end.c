@@ -86,6 +86,38 @@ static void both_ends_report_what_was_refused(void **state)
 		refuse(&rows[i]);
 }
 
+/* The last word comes behind what had begun to leave, however full of other segments all was. */
+static void refusal_arrives_behind_a_full_stream(void **state)
+{
+	for (uint32_t mulpdu = 2300; mulpdu < 2900; mulpdu += 8) {
+		struct iwarp_pair *p = iwarp_pair_new();
+		struct ibv_sge sge;
+		struct ibv_send_wr wr = stage_request(p, 0, IBV_WR_RDMA_READ, &sge, 4096, 64);
+		struct pipe full;
+
+		p->side[0].mpa.markers = true;
+		p->side[1].mulpdu = mulpdu;
+		iwarp_pair_qps(p);
+		assert_true(iwarp_pair_connect(p));
+		iwarp_pair_run(p);
+		stage_post(p, 1, IBV_WR_RDMA_WRITE, 1, 0, 500000, 0);
+		while (iwarp_side_step(p, 1))
+			;
+		assert_true(iwarp_qp(p->side[1].qp)->writer.sent);
+		wr.wr.rdma.rkey ^= 1;
+		stage_post_wr(p, 0, &wr);
+		full = p->side[1].out;
+		p->side[1].out.tail = full.head; /* side 0 reads nothing of it yet */
+		iwarp_side_step(p, 0);
+		p->side[1].out = full;
+		iwarp_side_step(p, 1);
+		iwarp_pair_run(p);
+		stage_wc(p, 0, 0, IBV_WC_REM_ACCESS_ERR);
+		stage_wc(p, 1, 1, IBV_WC_WR_FLUSH_ERR);
+		iwarp_pair_free(p);
+	}
+}
+
 static void message_longer_than_its_receive_ends_both_ends(void **state)
 {
 	struct iwarp_pair *p = stage_pair(NULL);
@@ -331,6 +363,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(both_ends_report_what_was_refused),
+		cmocka_unit_test(refusal_arrives_behind_a_full_stream),
 		cmocka_unit_test(message_longer_than_its_receive_ends_both_ends),
 		cmocka_unit_test(moved_to_error_in_mid_message),
 		cmocka_unit_test(network_dies_in_mid_message),

@@ -280,6 +280,8 @@ static void check_send(struct player *pl, const struct ibv_wc *wc)
 		!(o->wrong && wc->status == IBV_WC_REM_ACCESS_ERR))
 		fail("request %llu ends with status %d, which has no excuse", (unsigned long long)wc->wr_id,
 			wc->status);
+	if (o->wrong && o->opcode == IBV_WR_RDMA_READ && wc->status != IBV_WC_REM_ACCESS_ERR)
+		fail("READ %llu was refused, and ends with %d", (unsigned long long)wc->wr_id, wc->status);
 	if (wc->status)
 		return;
 	if (o->opcode == IBV_WR_RDMA_READ && (o->wrong || memcmp(o->expect, pl->s->mem + o->from, o->len)))

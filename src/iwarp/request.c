@@ -114,6 +114,7 @@ static bool start(struct hca_qp *qp, struct hca_send_wqe *w)
 		return false;
 	w->started = WQE_SENDING;
 	w->npkts = 0;
+	w->psn = s->tx.msn[iwarp_has_response(w) ? QN_REQUEST : QN_SEND]; /* what number() will draw */
 	s->tx.off = 0;
 	return true;
 }

@@ -468,6 +468,114 @@ static void terminate_of_siw_finds_its_read(void **state)
 	iwarp_pair_free(p);
 }
 
+/* What a TERMINATE quotes: anything. */
+static struct rdmap_term quoting(struct ddp_seg seg, bool read, uint32_t sink)
+{
+	struct rdmap_term t = {.has_len = true, .has_ddp = true, .has_rdmap = read};
+
+	ddp_put(t.ddp, &seg);
+	rdmap_read_put(t.rdmap, &(struct rdmap_read){.sink_stag = sink, .size = 1000});
+	return t;
+}
+
+static void say_terminate(struct iwarp_pair *p, const struct rdmap_term *t)
+{
+	struct ddp_seg seg = SEND(s.opcode = RDMAP_TERMINATE, s.qn = QN_TERMINATE);
+	uint8_t b[RDMAP_TERM_MAX];
+
+	stage_say(p, &seg, b, rdmap_term_put(b, t));
+}
+
+/* Four requests, of which a SEND and a WRITE have left, and a TERMINATE. `blamed`, or none, fails; 0: those
+ * that wait are flushed. */
+static void blame(struct iwarp_pair *p, struct rdmap_term t, enum rdmap_error error, uint64_t blamed)
+{
+	static const enum ibv_wr_opcode ops[] = {
+		IBV_WR_RDMA_READ, IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ};
+	unsigned failed = 0;
+
+	t.layer = rdmap_errors[error].layer;
+	t.type = rdmap_errors[error].type;
+	t.code = rdmap_errors[error].code;
+	stage_forge(p);
+	for (unsigned i = 0; i < 4; i++)
+		stage_post(p, 1, ops[i], i + 1, i * 4096, 1000, 0);
+	stage_say_bytes(p, NULL, 0);
+	say_terminate(p, &t);
+	for (uint64_t id = 1; id <= 4; id++) {
+		bool asks = ops[id - 1] == IBV_WR_RDMA_READ;
+		struct ibv_wc wc;
+
+		assert_int_equal(hca_cq_take(p->side[1].cq, &wc, 1), 1);
+		assert_int_equal(wc.wr_id, id);
+		assert_false(asks && wc.status == IBV_WC_SUCCESS);
+		if (wc.status != IBV_WC_WR_FLUSH_ERR && wc.status != IBV_WC_SUCCESS) {
+			assert_int_equal(id, blamed);
+			failed++;
+		}
+	}
+	stage_no_wc(p, 1);
+	assert_int_equal(failed, !!blamed);
+	assert_int_equal(hca_qp_state(p->side[1].qp), IBV_QPS_ERR);
+	iwarp_pair_free(p);
+}
+
+/* Every error there is ends the request it is about, and none as a success. */
+static void every_terminate_fails_its_request(void **state)
+{
+	for (unsigned e = 0; e < RDMAP_ERROR_COUNT; e++) {
+		blame(stage_pair(NULL), quoting(ASK(s.msn = 2), true, 2), (enum rdmap_error)e, 4);
+		blame(stage_pair(NULL), quoting(SEND(s.msn = 1), false, 0), (enum rdmap_error)e, 2);
+	}
+}
+
+/* Numbers and keys that no request has blame none. */
+static void terminate_about_nothing_blames_nobody(void **state)
+{
+	static const uint32_t numbers[] = {0, 3, 4, 64, 65, 0x80000000, UINT32_MAX};
+	struct iwarp_pair *p;
+
+	for (unsigned i = 0; i < 7; i++) {
+		blame(stage_pair(NULL), quoting(ASK(s.msn = numbers[i]), false, 0), ERR_RDMAP_STAG, 0);
+		blame(stage_pair(NULL), quoting(ASK(s.msn = 1), true, numbers[i]), ERR_RDMAP_STAG, 0);
+		blame(stage_pair(NULL), quoting(SEND(s.msn = numbers[i]), true, 1), ERR_DDP_NO_BUFFER, 0);
+		blame(stage_pair(NULL), quoting(SEND(s.qn = numbers[i] | 2), true, 1), ERR_DDP_QN, 0);
+	}
+	for (uint32_t key = 0; key < 2; key++) { /* a key nobody used; the right one, and another place */
+		p = stage_pair(NULL);
+		blame(p, quoting(TAGGED(s.stag = p->side[0].mr->ibv.rkey ^ !key), true, 1), ERR_DDP_STAG, 0);
+	}
+	p = stage_pair(NULL);
+	blame(p,
+		quoting(TAGGED(s.stag = p->side[0].mr->ibv.rkey, s.to = (uintptr_t)p->side[0].mem + 2 * 4096),
+			true, 1),
+		ERR_DDP_BOUNDS, 3);
+}
+
+/* The place in the queue has another request meanwhile, which is still without a number. */
+static void terminate_about_a_message_of_long_ago_blames_nobody(void **state)
+{
+	struct iwarp_pair *p = stage_pair(with_crc);
+	struct rdmap_term t = quoting(SEND(s.msn = 1), false, 0);
+	uint32_t places = p->side[1].qp->sq.mask + 1;
+
+	t.layer = rdmap_errors[ERR_DDP_NO_BUFFER].layer;
+	t.type = rdmap_errors[ERR_DDP_NO_BUFFER].type;
+	t.code = rdmap_errors[ERR_DDP_NO_BUFFER].code;
+	stage_forge(p);
+	for (uint32_t i = 0; i < places; i++) {
+		stage_post(p, 1, IBV_WR_SEND, i, 0, 8, 0);
+		stage_say_bytes(p, NULL, 0);
+		stage_wc(p, 1, i, IBV_WC_SUCCESS);
+	}
+	stage_post(p, 1, IBV_WR_RDMA_WRITE_WITH_IMM, 1000, 0, 500000, 0); /* not all in hand */
+	stage_say_bytes(p, NULL, 0);
+	say_terminate(p, &t);
+	stage_wc(p, 1, 1000, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(stage_events(p, 1, IBV_EVENT_QP_FATAL), 1);
+	iwarp_pair_free(p);
+}
+
 /* Any TERMINATE ends it, whatever it says; it is not answered by another one. */
 static void terminate_of_any_content_ends_the_connection(void **state)
 {
@@ -513,6 +621,9 @@ int main(void)
 		cmocka_unit_test(length_shorter_than_the_header_ends_the_stream),
 		cmocka_unit_test(fpdu_of_no_bytes_is_only_an_rtr),
 		cmocka_unit_test(terminate_of_siw_finds_its_read),
+		cmocka_unit_test(every_terminate_fails_its_request),
+		cmocka_unit_test(terminate_about_nothing_blames_nobody),
+		cmocka_unit_test(terminate_about_a_message_of_long_ago_blames_nobody),
 		cmocka_unit_test(terminate_of_any_content_ends_the_connection),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

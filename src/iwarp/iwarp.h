@@ -46,7 +46,7 @@ struct iwarp_tx {
 	uint32_t off;              /* bytes of it that are in segments */
 	bool in_answer;            /* an answer has begun: nothing comes between its segments */
 	bool answer_turn;          /* answers and requests take turns */
-	bool held;                 /* responder: the initiator speaks first (RFC 5044) */
+	bool held;                 /* nothing is said yet: IWARP_GRACE, or until the RTR is there */
 	uint8_t rtr_due;           /* MPA_RTR_*: the initiator's first FPDU */
 	uint32_t msn[QN_COUNT];    /* of the next message to each queue of the peer */
 	uint32_t reads;            /* requests in WQE_ASKED */

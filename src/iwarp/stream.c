@@ -53,6 +53,12 @@ static void done(void *arg, const struct iwarp_fpdu *f)
 static const struct iwarp_writer_ops writer_ops = {.gather = gather, .done = done};
 
 /* ---- beginning ---- */
+/* A responder that may not speak before it has come. */
+static bool awaits_rtr(const struct iwarp_params *p)
+{
+	return !p->initiator && p->rtr;
+}
+
 void iwarp_open(struct hca_qp *qp, const struct iwarp_params *p, void *rx_stage, void *tx_stage,
 	uint32_t mulpdu, uint64_t now)
 {
@@ -66,8 +72,8 @@ void iwarp_open(struct hca_qp *qp, const struct iwarp_params *p, void *rx_stage,
 	s->tx.next = qp->sq.tail;
 	for (unsigned q = 0; q < QN_COUNT; q++)
 		s->tx.msn[q] = s->rx.msn[q] = 1;
-	s->tx.held = !p->initiator;
-	if (s->tx.held && !p->rtr)
+	s->tx.held = !p->initiator || !p->extended;
+	if (s->tx.held && !awaits_rtr(p))
 		qp->deadline = now + IWARP_GRACE;
 	s->tx.rtr_due = p->initiator ? p->rtr : 0;
 	iwarp_reader_init(
@@ -266,7 +272,7 @@ static void timer(struct hca_qp *qp, uint64_t now)
 
 	s->now = now;
 	qp->deadline = 0;
-	if (!s->params.rtr)
+	if (!awaits_rtr(&s->params))
 		s->tx.held = false;
 	if (s->life == IWARP_OPEN && s->rx.waiting) {
 		heed(qp, iwarp_reader_run(&s->reader));

@@ -42,7 +42,8 @@ enum iwarp_life {
 /*
  * Without peer-to-peer mode the initiator speaks first (RFC 5044), but programs whose server does are common,
  * and siw, which does not offer that mode by itself, lets its own servers speak at once. So we wait for this
- * long.
+ * long. An initiator waits as long before it speaks to a stranger: siw sends its reply a moment before it
+ * listens to the connection, and what comes in between lies there until more comes.
  */
 #define IWARP_GRACE 10000000ull
 

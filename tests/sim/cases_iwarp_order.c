@@ -184,6 +184,26 @@ static void it_waits_for_a_moment_only(void **state)
 }
 
 /* ---- receives ---- */
+/* siw sends its reply before it listens to the connection: what comes at once lies there until more comes. */
+static void initiator_gives_a_stranger_a_moment(void **state)
+{
+	for (unsigned rtr = 0; rtr < 2; rtr++) {
+		struct iwarp_pair *p = iwarp_pair_new();
+
+		p->side[1].mpa.extended = false;
+		p->side[0].mpa.peer_to_peer = rtr;
+		iwarp_pair_qps(p);
+		assert_true(iwarp_pair_connect(p));
+		stage_post_recv(p, 1, 7, 0, 64);
+		stage_post(p, 0, IBV_WR_SEND, 1, 0, 64, 0);
+		iwarp_pair_wait(p, IWARP_GRACE / 2);
+		assert_int_equal(p->side[0].sends, 1); /* MPA's request */
+		iwarp_pair_wait(p, IWARP_GRACE);
+		stage_wc(p, 1, 7, IBV_WC_SUCCESS);
+		iwarp_pair_free(p);
+	}
+}
+
 static void send_waits_for_a_receive(void **state)
 {
 	for (unsigned crc = 0; crc < 2; crc++) {
@@ -260,6 +280,7 @@ int main(void)
 		cmocka_unit_test(each_kind_of_rtr_lets_the_responder_speak),
 		cmocka_unit_test(without_peer_to_peer_the_responder_waits),
 		cmocka_unit_test(it_waits_for_a_moment_only),
+		cmocka_unit_test(initiator_gives_a_stranger_a_moment),
 		cmocka_unit_test(send_waits_for_a_receive),
 		cmocka_unit_test(send_that_never_finds_a_receive_ends_the_connection),
 		cmocka_unit_test(queue_pairs_share_an_srq),

@@ -156,6 +156,7 @@ static bool shake_hands(struct attack *a)
 			spoil(a);
 	}
 	iwarp_pair_open(a->p);
+	iwarp_pair_begin(a->p);
 	if (!a->victim->opened) {
 		iwarp_connect_lost(&a->victim->connect);
 		return false;

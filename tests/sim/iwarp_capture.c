@@ -129,6 +129,7 @@ static void connect_and_work(bool markers, uint8_t rtr)
 	while (iwarp_pair_shake(p))
 		flush(p);
 	iwarp_pair_open(p);
+	iwarp_pair_begin(p);
 	run(p);
 	for (unsigned side = 0; side < 2; side++) {
 		for (uint32_t len = 0; len < 1400; len += 97) {

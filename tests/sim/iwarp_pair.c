@@ -201,6 +201,16 @@ void iwarp_pair_open(struct iwarp_pair *p)
 	}
 }
 
+void iwarp_pair_begin(struct iwarp_pair *p)
+{
+	struct hca_qp *qp = p->side[0].qp;
+
+	lock_take(&qp->lock);
+	if (p->side[0].opened && qp->deadline)
+		qp->transport->timer(qp, p->now);
+	lock_drop(&qp->lock);
+}
+
 bool iwarp_pair_connect(struct iwarp_pair *p)
 {
 	while (iwarp_pair_shake(p))

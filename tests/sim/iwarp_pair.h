@@ -62,6 +62,8 @@ void iwarp_pair_free(struct iwarp_pair *p);
 bool iwarp_pair_shake(struct iwarp_pair *p);
 /* Both sides have agreed: the queue pairs get their stream. */
 void iwarp_pair_open(struct iwarp_pair *p);
+/* The moment is over that an initiator gives a stranger. */
+void iwarp_pair_begin(struct iwarp_pair *p);
 /* One send and one receive of a side, or of each; false: nothing moved. */
 bool iwarp_side_step(struct iwarp_pair *p, unsigned i);
 bool iwarp_pair_step(struct iwarp_pair *p);

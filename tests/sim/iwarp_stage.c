@@ -13,6 +13,7 @@ struct iwarp_pair *stage_pair(void (*change)(struct iwarp_pair *p))
 		change(p);
 	iwarp_pair_qps(p);
 	assert_true(iwarp_pair_connect(p));
+	iwarp_pair_begin(p);
 	return p;
 }
 

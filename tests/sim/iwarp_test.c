@@ -452,6 +452,7 @@ static bool come_together(void)
 		}
 	}
 	iwarp_pair_open(t.p);
+	iwarp_pair_begin(t.p);
 	return t.p->side[0].opened && t.p->side[1].opened;
 }
 

@@ -12,6 +12,7 @@
 #include "hca/qp.h"
 #include "hca/transport.h"
 #include "iwarp/reader.h"
+#include "iwarp/writer.h"
 #include "link/tcp.h"
 
 #include <errno.h>
@@ -46,7 +47,7 @@ static uint32_t longest_segment(const struct stream *s)
 
 int stream_open(struct stream *s, struct hca_qp *qp, const struct iwarp_params *p, uint64_t now)
 {
-	s->stage = malloc(2ul * IWARP_STAGE);
+	s->stage = malloc(IWARP_STAGE + IWARP_STAGE_OUT);
 	if (!s->stage)
 		return -ENOMEM;
 	lock_take(&qp->lock);

@@ -56,7 +56,7 @@ struct stream {
 	struct sockaddr_storage local, remote;
 	uint8_t tclass, knocks;
 	bool fit_mss;   /* segments no longer than TCP's */
-	uint8_t *stage; /* of both directions, IWARP_STAGE each */
+	uint8_t *stage; /* of both directions: IWARP_STAGE, IWARP_STAGE_OUT */
 	uint8_t *rest;  /* LINGERING: what is left to send */
 	uint32_t rest_len, rest_sent;
 };

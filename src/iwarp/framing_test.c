@@ -320,6 +320,23 @@ static void what_may_change_is_copied(void **state)
 	assert_int_equal(b.target[2][0], (uint8_t)(2 * 31));
 }
 
+/* They do not need their source any more, and leave as one piece, however much of it has left. */
+static void small_ones_are_copied(void **state)
+{
+	struct iovec iov[8];
+	unsigned n;
+
+	start(true, false);
+	assert_true(add(0, false) && add(1, false) && add(2, false));
+	b.gone = true;
+	assert_true(iwarp_writer_iov(&b.w, true, iov, 8, &n));
+	assert_int_equal(n, 1);
+	assert_int_equal(iov[0].iov_len, b.w.pos);
+	send_all(5);
+	assert_int_equal(feed(0, b.len), IWARP_GO);
+	assert_int_equal(b.ended, 3);
+}
+
 static void waiting_reader_goes_on_where_it_stood(void **state)
 {
 	for (unsigned mode = 0; mode < 4; mode++) {
@@ -377,7 +394,7 @@ static void source_that_is_gone_is_noticed(void **state)
 	unsigned n;
 
 	start(true, false);
-	assert_true(add(2, false) && add(3, false));
+	assert_true(add(2, false) && add(MESSAGES - 1, false));
 	iwarp_writer_sent(&b.w, mpa_fpdu_len(DDP_TAGGED_LEN + lengths[2]) + 17);
 	b.gone = true;
 	assert_false(add(4, false));
@@ -412,6 +429,7 @@ int main(void)
 		cmocka_unit_test(payload_is_received_straight_into_its_place),
 		cmocka_unit_test(payload_is_sent_straight_from_its_place),
 		cmocka_unit_test(what_may_change_is_copied),
+		cmocka_unit_test(small_ones_are_copied),
 		cmocka_unit_test(waiting_reader_goes_on_where_it_stood),
 		cmocka_unit_test(what_has_begun_to_leave_is_finished_from_a_copy),
 		cmocka_unit_test(source_that_is_gone_is_noticed),

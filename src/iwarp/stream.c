@@ -79,7 +79,7 @@ void iwarp_open(struct hca_qp *qp, const struct iwarp_params *p, void *rx_stage,
 	iwarp_reader_init(
 		&s->reader, &iwarp_segment_ops, qp, rx_stage, IWARP_STAGE, p->crc, p->expect_markers);
 	iwarp_writer_init(
-		&s->writer, &writer_ops, qp, tx_stage, IWARP_STAGE, mulpdu, p->crc, p->send_markers);
+		&s->writer, &writer_ops, qp, tx_stage, IWARP_STAGE_OUT, mulpdu, p->crc, p->send_markers);
 	s->life = IWARP_OPEN;
 }
 

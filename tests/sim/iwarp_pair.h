@@ -29,7 +29,7 @@ struct iwarp_side {
 	struct sim_qp_opts opts;
 	struct iwarp_options mpa;
 	struct iwarp_connect connect;
-	uint8_t *rx_stage, *tx_stage; /* IWARP_STAGE each */
+	uint8_t *rx_stage, *tx_stage; /* IWARP_STAGE, IWARP_STAGE_OUT */
 	uint8_t *mem;                 /* IW_MEM */
 	uint32_t mulpdu;
 	bool opened, closed;

@@ -66,6 +66,8 @@ int hca_qp_check_attr(const struct hca_qp *qp, enum ibv_qp_state from, enum ibv_
 {
 	int t = type_row(qp);
 
+	if (t == IWARP && !mask) /* what rdma_init_qp_attr() says of RTS: nothing to do */
+		return 0;
 	mask &= ~IBV_QP_STATE;
 	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
 		return mask & ~IBV_QP_CUR_STATE ? EINVAL : 0;
@@ -75,7 +77,8 @@ int hca_qp_check_attr(const struct hca_qp *qp, enum ibv_qp_state from, enum ibv_
 		if (a->from != from || a->to != to)
 			continue;
 		if (t == IWARP && (mask & PATH))
-			log_info("iWARP queue pairs are connected by rdma_cm, not by ibv_modify_qp");
+			log_warn("iWARP queue pairs are connected by address, through rdma_cm, not by "
+				 "ibv_modify_qp (perftest: -R)");
 		if (a->optional[t] < 0) /* RC has no SQE */
 			return EINVAL;
 		if ((mask & a->required[t]) != a->required[t])

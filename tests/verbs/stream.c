@@ -242,6 +242,7 @@ static void states_come_with_the_connection(void **state)
 	assert_int_equal(vt_modify_state(a->qp, IBV_QPS_RTS), EINVAL);
 	assert_int_equal(vt_modify_state(a->qp, IBV_QPS_RTR), 0);
 	assert_int_equal(vt_modify_state(a->qp, IBV_QPS_RTS), EINVAL);
+	assert_int_equal(ibv_modify_qp(a->qp, &attr, 0), 0);
 	assert_int_equal(vt_try(a, .op = IBV_WR_SEND, .id = 1), EINVAL);
 	assert_int_equal(vt_modify_state(a->qp, IBV_QPS_RESET), 0);
 	vt_connect(a, b, NULL);

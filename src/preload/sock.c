@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The beginning and the end of sockets. */
 #include "preload/sock.h"
+#include "base/beside_tcp.h"
 #include "base/export.h"
 #include "preload/config.h"
 #include "preload/epoll.h"
@@ -152,6 +153,7 @@ int sock_open_rsocket(int fd, struct sock *s, int family)
 		return -1;
 	config_apply(rs);
 	option_copy(fd, s, rs);
+	rsetsockopt(rs, SOL_RDMA, RSOCKET_BESIDE_TCP, &(int){1}, sizeof(int));
 	return rs;
 }
 

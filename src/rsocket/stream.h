@@ -52,6 +52,7 @@ struct rs_stream {
 	bool can_read, can_write; /* neither side has shut it down */
 	bool shut_write;          /* we have */
 	bool reported;            /* rconnect has told that it is connected */
+	bool beside_tcp;          /* base/beside_tcp.h */
 	int why;                  /* positive errno */
 
 	struct rdma_event_channel *channel; /* its descriptor is ours */
@@ -113,6 +114,7 @@ void rs_stream_set_state(struct rs_stream *s, enum rs_state state);
 void rs_stream_fail(struct rs_stream *s, int why);
 
 /* ---- stream_ep.c ---- */
+bool rs_ep_is_iwarp(const struct rs_stream *s); /* its id has a device */
 int rs_ep_create(struct rs_stream *s);
 void rs_ep_destroy(struct rs_stream *s);
 int rs_ep_post_receives(struct rs_stream *s, unsigned n);

@@ -91,7 +91,7 @@ static int opening_step(struct rs_stream *s, const struct rdma_cm_event *e)
 {
 	switch (e->event) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
-		return ask_route(s);
+		return s->beside_tcp && rs_ep_is_iwarp(s) ? -EPROTONOSUPPORT : ask_route(s);
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
 		return ask_peer(s);
 	case RDMA_CM_EVENT_ESTABLISHED:

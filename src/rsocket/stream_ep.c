@@ -142,12 +142,17 @@ int rs_ep_post_receives(struct rs_stream *s, unsigned n)
 	return -err;
 }
 
+bool rs_ep_is_iwarp(const struct rs_stream *s)
+{
+	return s->id->verbs->device->transport_type == IBV_TRANSPORT_IWARP;
+}
+
 /* ---- life ---- */
 int rs_ep_create(struct rs_stream *s)
 {
 	int err;
 
-	s->by_send = s->id->verbs->device->transport_type == IBV_TRANSPORT_IWARP;
+	s->by_send = rs_ep_is_iwarp(s);
 	choose_sizes(s);
 	err = create_cq(s);
 	if (!err)

@@ -2,6 +2,8 @@
 /* Options of stream rsockets. */
 #include "rsocket/stream.h"
 
+#include "base/beside_tcp.h"
+
 #include <endian.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -193,6 +195,10 @@ static int set_rdma(struct rs_stream *s, int name, const void *value, socklen_t 
 {
 	if (s->state != RS_NEW && s->state != RS_LISTENING)
 		return -EINVAL;
+	if (name == RSOCKET_BESIDE_TCP) {
+		s->beside_tcp = true;
+		return 0;
+	}
 	return name == RDMA_ROUTE ? set_route(s, value, len)
 				  : rsock_set_common(&s->rs, SOL_RDMA, name, value, len);
 }

@@ -111,6 +111,7 @@ if [ -z "${SANITIZED:-}" ]; then # under the address sanitizer curl stops in set
 	end_server
 	serve none "${PYTHON[@]}" -m http.server --directory "$TMP" --bind "$IP4_A" PORT
 	fetch "a http.server that knows no RDMA, and curl" 1 --sockets
+	ANYRDMA_DEVICES=iwarp fetch "the same with iWARP, which hears no MPA" 1 --sockets
 	end_server
 fi
 

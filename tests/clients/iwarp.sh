@@ -136,12 +136,83 @@ with_siw() {
 	exit 0
 }
 
+# took WAY: what the client said of its queue pairs: by TCP; by memory; or that, and by its own hands (direct).
+took() {
+	case $1 in
+	tcp) says client 'connected by TCP' && ! says client 'by memory$' ;;
+	memory) says client 'to QP 0x[0-9a-f]+ by memory' && ! says client 'connected by TCP' ;;
+	direct) took memory && says client ' direct=' ;;
+	esac || fail "not by $1" "$TMP/server" "$TMP/client"
+}
+
+# one_differs LABEL WAY SETTING: one end has this in its environment, then the other.
+one_differs() {
+	ON_A=(env "$3")
+	ping 4 -S 20000 && took "$2"
+	ON_A=() ON_B=(env ANYRDMA_LOG=info "$3")
+	ping 4 -S 20000 && took "$2"
+	ON_B=(env ANYRDMA_LOG=info)
+	say "ok    $1 at one end: by $2"
+}
+
+# one_is_killed PROGRAM: in mid transfer; the other hears of it by TCP.
+one_is_killed() {
+	local victim survivor
+	for victim in server client; do
+		survivor=client
+		[ "$victim" = server ] || survivor=server
+		serve server "$1" -R -F -b -D 120
+		start client B "$1" -R -F -b -D 120 -p "$PORT" "$IP4_A"
+		more_traffic 16 || fail "no traffic to interrupt" "$TMP/server" "$TMP/client"
+		kill_hard "$victim"
+		! finish "$survivor" 20 || fail "$1: the $survivor does not notice" "$TMP/$survivor"
+	done
+	say "ok    $1: either end is killed"
+}
+
+# on_one_host: by memory, as the client says at log level info; by TCP where one end cannot, or will not.
+on_one_host() {
+	local program
+	ON_B=(env ANYRDMA_LOG=info)
+	ping 4 -S 60000 && took memory
+	ping 6 && took memory
+	for program in ib_{send,write,read,atomic}_lat ib_send_bw; do
+		measure "$program" && took memory
+	done
+	for program in ib_{write,read}_bw; do
+		measure "$program" -n 5000 && took direct
+	done
+	connected 4 -c 10 -C 20 -S 5000 && took memory
+	stream 4 rstream -T v -S 100000 -C 20 && took memory
+	one_differs "ANYRDMA_LOCAL=off" tcp ANYRDMA_LOCAL=off
+	one_differs "ANYRDMA_IWARP=plain" tcp ANYRDMA_IWARP=plain
+	one_differs "ANYRDMA_LOCAL=ring" memory ANYRDMA_LOCAL=ring
+	ON_B=()
+	client_killed
+	one_is_killed ib_write_bw
+	one_is_killed ib_send_bw
+	eight_clients
+	synchronous
+	connects 100
+	nothing_left
+	# Last: from here on programs are another user's.
+	serve server rping -s -a "$IP4_A" -V -C 10
+	as_ordinary_user
+	IDENTITY+=(ANYRDMA_LOG=info ANYRDMA_DEVICES=iwarp)
+	start client B rping -c -a "$IP4_A" -p "$PORT" -v -V -C 10
+	verdict "a client of another user" 'rdma-ping-9:' ''
+	took tcp
+	done_testing
+	exit 0
+}
+
 [ -z "$GUEST" ] || with_siw
 # The tree of devices is made by the first program.
 run A ibv_devices >/dev/null
 run B ibv_devices >/dev/null
 registry >"$TMP/registry_before"
-[ "$WORLD" = loopback ] || judged
+[ "$WORLD" != loopback ] || on_one_host
+judged
 refused
 taken_port
 client_killed

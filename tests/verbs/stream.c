@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <string.h>
 
+enum { ROUNDS = 5 };
+
 static void await_state(struct ibv_qp *qp, enum ibv_qp_state state)
 {
 	double until = vt_now() + vt_deadline();
@@ -227,6 +229,49 @@ static void reset_pair_is_connected_again(void **state)
 	vt_ping_pong(a, b);
 }
 
+/* ---- two processes that connect to each other at the same moment ---- */
+static void cross(struct vt *t, int fd)
+{
+	struct vt_conn c = vt_conn(t);
+	struct vt_ep *out = vt_ep(t), *in = vt_ep(t);
+	uint16_t port, theirs;
+	struct rdma_cm_id *listener = vt_cm_listen(t, &port);
+
+	vt_init(out, &c);
+	vt_init(in, &c);
+	vt_tell(fd, &port, sizeof(port));
+	vt_hear(fd, &theirs, sizeof(theirs));
+	vt_cm_ask(out, &t->gid, theirs, &c);
+	vt_cm_answer(in, listener, &c);
+	vt_cm_asked(out);
+	vt_recv(in, 2, 0, 5000);
+	vt_fill(out->buf, 5000, 3);
+	vt_post(out, .op = IBV_WR_SEND, .id = 1, .len = 5000);
+	vt_ok(out, 1);
+	vt_ok(in, 2);
+	vt_check(in->buf, 5000, 3);
+	vt_tell(fd, &port, sizeof(port)); /* neither goes before both are through */
+	vt_hear(fd, &theirs, sizeof(theirs));
+	vt_ep_close(in);
+	vt_ep_close(out);
+}
+
+static void role_crossed(struct vt *t, int fd)
+{
+	for (int round = 0; round < ROUNDS; round++)
+		cross(t, fd);
+}
+
+static void processes_that_call_each_other_at_once_meet(void **state)
+{
+	struct vt_peer p;
+
+	vt_peer_start(&p, "crossed");
+	for (int round = 0; round < ROUNDS; round++)
+		cross(*state, p.fd);
+	vt_peer_finish(&p);
+}
+
 static void states_come_with_the_connection(void **state)
 {
 	struct vt *t = *state;
@@ -274,6 +319,8 @@ static void there_are_no_datagrams(void **state)
 	assert_int_equal(errno, EOPNOTSUPP);
 }
 
+static const struct vt_role roles[] = {{"crossed", role_crossed}, {NULL, NULL}};
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -287,9 +334,10 @@ int main(int argc, char **argv)
 		VT_TEST(senders_bad_key_ends_the_connection_for_both),
 		VT_TEST(either_end_ends_it),
 		VT_TEST(reset_pair_is_connected_again),
+		VT_TEST(processes_that_call_each_other_at_once_meet),
 		VT_TEST(states_come_with_the_connection),
 		VT_TEST(there_are_no_datagrams),
 	};
 
-	return vt_main(argc, argv, "stream", tests, ARRAY_LEN(tests), NULL);
+	return vt_main(argc, argv, "stream", tests, ARRAY_LEN(tests), roles);
 }

@@ -236,6 +236,8 @@ static void refused(struct stream *s, uint64_t now)
 {
 	if (s->mpa.refusing) { /* by us: the peer shall read it */
 		s->ended = true;
+		s->shut = true; /* the peer closes: siw does not see a refusal that comes with the end of the
+				   stream */
 		s->state = STREAM_LINGERING;
 		stream_wake_at(s, now + 2 * SECONDS);
 		stream_watch(s, EPOLLIN);

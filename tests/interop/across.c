@@ -30,6 +30,7 @@ static const struct {
 	{"rnr", no_receive, NULL},
 	{"late", late_receive, NULL},
 	{"destroyed", destroyed, stream_destroyed},
+	{"words", NULL, stream_words},
 	{"killed", killed, stream_killed},
 };
 

@@ -45,5 +45,6 @@ void stream_requests(struct end *e);
 void stream_receives(struct end *e);
 void stream_destroyed(struct end *e);
 void stream_killed(struct end *e);
+void stream_words(struct end *e);
 
 #endif

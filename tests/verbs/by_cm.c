@@ -74,16 +74,22 @@ struct rdma_cm_id *vt_cm_listen(const struct vt *t, uint16_t *port)
 	return id;
 }
 
-void vt_cm_ask(struct vt_ep *ep, const union ibv_gid *gid, uint16_t port, const struct vt_conn *c)
+void vt_cm_find(struct vt_ep *ep, const union ibv_gid *gid, uint16_t port)
 {
 	struct sockaddr_storage sa = address(gid, port);
-	struct rdma_conn_param p = param_of(ep, c);
 
 	ep->id = new_id();
 	assert_int_equal(rdma_resolve_addr(ep->id, NULL, (struct sockaddr *)&sa, 2000), 0);
 	expect(ep->id->channel, RDMA_CM_EVENT_ADDR_RESOLVED);
 	assert_int_equal(rdma_resolve_route(ep->id, 2000), 0);
 	expect(ep->id->channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+}
+
+void vt_cm_ask(struct vt_ep *ep, const union ibv_gid *gid, uint16_t port, const struct vt_conn *c)
+{
+	struct rdma_conn_param p = param_of(ep, c);
+
+	vt_cm_find(ep, gid, port);
 	assert_int_equal(rdma_connect(ep->id, &p), 0);
 }
 

@@ -126,6 +126,8 @@ void vt_pair(struct vt *t, enum ibv_qp_type type, struct vt_ep **a, struct vt_ep
  */
 bool vt_by_cm(const struct vt *t);
 struct rdma_cm_id *vt_cm_listen(const struct vt *t, uint16_t *port);
+/* An id whose way to that place is known; and one that asks there. */
+void vt_cm_find(struct vt_ep *ep, const union ibv_gid *gid, uint16_t port);
 void vt_cm_ask(struct vt_ep *ep, const union ibv_gid *gid, uint16_t port, const struct vt_conn *c);
 void vt_cm_asked(struct vt_ep *ep);
 /* Ends the listener. */

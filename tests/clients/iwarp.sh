@@ -110,6 +110,41 @@ judged() {
 	say "ok    tshark finds $good right CRCs and none that is wrong"
 }
 
+# siw_set NAME VALUE...: what siw goes by from now on (make_guest, siw_settings).
+siw_set() {
+	for (( ; $#; )); do
+		on "$GUEST" sh -c "echo $2 >/sys/module/siw/parameters/$1" || fail "siw takes no $1"
+		shift 2
+	done
+}
+
+# siw_otherwise: a siw that wants peer-to-peer mode, the CRC, both or no CRC, and one of revision 1.
+siw_otherwise() {
+	siw_set peer_to_peer 1
+	ping 4 -S 20000
+	siw_set mpa_crc_required 1
+	ping 4 -S 20000
+	ANYRDMA_IWARP=client-server ping 4
+	siw_set peer_to_peer 0 mpa_crc_strict 1
+	ping 4
+	siw_set mpa_crc_required 0
+	ping 4
+	ANYRDMA_IWARP=crc crc_refused
+	siw_set mpa_crc_strict 0 mpa_version 1
+	ping 4
+	siw_set mpa_version 2
+}
+
+# crc_refused: we want the CRC, siw does not.
+crc_refused() {
+	serve server rping -s -P -a "$IP4_A"
+	start client B ucmatose -s "$IP4_A" -p "$PORT"
+	finish client || true
+	says client 'RDMA_CM_EVENT_REJECTED, error: -111' || fail "a CRC that siw does not take" "$TMP/server" "$TMP/client"
+	kill_hard server
+	say "ok    a CRC that siw does not take: REJECTED, -111"
+}
+
 # with_siw: what Linux's siw has. It takes markers from nobody, and knows no atomics and no immediate data.
 with_siw() {
 	local family how
@@ -117,6 +152,7 @@ with_siw() {
 		ping "$family"
 		ping "$family" -S 60000
 	done
+	client_killed
 	for how in crc client-server rtr-write rtr-read plain mss crc,mss; do
 		ANYRDMA_IWARP=$how ping 4 -S 20000
 	done
@@ -132,6 +168,7 @@ with_siw() {
 	done
 	unset ANYRDMA_IWARP
 	stream 4 rstream -T v -S 5000 -C 20
+	siw_otherwise
 	done_testing
 	exit 0
 }

@@ -385,15 +385,19 @@ static uint64_t quickest(uint64_t enough)
 static void silent_crowd_slows_nobody_down(void **state)
 {
 	enum { CROWD = 2500 };
-	struct rdma_cm_id *listener = listen_with(4096), *client, *server;
+	const char *way = getenv("ANYRDMA_LOCAL");
+	struct rdma_cm_id *listener, *client, *server;
 	struct rlimit all, many;
 	static int silent[CROWD];
 	uint64_t alone;
 
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
 	many = (struct rlimit){all.rlim_max, all.rlim_max};
-	if (SANITIZED || many.rlim_cur < 5 * CROWD || setrlimit(RLIMIT_NOFILE, &many))
+	if (SANITIZED || !way || strcmp(way, "off")) /* by memory no stream is polled */
 		skip();
+	if (many.rlim_cur < 5 * CROWD || setrlimit(RLIMIT_NOFILE, &many))
+		skip();
+	listener = listen_with(4096);
 	client = connect_to(rdma_get_src_port(listener), "x", 1);
 	server = asked(listener);
 	accepted(server, client);

@@ -70,6 +70,20 @@ client_killed() {
 	say "ok    a client is killed, the next one served"
 }
 
+# by_hand: without rdma_cm there is no connection. perftest says that it failed, we say why.
+by_hand() {
+	local name
+	start server A ib_write_bw -d "$(device A)" -p "$NEXT_PORT"
+	until_true "$PATIENCE" listens "${PID[server]}" "$NEXT_PORT" || true
+	start client B ib_write_bw -d "$(device B)" -p "$NEXT_PORT" "$IP4_A"
+	for name in client server; do
+		! finish "$name" && says "$name" 'connected by address, through rdma_cm' ||
+			fail "perftest without -R" "$TMP/server" "$TMP/client"
+	done
+	NEXT_PORT=$((NEXT_PORT + 1))
+	say "ok    perftest without -R is told why it fails"
+}
+
 # record: everything by TCP, on side B, as a wire would carry it.
 record() {
 	local side
@@ -279,5 +293,9 @@ for program in ib_{send,write,read}_bw; do
 done
 stream 4 rstream -T v -S 64 -C 1000
 stream 4 rstream -T v -S 1000000 -C 20
+measure ib_send_bw --use-srq -q 2
+measure ib_send_lat -e
+measure ib_write_bw -q 4 -I 64 -s 64
+by_hand
 nothing_left
 done_testing

@@ -404,9 +404,10 @@ gid() {
 	sed -n "s/.*GID\[ *\([0-9]*\)\]:[[:space:]]*$text\(,.*\)\?$/\1/p" "$TMP/devinfo_$1" | head -n 1
 }
 
-# device SIDE: the device on the side's interface; where it is ours, of the kind that talks to the guest's, or RoCE.
+# device SIDE: the device on the side's interface; where it is ours, of the kind that talks to the guest's, or of the one that
+# ANYRDMA_DEVICES says, or RoCE.
 device() {
-	local kind=roce
+	local kind=${ANYRDMA_DEVICES:-roce}
 	[ "${GUEST_RDMA:-}" != siw ] || kind=iwarp
 	[ "$1" = "$GUEST" ] && echo "${GUEST_RDMA}0" || echo "${kind}_$(netdev "$1")"
 }

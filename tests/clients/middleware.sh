@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# middleware.sh WORLD: what stands between programs and verbs: UCX, libfabric, Open MPI over UCX; and fio, qperf, QEMU.
+# middleware.sh WORLD [iwarp]: what stands between programs and verbs: UCX, libfabric, Open MPI over them; and fio, qperf, QEMU.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
 enter "$1" "$@"
+export ANYRDMA_DEVICES=${2:-}
 
 # serve_tcp NAME PROGRAM ARGS...: a server on A; its peer finds it by TCP.
 serve_tcp() {
@@ -27,6 +28,22 @@ libfabric() {
 	serve_tcp server fi_pingpong "${how[@]}" -d "$(device A)" -B
 	start client B fi_pingpong "${how[@]}" -d "$(device B)" -P "$PORT" "$IP4_A"
 	verdict "libfabric $1 $2, contents checked" '^1[km] ' ''
+}
+
+# no_ucx: it has no transport for iWARP, which it finds by looking at each device.
+no_ucx() {
+	start client A ucx_info -d
+	finish client && says client "Memory domain: $(device A)" && ! says client verbs || fail "ucx_info ($WORLD)" "$TMP/client"
+	say "ok    UCX leaves iWARP alone"
+}
+
+# mpi_by_libfabric: both processes on side A, through the address of its interface; libfabric leaves out the loopback.
+mpi_by_libfabric() {
+	FI_VERBS_IFACE=$(netdev A) OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+		start client A mpirun.openmpi --oversubscribe -n 2 --mca pml cm --mca mtl ofi --mca btl self \
+		--mca mtl_ofi_provider_include 'verbs;ofi_rxm' -x FI_VERBS_IFACE "$TMP/mpi_ring"
+	finish client && says client 'sum 100 of 100' && content client || fail "Open MPI over libfabric ($WORLD)" "$TMP/client"
+	say "ok    Open MPI over libfabric"
 }
 
 # mpi TRANSPORTS: two processes of Open MPI, which are on one host for this test.
@@ -74,19 +91,24 @@ measure() {
 	kill_hard server
 }
 
-ucx rc_verbs,ud_verbs tag_lat -n 1000
-ucx rc_verbs,ud_verbs tag_bw -n 200 -s 1000003
-ucx rc_verbs,ud_verbs ucp_put_bw -n 1000 -s 5000
-ucx rc_verbs,ud_verbs ucp_get -n 200 -s 100000
-ucx rc_verbs,ud_verbs ucp_fadd -n 1000 -s 8
-ucx ud_verbs tag_bw -n 200 -s 100003
+mpicc.openmpi -o "$TMP/mpi_ring" "$HERE/mpi_ring.c"
+if [ "$ANYRDMA_DEVICES" = iwarp ]; then
+	no_ucx
+	mpi_by_libfabric
+else
+	ucx rc_verbs,ud_verbs tag_lat -n 1000
+	ucx rc_verbs,ud_verbs tag_bw -n 200 -s 1000003
+	ucx rc_verbs,ud_verbs ucp_put_bw -n 1000 -s 5000
+	ucx rc_verbs,ud_verbs ucp_get -n 200 -s 100000
+	ucx rc_verbs,ud_verbs ucp_fadd -n 1000 -s 8
+	ucx ud_verbs tag_bw -n 200 -s 100003
+fi
 for verb in write read send; do
 	blocks "$verb"
 done
 measure rc_lat rc_rdma_read_bw ver_rc_fetch_add
 migrate
 if [ "${NAMESPACES[0]}" = "${NAMESPACES[1]}" ]; then # Open MPI starts both on its own host
-	mpicc.openmpi -o "$TMP/mpi_ring" "$HERE/mpi_ring.c"
 	mpi rc_verbs,ud_verbs
 	mpi ud_verbs
 else # libfabric leaves out the loopback interface

@@ -147,9 +147,10 @@ int link_tcp_connected(int fd, struct sockaddr_storage *local)
 
 	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len))
 		return -errno;
-	own_name(fd, local);
-	if (!err)
+	if (!err) {
+		own_name(fd, local);
 		bound_when_near(fd);
+	}
 	return -err;
 }
 

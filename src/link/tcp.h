@@ -18,7 +18,7 @@ int link_tcp_listen(const struct sockaddr *addr, bool v6only, int backlog);
 int link_tcp_accept(int fd, struct sockaddr_storage *local, struct sockaddr_storage *remote);
 /* Begins to connect. The descriptor: writable once it is known how that went. */
 int link_tcp_connect(const struct sockaddr *from, const struct sockaddr *to, uint8_t tclass);
-/* How it went; and from which address. */
+/* How it went; and, when it is connected, from which address. */
 int link_tcp_connected(int fd, struct sockaddr_storage *local);
 
 /* Bytes that moved; receiving 0: the peer has closed. */

@@ -490,6 +490,145 @@ static void stuck_peer_does_not_hold_the_end(void **state)
 	end(listener);
 }
 
+/* ---- one that says it is on this host, and could go by memory ---- */
+enum { MEET = 64, MEET_OK = 8, MEET_QPN = 12, MEET_NUMBER = 24 };
+
+/* Asks so, and hears who we are. The listener's end is `server`. */
+static int claimant(struct rdma_cm_id *listener, struct rdma_cm_id **server, uint8_t word[MEET])
+{
+	uint8_t req[20] = "MPA ID Req Frame\5\1\0\0", reply[20];
+	int fd = stranger(rdma_get_src_port(listener), req, sizeof(req));
+
+	*server = asked(listener);
+	give_qp(*server);
+	assert_int_equal(rdma_accept(*server, NULL), 0);
+	assert_int_equal(recv(fd, reply, sizeof(reply), MSG_WAITALL), sizeof(reply));
+	assert_memory_equal(reply, "MPA ID Rep Frame\6\1\0\0", sizeof(reply));
+	assert_int_equal(recv(fd, word, MEET, MSG_WAITALL), MEET);
+	assert_memory_equal(word, "anyrdma\1\1", 9);
+	return fd;
+}
+
+/* As the other end would say it: ports and addresses the other way round. */
+static void mirror(uint8_t word[MEET])
+{
+	uint8_t in[MEET];
+
+	memcpy(in, word, MEET);
+	memcpy(word + 20, in + 22, 2);
+	memcpy(word + 22, in + 20, 2);
+	memcpy(word + 32, in + 48, 16);
+	memcpy(word + 48, in + 32, 16);
+}
+
+static void spoil_number(uint8_t word[MEET])
+{
+	word[MEET_NUMBER] ^= 1;
+}
+
+static void spoil_slot(uint8_t word[MEET])
+{
+	word[MEET_QPN + 1] ^= 0xff;
+}
+
+static void spoil_qpn(uint8_t word[MEET])
+{
+	word[MEET_QPN] = 1;
+}
+
+static void spoil_address(uint8_t word[MEET])
+{
+	word[63] ^= 1;
+}
+
+static void spoil_port(uint8_t word[MEET])
+{
+	word[20] ^= 1;
+}
+
+/* It hears no, and has a plain connection. */
+static void who_is_not_here_is_not_believed(void **state)
+{
+	static void (*const spoil[])(uint8_t *) = {
+		spoil_number, spoil_slot, spoil_qpn, spoil_address, spoil_port};
+	struct rdma_cm_id *listener = listen_with(8), *server;
+	uint8_t word[MEET];
+	int fd;
+
+	if (getenv("ANYRDMA_LOCAL"))
+		skip();
+	for (unsigned i = 0; i < sizeof(spoil) / sizeof(spoil[0]); i++) {
+		fd = claimant(listener, &server, word);
+		mirror(word);
+		spoil[i](word);
+		assert_int_equal(send(fd, word, MEET, 0), MEET);
+		assert_int_equal(recv(fd, word, MEET, MSG_WAITALL), MEET);
+		assert_int_equal(word[MEET_OK], 0);
+		next(server->channel, RDMA_CM_EVENT_ESTABLISHED);
+		close(fd);
+		next(server->channel, RDMA_CM_EVENT_DISCONNECTED);
+		end(server);
+	}
+	once(listener);
+	end(listener);
+}
+
+/* A process of this very user, which knows the number, may lie; the stream has nothing to carry then. */
+static void bytes_behind_the_meeting_end_it(void **state)
+{
+	struct rdma_cm_id *listener = listen_with(8), *server;
+	uint8_t word[MEET];
+	int fd;
+
+	if (getenv("ANYRDMA_LOCAL"))
+		skip();
+	fd = claimant(listener, &server, word);
+	mirror(word);
+	assert_int_equal(send(fd, word, MEET, 0), MEET);
+	assert_int_equal(recv(fd, word, MEET, MSG_WAITALL), MEET);
+	assert_int_equal(word[MEET_OK], 1);
+	next(server->channel, RDMA_CM_EVENT_ESTABLISHED);
+	assert_int_equal(send(fd, "x", 1, 0), 1);
+	next(server->channel, RDMA_CM_EVENT_DISCONNECTED);
+	assert_true(hung_up(fd));
+	close(fd);
+	end(server);
+	end(listener);
+}
+
+static void who_talks_nonsense_instead_or_goes_is_let_go(void **state)
+{
+	static const size_t said[] = {0, 1, MEET - 1, MEET};
+	struct rdma_cm_id *listener = listen_with(8), *server;
+	uint8_t word[MEET];
+	int fd;
+
+	if (getenv("ANYRDMA_LOCAL"))
+		skip();
+	for (unsigned i = 0; i < sizeof(said) / sizeof(said[0]); i++) {
+		fd = claimant(listener, &server, word);
+
+		memset(word, 0x5a, MEET);
+		if (said[i])
+			assert_int_equal(send(fd, word, said[i], 0), said[i]);
+		if (said[i] < MEET)
+			close(fd);
+		next(server->channel, RDMA_CM_EVENT_CONNECT_ERROR);
+		if (said[i] == MEET) {
+			assert_true(hung_up(fd));
+			close(fd);
+		}
+		end(server);
+	}
+	/* Nor is the program held up that does not wait for it. */
+	fd = claimant(listener, &server, word);
+	end(server);
+	assert_true(hung_up(fd));
+	close(fd);
+	once(listener);
+	end(listener);
+}
+
 /* What a child does for itself must end well. It ends as another program, so that nobody looks for leaks in
  * it: what the parent's threads held is lost there. */
 static void in_child(void (*act)(void *arg), void *arg)
@@ -655,6 +794,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(silent_crowd_slows_nobody_down),
 		cmocka_unit_test(longest_private_data_is_cut),
 		cmocka_unit_test(stuck_peer_does_not_hold_the_end),
+		cmocka_unit_test(who_is_not_here_is_not_believed),
+		cmocka_unit_test(bytes_behind_the_meeting_end_it),
+		cmocka_unit_test(who_talks_nonsense_instead_or_goes_is_let_go),
 		cmocka_unit_test(child_begins_anew),
 		cmocka_unit_test(taken_udp_port_is_no_obstacle),
 		cmocka_unit_test(refused_udp_is_no_obstacle),

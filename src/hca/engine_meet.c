@@ -94,7 +94,7 @@ static void carry_by_memory(struct stream *s, struct hca_qp *qp, uint64_t now)
 	const struct mpa_meet *own = &s->mpa.own, *met = &s->mpa.met;
 	struct ibv_qp_attr *attr = &qp->attr;
 
-	qp->transport = qp->adapter->transport;
+	hca_qp_set_carrier(qp, qp->adapter->transport);
 	qp->transport->reset(qp);
 	qp->deadline = 0;
 	qp->dest = (struct frame_dest){
@@ -118,7 +118,7 @@ static void carry_by_memory(struct stream *s, struct hca_qp *qp, uint64_t now)
 static void carry_by_stream(struct hca_qp *qp)
 {
 	qp->transport->reset(qp);
-	qp->transport = qp->home;
+	hca_qp_set_carrier(qp, qp->home);
 	qp->dest.local = false;
 	qp->flow = NULL;
 	hca_board_show_qp(qp->adapter, qp);

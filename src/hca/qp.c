@@ -199,8 +199,8 @@ static void reset(struct hca_qp *qp)
 {
 	qp->transport->reset(qp);
 	if (qp->transport != qp->home) {
-		qp->transport = qp->home;
-		qp->transport->reset(qp);
+		hca_qp_set_carrier(qp, qp->home);
+		qp->home->reset(qp);
 	}
 	qp->lives++;
 	leave_flow(qp);

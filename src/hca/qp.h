@@ -163,6 +163,17 @@ static inline enum ibv_qp_state hca_qp_state(const struct hca_qp *qp)
 	return __atomic_load_n(&qp->ex.qp_base.state, __ATOMIC_RELAXED); /* posters look without the lock */
 }
 
+/* What carries it, for who posts and has no lock; and its change, under drive lock and lock. */
+static inline const struct hca_transport *hca_qp_carrier(const struct hca_qp *qp)
+{
+	return __atomic_load_n(&qp->transport, __ATOMIC_RELAXED);
+}
+
+static inline void hca_qp_set_carrier(struct hca_qp *qp, const struct hca_transport *t)
+{
+	__atomic_store_n(&qp->transport, t, __ATOMIC_RELAXED);
+}
+
 static inline enum ibv_qp_type hca_qp_type(const struct hca_qp *qp)
 {
 	return qp->ex.qp_base.qp_type;

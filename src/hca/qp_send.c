@@ -33,11 +33,12 @@ static const uint8_t offered[] = {
 /* 0 or an errno: EOPNOTSUPP where the transport could, but not this peer. */
 static int check_offered(struct hca_qp *qp, unsigned opcode)
 {
+	const struct hca_transport *t = hca_qp_carrier(qp);
 	uint8_t bit = hca_qp_type(qp) == IBV_QPT_RC ? RC : hca_qp_type(qp) == IBV_QPT_UC ? UC : UD;
 
 	if (opcode >= sizeof(offered) || !(offered[opcode] & bit))
 		return EINVAL;
-	return qp->transport->offers && !qp->transport->offers(qp, opcode) ? EOPNOTSUPP : 0;
+	return t->offers && !t->offers(qp, opcode) ? EOPNOTSUPP : 0;
 }
 
 static bool may_post_send(const struct hca_qp *qp)
@@ -229,7 +230,7 @@ int hca_qp_post_recv(struct hca_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 	}
 	if (err)
 		*bad = wr;
-	if (qp->home->stream)
+	if (hca_qp_carrier(qp)->stream)
 		hca_engine_feed(&qp->adapter->engine);
 	/* Posted to a queue in error: flushed at once. */
 	if (hca_qp_state(qp) == IBV_QPS_ERR) {

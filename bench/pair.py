@@ -36,7 +36,7 @@ class MachineTimes:
         with open("/proc/stat") as f:
             user, nice, system, _, _, irq, softirq, steal = (int(x) / TICK for x in f.readline().split()[1:9])
         self.softirq, self.steal = irq + softirq, steal
-        self.busy = user + nice + system + self.softirq
+        self.busy = user + nice + system + self.softirq - time.process_time()  # without our own waiting
         self.clock = time.monotonic()
 
 

@@ -117,6 +117,20 @@ def kernel(sizes):
         "message size", True, "rxe", (worlds.GUEST,))
 
 
+def siw():
+    def contender(name, role):
+        return Line(name, role, lambda p, w, x: w.measure(name))
+
+    return Question(
+        "siw", "Beside Linux's own iWARP", "the same perftest -R commands in one guest with User Mode Linux, siw to siw inside the kernel and anyrdma "
+        "to anyrdma through its TCP sockets; both ends sleep. A system call is many times as dear there as on a machine",
+        [contender("siw", RIVAL), contender("anyrdma", OURS)],
+        [Field("send_mbps", "Bandwidth of ib_send_bw -e, 64 KiB, in a guest", "MB/s", True, log=False, name="send-bandwidth"),
+         Field("read_mbps", "Bandwidth of ib_read_bw -e, 64 KiB, in a guest", "MB/s", True, log=False, name="read-bandwidth"),
+         Field("send_us", "Latency of ib_send_lat -e, 8 bytes, in a guest", "µs", log=False, name="send-latency")],
+        rival="siw", worlds=(worlds.SIW,))
+
+
 def iwarp_bandwidth(sizes):
     def ours(verb, crc):
         return Line(verb + (", CRC" if crc else ""), OURS, lambda p, w, x: p.iwarp_bandwidth(w, verb, x, crc), sizes)
@@ -141,7 +155,7 @@ def iwarp_latency():
 def all_questions(quick):
     if not quick:
         return [bandwidth(SIZES), latency(SIZES), rate(QPS), cpu(), connections(IDLE_QPS), connect(), *memory.questions(),
-                iwarp_bandwidth([4096, 65536, 1 << 20]), iwarp_latency(), kernel(GUEST_SIZES)]
+                iwarp_bandwidth([4096, 65536, 1 << 20]), iwarp_latency(), kernel(GUEST_SIZES), siw()]
     asked = [bandwidth(QUICK_SIZES), latency(QUICK_SIZES[:1]), rate([1, 16]), cpu(), connections([1, 1000]), connect()]
     for q in asked[2:4]:
         q.worlds = worlds.LINKS[-1:]  # one link will do

@@ -3,9 +3,9 @@
 import os
 import subprocess
 
-LOOPBACK, MEMORY, GUEST = "loopback", "memory", "guest"
+LOOPBACK, MEMORY, GUEST, SIW = "loopback", "memory", "guest", "guest-siw"
 LINKS = (LOOPBACK, "veth-1500", "veth-9000")  # where packets move
-NAMES = (*LINKS, MEMORY, GUEST)
+NAMES = (*LINKS, MEMORY, GUEST, SIW)
 
 
 class Missing(Exception):

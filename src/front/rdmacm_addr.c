@@ -6,6 +6,7 @@
  * rdma_cm asks, until the program's patience is over.
  */
 #include "front/rdmacm_front.h"
+#include "front/verbs_front.h"
 
 #include "hca/adapter.h"
 #include "hca/device.h"
@@ -104,12 +105,13 @@ int rcm_bind_device(struct rcm_id *id, const uint8_t gid[16], uint32_t ifindex)
 
 /* ---- binding ---- */
 /* What the kernel says to a bind of its own: whether the address is ours, whether the port is for us. */
-static int try_bind(const struct sockaddr *sa, int protocol)
+static int try_bind(const struct sockaddr *sa, int type, int protocol)
 {
-	int fd = socket(sa->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, protocol), err = 0;
+	int fd = socket(sa->sa_family, type | SOCK_CLOEXEC, protocol), err = 0;
 
 	if (fd < 0)
 		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)); /* as link_tcp_listen() does */
 	if (bind(fd, sa, sockaddr_len(sa)))
 		err = -errno;
 	close(fd);
@@ -123,7 +125,7 @@ static int why_no_device(const struct sockaddr *addr)
 
 	memcpy(&sa, addr, sockaddr_len(addr));
 	((struct sockaddr_in *)&sa)->sin_port = 0;
-	return try_bind((struct sockaddr *)&sa, 0) == -EADDRNOTAVAIL ? -EADDRNOTAVAIL : -ENODEV;
+	return try_bind((struct sockaddr *)&sa, SOCK_DGRAM, 0) == -EADDRNOTAVAIL ? -EADDRNOTAVAIL : -ENODEV;
 }
 
 /*
@@ -136,7 +138,7 @@ static int may_claim(const struct sockaddr *sa)
 
 	if (!port_of(sa) || be16toh(port_of(sa)) >= IPPORT_RESERVED)
 		return 0;
-	return try_bind((struct sockaddr *)&probe, IPPROTO_UDPLITE) == -EACCES ? -EACCES : 0;
+	return try_bind((struct sockaddr *)&probe, SOCK_DGRAM, IPPROTO_UDPLITE) == -EACCES ? -EACCES : 0;
 }
 
 static int claim_port(struct rcm_id *id, struct sockaddr *sa)
@@ -159,6 +161,28 @@ static int claim_port(struct rcm_id *id, struct sockaddr *sa)
 	err = hca_ports_claim(ports, &c, &id->port);
 	if (!err)
 		((struct sockaddr_in *)sa)->sin_port = htobe16(c.port);
+	return err;
+}
+
+/* iWARP's ports are TCP's: what is chosen for the program should not be another's there. */
+static bool is_taken(const struct rcm_id *id, const struct sockaddr *sa)
+{
+	return id->pub.ps == RDMA_PS_TCP && (!id->dev || rcm_is_iwarp(id)) &&
+	       verbs_device_any(id->cm->host.adapter, IBV_TRANSPORT_IWARP) &&
+	       try_bind(sa, SOCK_STREAM, 0) == -EADDRINUSE;
+}
+
+static int choose_port(struct rcm_id *id, struct sockaddr *sa)
+{
+	enum { TRIES = 100 };
+	int err = claim_port(id, sa);
+
+	for (int i = 0; i < TRIES && !err && is_taken(id, sa); i++) {
+		hca_ports_release(id->cm->host.adapter->ports, id->port);
+		id->port = 0;
+		((struct sockaddr_in *)sa)->sin_port = 0;
+		err = claim_port(id, sa);
+	}
 	return err;
 }
 
@@ -199,7 +223,7 @@ static int bind_to(struct rcm_id *id, const struct sockaddr *addr)
 	if (!err)
 		err = may_claim(addr);
 	if (!err)
-		err = claim_port(id, sa);
+		err = id->chose_port ? claim_port(id, sa) : choose_port(id, sa);
 	if (err)
 		memset(&id->pub.route.addr.src_storage, 0, sizeof(id->pub.route.addr.src_storage));
 	else

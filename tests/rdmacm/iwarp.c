@@ -722,6 +722,24 @@ static void taken_udp_port_is_no_obstacle(void **state)
 	close(fd);
 }
 
+/* A listener that leaves the choice to us gets a port that TCP has, too. */
+static void ports_of_others_are_not_chosen(void **state)
+{
+	enum { OTHERS = 800, LISTENERS = 400 };
+	static int other[OTHERS];
+
+	for (int i = 0; i < OTHERS; i++) {
+		struct sockaddr_in sa = loopback(0);
+
+		other[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		assert_int_equal(bind(other[i], (struct sockaddr *)&sa, sizeof(sa)), 0);
+	}
+	for (int i = 0; i < LISTENERS; i++)
+		end(listen_with(1));
+	for (int i = 0; i < OTHERS; i++)
+		close(other[i]);
+}
+
 /* A sandbox, say. */
 static void without_udp(void *arg)
 {
@@ -799,6 +817,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(who_talks_nonsense_instead_or_goes_is_let_go),
 		cmocka_unit_test(child_begins_anew),
 		cmocka_unit_test(taken_udp_port_is_no_obstacle),
+		cmocka_unit_test(ports_of_others_are_not_chosen),
 		cmocka_unit_test(refused_udp_is_no_obstacle),
 		cmocka_unit_test(users_list_decides),
 	};

@@ -9,7 +9,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
 
 /* ---- channels ---- */
 struct rdma_event_channel *rcm_channel_new(void)
@@ -31,21 +34,40 @@ struct rdma_event_channel *rdma_create_event_channel(void)
 	return rcm_get() ? rcm_channel_new() : NULL;
 }
 
+/* Whether a thread waits for events, or another one than ours has just had one and could come back. */
+static bool is_waiting(struct rcm *cm, struct rcm_channel *ch, bool *may_come)
+{
+	pid_t taker;
+	bool waiting;
+
+	cm_host_lock(&cm->host);
+	waiting = ch->waiting;
+	taker = ch->taker;
+	cm_host_unlock(&cm->host);
+	*may_come = taker && taker != gettid() && !tgkill(getpid(), taker, 0);
+	return waiting;
+}
+
 /*
  * Programs do this while a thread of theirs waits for events, just before they exit: with the stock library
- * that thread sleeps on in the kernel. Here it keeps the channel.
+ * that thread sleeps on in the kernel. Here it keeps the channel. One that is on its way back, with the event
+ * that made the program end (rping), is given the time that all the rest takes with an adapter in the kernel.
  */
 void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
+	enum { NAPS = 100 };
+	static const struct timespec nap = {.tv_nsec = 1000000};
 	struct rcm_channel *ch = (struct rcm_channel *)channel;
 	struct rcm *cm = rcm_get();
-	bool waiting;
+	bool waiting, may_come = true;
 
 	if (!cm)
 		return;
-	cm_host_lock(&cm->host);
-	waiting = ch->waiting;
-	cm_host_unlock(&cm->host);
+	waiting = is_waiting(cm, ch, &may_come);
+	for (int i = 0; i < NAPS && !waiting && may_come; i++) {
+		nanosleep(&nap, NULL);
+		waiting = is_waiting(cm, ch, &may_come);
+	}
 	if (waiting)
 		return;
 	hca_evq_fini(&ch->q);
@@ -111,11 +133,11 @@ void rcm_events_drop(struct rcm_id *id)
 
 /* ---- taking ---- */
 /* The program's thread has nothing else to do: it may as well drive. */
-static int wait_for_event(struct rcm_channel *ch, struct rcm *cm)
+static int wait_for_event(struct rcm_channel *ch, struct rcm *cm, bool blocks)
 {
 	int err = 0;
 
-	if (!(fcntl(ch->pub.fd, F_GETFL) & O_NONBLOCK))
+	if (blocks)
 		err = hca_engine_wait_fd(&cm->host.adapter->engine, ch->pub.fd);
 	return err ? err : hca_evq_wait(&ch->q);
 }
@@ -138,17 +160,19 @@ static struct rcm_event *next_event(struct rcm_channel *ch)
 
 static int take(struct rcm_channel *ch, struct rcm *cm, struct rcm_event **out)
 {
+	bool blocks = !(fcntl(ch->pub.fd, F_GETFL) & O_NONBLOCK);
 	int err;
 
 	cm_host_lock(&cm->host);
 	ch->waiting++;
 	do {
 		cm_host_unlock(&cm->host);
-		err = wait_for_event(ch, cm);
+		err = wait_for_event(ch, cm, blocks);
 		cm_host_lock(&cm->host);
 		*out = err ? NULL : next_event(ch);
 	} while (!err && !*out); /* it was dropped under us */
 	ch->waiting--;
+	ch->taker = blocks ? gettid() : 0;
 	cm_host_unlock(&cm->host);
 	return err;
 }
@@ -270,6 +294,9 @@ int rcm_complete(struct rcm_id *id)
 	}
 	if (rdma_get_cm_event(pub->channel, &pub->event))
 		return -1;
+	cm_host_lock(&id->cm->host);
+	((struct rcm_channel *)pub->channel)->taker = 0; /* whoever calls next takes its own */
+	cm_host_unlock(&id->cm->host);
 	if (!pub->event->status)
 		return 0;
 	if (pub->event->event == RDMA_CM_EVENT_REJECTED)

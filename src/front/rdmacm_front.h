@@ -184,6 +184,7 @@ struct rcm_channel {
 	struct rdma_event_channel pub;
 	struct hca_evq q; /* under the host's lock, not its own */
 	unsigned waiting; /* threads; host lock */
+	pid_t taker;      /* the thread that had the last event; 0: none that comes back for more */
 };
 
 /* An event to be filled in; host lock held. NULL: no memory, and the event is lost. */

@@ -377,6 +377,42 @@ static void ids_end_beside_a_thread_that_takes_events(void **state)
 	rdma_destroy_id(id);
 }
 
+/* As rping's: with the event that ends the program it goes back to wait for more, while the channel goes. */
+static _Atomic int taken, came_back;
+
+static void *take_and_come_back(void *channel)
+{
+	struct rdma_cm_event *e;
+
+	assert_int_equal(rdma_get_cm_event(channel, &e), 0);
+	assert_int_equal(rdma_ack_cm_event(e), 0);
+	taken = 1;
+	usleep(5 * 1000);
+	rdma_get_cm_event(channel, &e);
+	came_back = 1;
+	return NULL;
+}
+
+static void a_channel_waits_for_who_comes_back(void **state)
+{
+	struct sockaddr_in to = loopback(rdma_get_src_port(w.listener));
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *id;
+	pthread_t taker;
+
+	assert_int_equal(pthread_create(&taker, NULL, take_and_come_back, channel), 0);
+	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1000), 0);
+	while (!taken)
+		usleep(100);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	rdma_destroy_event_channel(channel);
+	usleep(20 * 1000);
+	assert_false(came_back); /* it sleeps on */
+	pthread_cancel(taker);
+	pthread_join(taker, NULL);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -387,6 +423,7 @@ int main(int argc, char **argv)
 		TEST(moving_to_where_it_is_moves_nothing),
 		TEST(what_a_request_has_heard_moves_with_the_listener),
 		TEST(ids_end_beside_a_thread_that_takes_events),
+		TEST(a_channel_waits_for_who_comes_back),
 		TEST(a_full_backlog_loses_nobody),
 		TEST(threads_share_a_channel),
 		TEST(a_child_begins_anew),

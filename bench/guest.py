@@ -14,7 +14,9 @@ RXE, OURS = "rxe", "anyrdma"
 DEVICES = {RXE: "rxe0", OURS: "roce_eth0"}
 PREFIX = {RXE: "", OURS: "env ANYRDMA_PORT=4792 anyrdma run "}
 SIW = "siw"
-IWARP_PREFIX = {SIW: "", OURS: "env ANYRDMA_PORT=4792 ANYRDMA_LOCAL=off ANYRDMA_DEVICES=iwarp anyrdma run "}
+MEMORY = "by memory"
+IWARP_PREFIX = {SIW: ""} | {who: f"env ANYRDMA_PORT=4792 ANYRDMA_LOCAL={way} ANYRDMA_DEVICES=iwarp anyrdma run "
+                            for who, way in ((OURS, "off"), (MEMORY, "map"))}
 ADDRESS = "10.77.0.2"
 PAIR = ("{end} >/tmp/server 2>&1 & "
         "until grep -qi ':{port:04x} [0-9A-F]*:0000 0A' /proc/net/tcp /proc/net/tcp6 || ! kill -0 $!; do sleep 0.05; done; "

@@ -430,8 +430,10 @@ bool hca_streams_due(struct hca_engine *e, unsigned woken)
 {
 	struct hca_streams *all = e->streams;
 
-	if (!all || list_empty(&all->all))
+	if (!all)
 		return false;
+	if (list_empty(&all->all)) /* the alarm of one that is gone: it wakes until somebody takes it */
+		return woken & WOKEN_STREAMS;
 	return all->nopen || all->meeting || (woken & WOKEN_STREAMS) || ++all->skipped >= SELDOM;
 }
 

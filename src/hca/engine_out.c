@@ -9,6 +9,8 @@
 #include "hca/transport.h"
 #include "link/link.h"
 #include "local/direct.h"
+#include "wire/ibt.h"
+#include "wire/qpn.h"
 
 #include <string.h>
 
@@ -147,13 +149,20 @@ static void flush_answers(struct hca_engine *e)
 	}
 }
 
+/* By memory each process has a ring of its own: what is for two goes by the wire. */
+static bool goes_with(const struct frame_batch *b, const struct hca_qp *qp)
+{
+	return frame_dest_same(&b->dest, &qp->dest) && b->dest.local == qp->dest.local &&
+	       (!qp->dest.local || qpn_slot(bth_dqpn(b->frame[0].hdr)) == qpn_slot(qp->attr.dest_qp_num));
+}
+
 static bool put_answers(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 {
 	struct frame_batch *b = e->answers;
 	unsigned before;
 	bool more;
 
-	if (b->nframes && (frame_batch_full(b, 1) || !frame_dest_same(&b->dest, &qp->dest)))
+	if (b->nframes && (frame_batch_full(b, 1) || !goes_with(b, qp)))
 		flush_answers(e);
 	before = b->nframes;
 	b->wanted = false;

@@ -131,7 +131,9 @@ void hca_engine_deliver(struct hca_engine *e, const struct frame_in *in, uint64_
 		return;
 	}
 	qp = idmap_get(&a->qps, qpn);
-	if (qp)
+	/* A stream's peer is whom TCP is connected to, and writes into a ring. A packet's address says less:
+	 * any user of this host has it. */
+	if (qp && (in->from || !qp->home->stream))
 		give(e, qp, in, now);
 	else
 		a->count->no_qp++;

@@ -6,6 +6,10 @@
  */
 #include "world.h"
 
+#include "base/gid.h"
+#include "wire/ibt.h"
+#include "wire/icrc.h"
+
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -488,7 +492,7 @@ static void stuck_peer_does_not_hold_the_end(void **state)
 }
 
 /* ---- one that says it is on this host, and could go by memory ---- */
-enum { MEET = 64, MEET_OK = 8, MEET_QPN = 12, MEET_NUMBER = 24 };
+enum { MEET = 64, MEET_OK = 8, MEET_QPN = 12, MEET_PSN = 16, MEET_NUMBER = 24 };
 
 /* Asks so, and hears who we are. The listener's end is `server`. */
 static int claimant(struct rdma_cm_id *listener, struct rdma_cm_id **server, uint8_t word[MEET])
@@ -591,6 +595,73 @@ static void bytes_behind_the_meeting_end_it(void **state)
 	close(fd);
 	end(server);
 	end(listener);
+}
+
+/* A packet of RoCE's, as any user of this host can send one from an address of ours. */
+static void say_by_udp(uint32_t qpn, uint32_t psn, const char word[4])
+{
+	struct sockaddr_in to = loopback(htons(ROCE_UDP_PORT)), from = loopback(0);
+	socklen_t len = sizeof(from);
+	struct icrc_flow flow = {.dport = ROCE_UDP_PORT};
+	uint8_t pkt[BTH_LEN + 4 + ICRC_LEN];
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&from, &len), 0);
+	flow.sport = ntohs(from.sin_port);
+	gid_of_v4(&from.sin_addr, flow.src);
+	gid_of_v4(&to.sin_addr, flow.dst);
+	bth_put(pkt, IBT_RC | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, qpn, false, psn);
+	memcpy(pkt + BTH_LEN, word, 4);
+	icrc_put(pkt + BTH_LEN + 4, icrc_packet(&flow, pkt, BTH_LEN + 4, 0));
+	assert_int_equal(sendto(fd, pkt, sizeof(pkt), 0, (struct sockaddr *)&to, sizeof(to)), sizeof(pkt));
+	close(fd);
+}
+
+static struct ibv_wc polled(void)
+{
+	struct ibv_wc wc;
+
+	while (!ibv_poll_cq(cq, 1, &wc))
+		;
+	return wc;
+}
+
+/* Even one that knows all numbers is not the peer, which is in the ring. */
+static void who_speaks_by_udp_is_not_heard(void **state)
+{
+	enum { LOOKS = 20000 };
+	struct rdma_cm_id *listener = listen_with(8), *server;
+	static char buf[8] = "ring";
+	struct ibv_mr *mr = ibv_reg_mr(pd, buf, sizeof(buf), IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_sge own = {(uintptr_t)buf, 4, mr->lkey}, got = {(uintptr_t)buf + 4, 4, mr->lkey};
+	struct ibv_recv_wr recv_wr = {.sg_list = &got, .num_sge = 1}, *bad_recv;
+	struct ibv_send_wr send_wr = {.opcode = IBV_WR_SEND, .sg_list = &own, .num_sge = 1}, *bad_send;
+	struct ibv_wc wc;
+	uint8_t word[MEET];
+	int fd, early = 0;
+
+	if (getenv("ANYRDMA_LOCAL"))
+		skip();
+	fd = claimant(listener, &server, word);
+	mirror(word); /* its peer is itself, then, with the same number in both directions */
+	assert_int_equal(send(fd, word, MEET, 0), MEET);
+	next(server->channel, RDMA_CM_EVENT_ESTABLISHED);
+	assert_int_equal(ibv_post_recv(server->qp, &recv_wr, &bad_recv), 0);
+	say_by_udp(get_be32(word + MEET_QPN), get_be32(word + MEET_PSN), "wire");
+	for (int i = 0; i < LOOKS && !early; i++)
+		early = ibv_poll_cq(cq, 1, &wc);
+	assert_int_equal(early, 0);
+	assert_int_equal(ibv_post_send(server->qp, &send_wr, &bad_send), 0);
+	wc = polled();
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.opcode, IBV_WC_RECV);
+	assert_memory_equal(buf + 4, "ring", 4);
+	close(fd);
+	next(server->channel, RDMA_CM_EVENT_DISCONNECTED);
+	end(server);
+	end(listener);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
 }
 
 static void who_talks_nonsense_instead_or_goes_is_let_go(void **state)
@@ -806,6 +877,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(many_connects_leave_nothing),
 		cmocka_unit_test(who_is_not_here_is_not_believed),
 		cmocka_unit_test(bytes_behind_the_meeting_end_it),
+		cmocka_unit_test(who_speaks_by_udp_is_not_heard),
 		cmocka_unit_test(who_talks_nonsense_instead_or_goes_is_let_go),
 		cmocka_unit_test(child_begins_anew),
 		cmocka_unit_test(taken_udp_port_is_no_obstacle),

@@ -20,6 +20,14 @@ struct source {
 	const struct frame_in *in;
 };
 
+/* Its requests are still its own: once they are flushed their buffers are the program's again. */
+static bool still_sends(const struct hca_qp *qp, const struct hca_board *board)
+{
+	struct hca_board_qp q;
+
+	return hca_board_find_qp(board, qp->attr.dest_qp_num, &q) && q.peer_qpn == hca_qpn(qp);
+}
+
 /* Only from who is known to have written the frame, and has the QP's peer. */
 static bool fetch(void *arg, uint32_t off, const struct iovec *to, unsigned n, uint32_t len)
 {
@@ -36,8 +44,10 @@ static bool fetch(void *arg, uint32_t off, const struct iovec *to, unsigned n, u
 	if (!there)
 		return false;
 	hca_engine_peer(&peer, f, there);
-	act = local_fetch(
-		&s->qp->source, &peer, &(struct local_far){s->in->refs, s->in->nrefs, off, len}, to, n);
+	act = still_sends(s->qp, there->board)
+		      ? local_fetch(&s->qp->source, &peer,
+				&(struct local_far){s->in->refs, s->in->nrefs, off, len}, to, n)
+		      : LOCAL_LEFT;
 	ops->leave(s->e->link, f->slot);
 	if (act == LOCAL_CLOSED)
 		hca_engine_shut_out(f);

@@ -29,8 +29,9 @@
 #include <errno.h>
 #include <string.h>
 
-#define MEET_NS  100000000ull /* for the link to reach the peer: who does not answer is stopped */
-#define AGAIN_NS 5000000ull   /* a look, should nobody have told */
+#define MEET_NS  2000000000ull  /* for the link to reach the peer: who does not answer is stopped */
+#define WORD_NS  10000000000ull /* for its next word */
+#define AGAIN_NS 5000000ull     /* a look, should nobody have told */
 
 /*
  * As patient as a stream: about a minute with a peer that is stopped, a second with one that has no receive.
@@ -98,7 +99,7 @@ static void carry_by_memory(struct stream *s, struct hca_qp *qp, uint64_t now)
 	qp->transport->reset(qp);
 	qp->deadline = 0;
 	qp->dest = (struct frame_dest){
-		.ifindex = qp->dev->ifindex, .tclass = s->tclass, .hop_limit = 64, .local = true};
+		.ifindex = qp->dev->ifindex, .hop_limit = 64, .local = true}; /* nobody looks at the class */
 	memcpy(qp->dest.sgid, own->gid, 16);
 	memcpy(qp->dest.dgid, own->other_gid, 16);
 	attr->dest_qp_num = met->qpn;
@@ -178,7 +179,7 @@ void stream_meet(struct stream *s, uint64_t now)
 			strerror(-there));
 	s->state = STREAM_SHAKING;
 	iwarp_connect_meet(&s->mpa, there > 0 && make_ready(s, now));
-	stream_wake_at(s, now + 100 * MEET_NS);
+	stream_wake_at(s, now + WORD_NS);
 	stream_shake(s, now);
 }
 

@@ -45,11 +45,14 @@ static const char *const option_names[OPTIONS] = {
 
 static unsigned option_named(const char *word, size_t n)
 {
+	static _Atomic unsigned told;
+
 	for (unsigned i = 0; i < OPTIONS; i++) {
 		if (strlen(option_names[i]) == n && !strncmp(option_names[i], word, n))
 			return 1u << i;
 	}
-	log_warn("ANYRDMA_IWARP: there is no option %.*s", (int)n, word);
+	if (!told++) /* and not of each connection anew */
+		log_warn("ANYRDMA_IWARP: there is no option \"%.*s\"", (int)n, word);
 	return 0;
 }
 
@@ -248,18 +251,26 @@ static void refused(struct stream *s, uint64_t now)
 		stream_over(s, false, -ECONNREFUSED);
 }
 
-/* Broken before the reply has left: the queue pair has to learn that. */
+/*
+ * Broken on the way. To who has answered the connection was there: it opens and ends, as one does whose
+ * caller leaves behind the reply. Many servers take an error for their own end.
+ */
 void stream_broke(struct stream *s, int status, uint64_t now)
 {
-	if (s->qp) {
-		lock_take(&s->qp->lock);
-		iwarp_lost(s->qp, now);
-		lock_drop(&s->qp->lock);
-		s->state = STREAM_OPEN;
-		stream_follow(s, now);
-	} else {
+	if (!s->qp) {
 		stream_over(s, true, status);
+		return;
 	}
+	s->mpa.params.memory = false;
+	if (s->mpa.answered)
+		tell_opened(s);
+	else
+		s->why = status;
+	lock_take(&s->qp->lock);
+	iwarp_lost(s->qp, now);
+	lock_drop(&s->qp->lock);
+	s->state = STREAM_OPEN;
+	stream_follow(s, now);
 }
 
 void stream_shake(struct stream *s, uint64_t now)

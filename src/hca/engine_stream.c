@@ -271,7 +271,7 @@ void stream_follow(struct stream *s, uint64_t now)
 		leave(s);
 	lock_drop(&qp->lock);
 	if (!s->qp)
-		stream_over(s, life == IWARP_RESET, 0);
+		stream_over(s, life == IWARP_RESET, s->why);
 }
 
 /* What the queue pair still has to say is kept here: it may be gone when there is room for it. */

@@ -499,6 +499,8 @@ int hca_stream_disconnect(struct hca_adapter *a, struct hca_stream *pub)
 		hca_engine_tidy(e);
 	}
 	lock_drop(&e->drive);
+	if (qp)
+		hca_engine_quiesce(e); /* what the peer does in our memory is over */
 	return qp ? 0 : -ENOTCONN;
 }
 

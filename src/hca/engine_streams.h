@@ -41,6 +41,7 @@ struct stream {
 	struct stream *listener; /* until the manager has it */
 	unsigned pending;        /* listeners: those it is the listener of */
 	bool owned;              /* the manager has it, and will close it */
+	int why;                 /* -errno that STREAM_FAILED says; 0: it was closed */
 	bool ended;              /* STREAM_FAILED or STREAM_ENDED are told, or there is nobody to be told */
 	bool opened;             /* STREAM_OPENED is told */
 	bool shut;               /* nothing more to send */

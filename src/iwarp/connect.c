@@ -288,8 +288,10 @@ void iwarp_connect_sent(struct iwarp_connect *c, size_t n)
 	c->out_sent += (uint32_t)n;
 	if (c->out_sent < c->out_len)
 		return;
-	if (c->state == CONNECT_ANSWERING)
+	if (c->state == CONNECT_ANSWERING) {
 		c->state = c->refusing ? CONNECT_REFUSED : c->meets ? CONNECT_MEETING : CONNECT_DONE;
+		c->answered = true;
+	}
 	else if (c->state == CONNECT_SAYING)
 		said(c);
 }

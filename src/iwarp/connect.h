@@ -77,6 +77,7 @@ struct iwarp_connect {
 	struct iwarp_params params;
 	enum rdmap_error error;
 	bool refusing, meets;
+	bool answered; /* a reply of ours has left */
 	struct mpa_frame peer;
 	struct mpa_v2 peer_v2;    /* of a request or reply of revision 2 with S */
 	struct mpa_meet own, met; /* the owner's to fill before accept or meet; the other's */

@@ -17,8 +17,8 @@ enum { GONE_AFTER_MS = 60 * 1000, PROBE_AFTER_S = 20, PROBE_EVERY_S = 10 };
 
 /*
  * To a near peer the kernel lets a sender run megabytes ahead of the receiver, and both find nothing of it in
- * their caches any more. With this bound, which the kernel doubles, a stream over veth is twice as fast. A
- * far peer gets what the kernel thinks right: there the bound would be one of speed.
+ * their caches any more. With this bound, which the kernel doubles or cuts to wmem_max, a stream over veth is
+ * twice as fast. A far peer gets what the kernel thinks right: there the bound would be one of speed.
  */
 enum { NEAR_US = 100, NEAR_BUFFER = 512 * 1024 };
 

@@ -6,6 +6,7 @@
  */
 #include "fixture.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -338,8 +339,54 @@ static void sender_killed_in_mid_copy_leaves_whole_messages(void **state)
 	}
 }
 
+/* ---- a sender that flushes ---- */
+static void role_stopped(struct vt *t, int fd)
+{
+	struct vt_ep *b = vt_ep(t, .len = (size_t)DEPTH * ROOM);
+	struct vt_addr peer;
+	struct ibv_wc wc;
+	char go;
+
+	vt_meet(b, fd, NULL, &peer);
+	for (uint32_t n = 0; n < DEPTH; n++)
+		vt_recv(b, n, n * (size_t)ROOM, ROOM);
+	vt_tell(fd, "r", 1);
+	assert_int_equal(read(fd, &go, 1), 1);
+	for (int i = 0; i < 100000; i++) {
+		if (ibv_poll_cq(b->cq, 1, &wc) > 0 && wc.status == IBV_WC_SUCCESS)
+			vt_check_all(b->buf + wc.wr_id * (size_t)ROOM, ROOM, 0xaa);
+	}
+}
+
+/* What is flushed is the program's again, even if the receiver has not come to it yet. */
+static void what_is_flushed_is_not_fetched(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a = vt_ep(t, .len = ROOM, .access = LOCAL);
+	struct vt_addr peer;
+	struct vt_peer p;
+	char ready;
+
+	memset(a->buf, 0xaa, ROOM);
+	vt_peer_start(&p, "stopped");
+	vt_meet(a, p.fd, NULL, &peer);
+	assert_int_equal(read(p.fd, &ready, 1), 1);
+	kill(p.pid, SIGSTOP);
+	for (uint32_t n = 0; n < DEPTH; n++)
+		vt_post(a, .op = IBV_WR_SEND, .id = n, .len = ROOM);
+	assert_int_equal(vt_modify_state(a->qp, IBV_QPS_ERR), 0);
+	for (uint32_t n = 0; n < DEPTH; n++)
+		vt_wait(a);
+	memset(a->buf, 0x55, ROOM);
+	kill(p.pid, SIGCONT);
+	vt_tell(p.fd, "g", 1);
+	vt_peer_finish(&p);
+	vt_ep_close(a);
+}
+
 static const struct vt_role roles[] = {
 	{"receiver", role_receiver},
+	{"stopped", role_stopped},
 	{"late", role_late},
 	{"sender", role_sender},
 	{NULL, NULL},
@@ -347,6 +394,7 @@ static const struct vt_role roles[] = {
 
 static const struct CMUnitTest tests[] = {
 	VT_TEST(every_length_and_kind_arrives),
+	VT_TEST(what_is_flushed_is_not_fetched),
 	VT_TEST(receiver_that_is_not_ready_is_waited_for),
 	VT_TEST(receive_that_is_too_short_ends_both),
 	VT_TEST(nobody_ready_for_ever_is_an_error),

@@ -291,8 +291,7 @@ void iwarp_connect_sent(struct iwarp_connect *c, size_t n)
 	if (c->state == CONNECT_ANSWERING) {
 		c->state = c->refusing ? CONNECT_REFUSED : c->meets ? CONNECT_MEETING : CONNECT_DONE;
 		c->answered = true;
-	}
-	else if (c->state == CONNECT_SAYING)
+	} else if (c->state == CONNECT_SAYING)
 		said(c);
 }
 

@@ -558,6 +558,9 @@ static void freed_memory_of_a_heap_is_cleared(void **state)
 	pthread_t thread[2];
 
 	(void)state;
+#ifdef __SANITIZE_ADDRESS__
+	skip(); /* it has a heap of its own, in which what is between two pieces may be anybody's */
+#endif
 	heap_user(NULL);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&thread[i], NULL, heap_user, NULL), 0);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MOST = 400000, ROOM = 512 << 10, LOCAL = IBV_ACCESS_LOCAL_WRITE };
@@ -372,6 +373,7 @@ static void what_is_flushed_is_not_fetched(void **state)
 	vt_meet(a, p.fd, NULL, &peer);
 	assert_int_equal(read(p.fd, &ready, 1), 1);
 	kill(p.pid, SIGSTOP);
+	assert_int_equal(waitpid(p.pid, NULL, WUNTRACED), p.pid); /* not in the middle of a copy */
 	for (uint32_t n = 0; n < DEPTH; n++)
 		vt_post(a, .op = IBV_WR_SEND, .id = n, .len = ROOM);
 	assert_int_equal(vt_modify_state(a->qp, IBV_QPS_ERR), 0);

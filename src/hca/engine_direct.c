@@ -41,6 +41,13 @@ void hca_engine_shut_out(struct hca_flow *f)
 			f->slot, strerror(errno));
 }
 
+bool hca_engine_peer_is_shown(const struct hca_qp *qp, const struct hca_board *board)
+{
+	struct hca_board_qp q;
+
+	return hca_board_find_qp(board, qp->attr.dest_qp_num, &q) && q.peer_qpn == hca_qpn(qp);
+}
+
 /*
  * A peer that is new on its board finds us in the middle of frames. A stream of requests would never be idle
  * by itself, so a large one waits until what is on its way is done, which is little. Where the peer's memory
@@ -55,7 +62,6 @@ static void wait_or_not(struct hca_engine *e, struct hca_qp *qp)
 {
 	const struct hca_send_wqe *last = hca_sq_at(&qp->sq, qp->sq.head - 1);
 	const struct link_there *there;
-	struct hca_board_qp q;
 	bool row = in_a_row(&qp->sq);
 
 	qp->alone = 0;
@@ -65,7 +71,7 @@ static void wait_or_not(struct hca_engine *e, struct hca_qp *qp)
 	there = e->link->ops->enter(e->link, qp->flow->slot);
 	if (!there)
 		return;
-	if (hca_board_find_qp(there->board, qp->attr.dest_qp_num, &q) && q.peer_qpn == hca_qpn(qp))
+	if (hca_engine_peer_is_shown(qp, there->board))
 		qp->alone = row && there->memory->fd >= 0 ? 1 : HCA_ALONE_MIN;
 	e->link->ops->leave(e->link, qp->flow->slot);
 }

@@ -20,15 +20,10 @@ struct source {
 	const struct frame_in *in;
 };
 
-/* Its requests are still its own: once they are flushed their buffers are the program's again. */
-static bool still_sends(const struct hca_qp *qp, const struct hca_board *board)
-{
-	struct hca_board_qp q;
-
-	return hca_board_find_qp(board, qp->attr.dest_qp_num, &q) && q.peer_qpn == hca_qpn(qp);
-}
-
-/* Only from who is known to have written the frame, and has the QP's peer. */
+/*
+ * Only from who is known to have written the frame, and has the QP's peer; and as long as that is on its
+ * board: once its requests are flushed their buffers are the program's again.
+ */
 static bool fetch(void *arg, uint32_t off, const struct iovec *to, unsigned n, uint32_t len)
 {
 	const struct source *s = arg;
@@ -44,7 +39,7 @@ static bool fetch(void *arg, uint32_t off, const struct iovec *to, unsigned n, u
 	if (!there)
 		return false;
 	hca_engine_peer(&peer, f, there);
-	act = still_sends(s->qp, there->board)
+	act = hca_engine_peer_is_shown(s->qp, there->board)
 		      ? local_fetch(&s->qp->source, &peer,
 				&(struct local_far){s->in->refs, s->in->nrefs, off, len}, to, n)
 		      : LOCAL_LEFT;

@@ -4,8 +4,8 @@
  * go by memory, as RoCE's do: the adapter's transport carries it, over the rings of link/shm.h, with all that
  * engine_direct.c and engine_far.c do for it.
  *
- *   SHAKING --- the peer has said who it is ---> MEETING --- the link has reached it, or not in time --->
- * SHAKING
+ *   SHAKING --- the peer says who it is ---> MEETING --- the link has reached it, or not in time
+ *       ^------------------------------------------------------------'
  *
  * Each end looks whether the peer is who it says: addresses and ports of the connection are the same from
  * both sides, so nothing is in between that changes them, and the process that the link reaches in that slot

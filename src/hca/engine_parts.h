@@ -5,6 +5,7 @@
 
 #include "hca/engine.h"
 
+struct hca_board;
 struct link_there;
 struct local_peer;
 
@@ -39,6 +40,8 @@ void hca_engine_deliver_far(struct hca_engine *e, const struct frame_in *in, uin
 /* ---- engine_direct.c ---- */
 /* The process as those see it who act in its memory; it was entered. */
 void hca_engine_peer(struct local_peer *p, const struct hca_flow *f, const struct link_there *there);
+/* Whether the QP's peer is on the board of its process, and is connected to this QP. */
+bool hca_engine_peer_is_shown(const struct hca_qp *qp, const struct hca_board *board);
 /* The kernel does not let us in. */
 void hca_engine_shut_out(struct hca_flow *f);
 /* Does what can be done without the transport; qp->lock held, any thread. */

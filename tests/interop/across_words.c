@@ -19,17 +19,12 @@ struct place {
 /* The next event: of this kind, with the first len words. */
 static struct rdma_cm_id *brings(struct rdma_event_channel *ch, enum rdma_cm_event_type type, uint8_t len)
 {
-	struct rdma_cm_event *ev;
-	struct rdma_cm_id *id;
+	struct rdma_cm_event *ev = vt_cm_next(ch, type);
+	struct rdma_cm_id *id = ev->id;
 
-	assert_int_equal(rdma_get_cm_event(ch, &ev), 0);
-	if (ev->event != type)
-		print_error("rdma_cm: %s, status %d\n", rdma_event_str(ev->event), ev->status);
-	assert_int_equal(ev->event, type);
 	assert_int_equal(ev->param.conn.private_data_len, len);
 	if (len)
 		assert_memory_equal(ev->param.conn.private_data, words, len);
-	id = ev->id;
 	rdma_ack_cm_event(ev);
 	return id;
 }

@@ -21,17 +21,23 @@ static struct rdma_cm_id *new_id(void)
 	return id;
 }
 
-/* The id of the event, which must be this one. */
-static struct rdma_cm_id *expect(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
+struct rdma_cm_event *vt_cm_next(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
 {
 	struct rdma_cm_event *ev;
-	struct rdma_cm_id *id;
 
 	assert_int_equal(rdma_get_cm_event(ch, &ev), 0);
 	if (ev->event != type)
 		print_error("rdma_cm: %s, status %d\n", rdma_event_str(ev->event), ev->status);
 	assert_int_equal(ev->event, type);
-	id = ev->id;
+	return ev;
+}
+
+/* The id of the event, which must be this one. */
+static struct rdma_cm_id *expect(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
+{
+	struct rdma_cm_event *ev = vt_cm_next(ch, type);
+	struct rdma_cm_id *id = ev->id;
+
 	rdma_ack_cm_event(ev);
 	return id;
 }

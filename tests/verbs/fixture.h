@@ -27,14 +27,13 @@
 #include <sys/types.h>
 #include <cmocka.h>
 #include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
 
 #define VT_ALL_ACCESS                                                                                        \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 #define VT_NO_ACCESS (-1) /* vt_opts.access: none at all, since 0 stands for the default */
 #define VT_QKEY      0x1badcafe
 #define VT_GRH       40
-
-struct rdma_cm_id;
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -125,6 +124,8 @@ void vt_pair(struct vt *t, enum ibv_qp_type type, struct vt_ep **a, struct vt_ep
  * other asks. vt_connect() and vt_meet() do all that.
  */
 bool vt_by_cm(const struct vt *t);
+/* The next event, which must be this one; to be acknowledged. */
+struct rdma_cm_event *vt_cm_next(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
 struct rdma_cm_id *vt_cm_listen(const struct vt *t, uint16_t *port);
 /* An id whose way to that place is known; and one that asks there. */
 void vt_cm_find(struct vt_ep *ep, const union ibv_gid *gid, uint16_t port);

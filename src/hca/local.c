@@ -14,13 +14,13 @@ static enum hca_local asked_for(void)
 	const char *v = getenv("ANYRDMA_LOCAL");
 
 	if (!v || !*v)
-		return HCA_LOCAL_MAP;
+		return HCA_LOCAL_COPY;
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (!strcmp(v, names[i]))
 			return (enum hca_local)i;
 	}
-	log_warn("ANYRDMA_LOCAL=%s is none of map, copy, ring and off: map, as by default", v);
-	return HCA_LOCAL_MAP;
+	log_warn("ANYRDMA_LOCAL=%s is none of map, copy, ring and off: copy, as by default", v);
+	return HCA_LOCAL_COPY;
 }
 
 /* A program that must not be looked into by others of its user, who could else map what it registers. */

@@ -7,9 +7,10 @@
 enum hca_local {
 	HCA_LOCAL_OFF,  /* by the wire */
 	HCA_LOCAL_RING, /* frames through memory */
-	HCA_LOCAL_COPY, /* and the initiator copies into the target's memory, or from it, through the kernel
-			 */
-	HCA_LOCAL_MAP,  /* and by itself, into registered memory that it has mapped: the default */
+	/* And the initiator copies into the target's memory, or from it, through the kernel: the default. */
+	HCA_LOCAL_COPY,
+	/* And registration moves the program's own pages to where peers map them: for who asks for it. */
+	HCA_LOCAL_MAP,
 };
 
 /* Reads the environment: when an adapter is made, once. */

@@ -54,21 +54,11 @@ struct region {
 	size_t length;
 	uint64_t iova;
 	unsigned access;
-	bool by_map; /* peers on this host map what they may reach */
 	struct share *share;
 	struct share_run run;
 };
 
 static const unsigned remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-
-/*
- * A region that no peer may reach, but from which they may have to fetch what is sent to them. They could do
- * so through the kernel; only what it gives them is also given to be mapped.
- */
-static bool may_share_later(const struct region *r)
-{
-	return r->by_map && !(r->access & remote);
-}
 
 /* a->lock held */
 static void region_set(struct hca_key *k, const struct region *r)
@@ -80,8 +70,6 @@ static void region_set(struct hca_key *k, const struct region *r)
 	k->access = r->access;
 	k->share = r->share;
 	k->run = r->run;
-	k->shared = r->share ? SHARED_YES : may_share_later(r) ? SHARED_NOT_YET : SHARED_NO;
-	k->sent = 0;
 }
 
 /*
@@ -155,8 +143,7 @@ static void region_share(const struct hca_context *ctx, struct region *r)
 {
 	struct hca_adapter *a = ctx->adapter;
 
-	r->by_map = a->local == HCA_LOCAL_MAP;
-	if (!r->by_map || !(r->access & remote))
+	if (a->local != HCA_LOCAL_MAP || !(r->access & remote))
 		return;
 	set_aside(a, r->addr, r->length);
 	r->share = share_take(r->addr, r->length, &r->run);
@@ -185,7 +172,6 @@ static struct hca_key *key_new(
 	k->host = NULL;
 	k->share = NULL;
 	k->run = (struct share_run){0};
-	k->shared = SHARED_NO;
 	k->parent = NULL;
 	k->qpn = 0;
 	k->windows = 0;
@@ -239,38 +225,11 @@ uint32_t hca_key_mapped(struct hca_adapter *a, uint32_t key, const void *host, u
 	const struct hca_key *k = idmap_get(&a->keys, key);
 	uintptr_t from = (uintptr_t)host, to = from + len, start, end;
 
-	if (!k || atomic_load_explicit(&k->shared, memory_order_acquire) != SHARED_YES)
+	if (!k)
 		return 0;
 	start = k->run.start > from ? k->run.start : from;
 	end = k->run.start + k->run.len < to ? k->run.start + k->run.len : to;
 	return start < end ? (uint32_t)(end - start) : 0;
-}
-
-/* a->lock held; the key may be another one's by now. */
-static void share_now(struct hca_adapter *a, struct hca_key *k, uint32_t key)
-{
-	if (k->key != key || k->shared != SHARED_NOT_YET)
-		return;
-	if (share_may_be_read() && !each_on(a, k->host, k->length, NULL))
-		k->share = share_take(k->host, k->length, &k->run);
-	atomic_store_explicit(&k->shared, k->share ? SHARED_YES : SHARED_NO, memory_order_release);
-	hca_board_show_key(a, k);
-}
-
-void hca_key_sent(struct hca_adapter *a, uint32_t key, uint32_t len)
-{
-	enum { PAYS = 1 << 20 }; /* what moving costs at least */
-	struct hca_key *k = idmap_get(&a->keys, key);
-	uint64_t sent;
-
-	if (!k || atomic_load_explicit(&k->shared, memory_order_relaxed) != SHARED_NOT_YET)
-		return;
-	sent = atomic_fetch_add_explicit(&k->sent, len, memory_order_relaxed) + len;
-	if (sent < PAYS || sent < k->length)
-		return;
-	lock_take(&a->lock);
-	share_now(a, k, key);
-	lock_drop(&a->lock);
 }
 
 /* ---- regions ---- */

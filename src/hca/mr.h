@@ -44,13 +44,6 @@ static inline struct hca_pd *hca_pd(struct ibv_pd *p)
 
 enum hca_key_kind { KEY_FREE, KEY_MR, KEY_MW1, KEY_MW2 };
 
-/* Whether a region lies where others can map it. */
-enum hca_shared {
-	SHARED_NOT_YET, /* when it pays: see hca_key_sent() */
-	SHARED_YES,     /* the part that `run` says */
-	SHARED_NO,
-};
-
 struct hca_key {
 	_Atomic uint32_t key; /* 0: free */
 	enum hca_key_kind kind;
@@ -59,9 +52,7 @@ struct hca_key {
 	uint64_t iova, length; /* what requests name: [iova, iova + length) */
 	char *host;            /* where iova is in this process */
 	struct share *share;   /* a region's, as far as others can map it; NULL: they cannot */
-	struct share_run run;  /* the part that they are told; of SHARED_YES */
-	_Atomic enum hca_shared shared;
-	_Atomic uint64_t sent;    /* bytes that others fetched from it through the kernel */
+	struct share_run run;  /* the part that they are told */
 	struct hca_key *parent;   /* a bound window's region */
 	uint32_t qpn;             /* a bound type 2 window belongs to this QP */
 	_Atomic unsigned windows; /* a region's bound windows */
@@ -145,10 +136,5 @@ static inline void *hca_key_range(struct hca_adapter *a, const struct hca_pd *pd
 }
 /* How many of these bytes, which hca_key_range() found, others can map. */
 uint32_t hca_key_mapped(struct hca_adapter *a, uint32_t key, const void *host, uint32_t len);
-/*
- * Bytes are fetched from a region that no peer may reach: when that was more than moving it takes, it is
- * moved to where they can map it. Then it takes the time of a copy.
- */
-void hca_key_sent(struct hca_adapter *a, uint32_t key, uint32_t len);
 
 #endif

@@ -686,11 +686,7 @@ bool hca_sge_goes_far(struct hca_qp *qp, const struct hca_send_wqe *w)
 			return false;
 		mapped += hca_key_mapped(a, s->lkey, p, s->length);
 	}
-	if (mapped == w->length)
-		return true;
-	for (unsigned i = 0; i < w->nsge; i++)
-		hca_key_sent(a, w->sge[i].lkey, w->sge[i].length);
-	return w->length >= KERNEL_MIN;
+	return mapped == w->length || w->length >= KERNEL_MIN;
 }
 
 bool hca_sge_scatter(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off,

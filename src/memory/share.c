@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 
 enum {
 	MAX_PIECES = 8192, /* a piece splits the program's mappings, of which it may have 65,530 */
@@ -74,17 +73,6 @@ static bool accounts_strictly(void)
 	if (f)
 		fclose(f);
 	return c == '2';
-}
-
-/* The kernel's rules (ptrace(2)), as far as they do not depend on who asks. */
-bool share_may_be_read(void)
-{
-	FILE *f = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
-	int c = f ? fgetc(f) : '0';
-
-	if (f)
-		fclose(f);
-	return c == '0' && prctl(PR_GET_DUMPABLE) == 1;
 }
 
 /* ---- locked memory stays locked ---- */

@@ -31,8 +31,6 @@ struct share_run {
  * there is none, which has been said at log level info. May take the time of a copy.
  */
 struct share *share_take(void *addr, size_t len, struct share_run *run);
-/* Whether the kernel lets other processes of this user into our memory, so that they may as well map it. */
-bool share_may_be_read(void);
 /* When nobody uses the region any more. NULL does nothing. */
 void share_drop(struct share *s);
 /* The file, to be passed to others, until share_file_put(): a descriptor, or -errno. */

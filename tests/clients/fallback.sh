@@ -35,22 +35,22 @@ said pair.server 'not by memory: Operation not permitted' || fail "the server do
 ON_B=("$FORBID" memfd_create --)
 goes wire client 'not by memory: Operation not permitted' "the client may share no memory"
 
-export ANYRDMA_LOCAL=copy
 ON_B=("$FORBID" process_vm_writev --)
 goes ring client 'its memory is closed to us \(Operation not permitted\)' "the client may not look into others"
-unset ANYRDMA_LOCAL
 
 if unshare -p true 2>/dev/null; then
 	ON_B=(unshare --pid --fork --kill-child --)
 	goes ring client 'it is in another PID namespace' "the client is in a PID namespace of its own"
 fi
 
+export ANYRDMA_LOCAL=map
 # rping's server READs and WRITEs its client's memory, which by then has threads that would have to be held back.
 ON_B=("$FORBID" userfaultfd --)
 serve server rping -s -a "$IP4_A" -C 20 -S 60000 -V
 start client B rping -c -a "$IP4_A" -p "$PORT" -C 20 -S 60000 -V
 verdict "the client may not hold back its threads: its memory is copied" 'cannot map anything of it: other threads' ' direct='
 ON_B=()
+unset ANYRDMA_LOCAL
 
 # A program that only may be executed, not read, may not be looked into by others of its user (PR_SET_DUMPABLE). Nor by the sanitizers'
 # runtime, which looks there for its options.

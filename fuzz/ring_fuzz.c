@@ -143,13 +143,13 @@ static unsigned open_files(void)
 /* Bytes by the socket, with a descriptor or without: nothing is believed, and no descriptor is left. */
 static void say(struct input *in)
 {
-	uint8_t bytes[24];
+	uint8_t bytes[sizeof(struct meet_word) + 8];
 	struct iovec iov = {bytes, sizeof(bytes)};
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
 	unsigned fds = draw_u32(in), before = open_files();
-	int s[2], passed[MEET_PASSED], got;
-	uint32_t slot;
+	struct meet_word word;
+	int s[2], passed, got;
 
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, s))
 		return;
@@ -167,11 +167,12 @@ static void say(struct input *in)
 		memcpy(CMSG_DATA(c), s, fds % 3 * sizeof(int));
 	}
 	sendmsg(s[0], &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-	got = meet_hear(s[1], &slot, passed);
+	got = meet_hear(s[1], &word, &passed);
 	if (got > 0) {
-		must(!meet_map(passed[0], sizeof(struct ring), 1, NULL)); /* a socket is no memory */
-		must(!memory_is_one(passed[1]));
-		meet_close(passed);
+		must(passed < 0 ||
+			!meet_map(passed, sizeof(struct ring), 1, NULL)); /* a socket is no memory */
+		if (passed >= 0)
+			close(passed);
 	}
 	close(s[0]);
 	close(s[1]);

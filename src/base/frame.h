@@ -76,9 +76,9 @@ struct frame_in {
 	uint32_t head_len; /* bytes of headers, when the payload lies apart */
 	void *from;        /* the link's: see link_ops.took */
 	/* Of a frame that came by memory: */
-	uint8_t far; /* as in frame_out; then, instead of a payload: */
+	uint32_t slot; /* of the process that wrote it; 0: not known */
+	uint8_t far;   /* as in frame_out; then, instead of a payload: */
 	uint8_t nrefs;
-	uint32_t slot; /* whose memory it is; 0: not known */
 	uint64_t far_len;
 	const struct frame_ref *refs; /* a copy */
 };

@@ -7,6 +7,7 @@
 #include "hca/adapter.h"
 #include "hca/context.h"
 #include "hca/device.h"
+#include "hca/dm.h"
 #include "hca/fork.h"
 #include "hca/registry.h"
 #include "hca/sysfs.h"
@@ -252,7 +253,7 @@ int verbs_query_device_ex(struct ibv_context *c, const struct ibv_query_device_e
 	struct ibv_device_attr_ex full = {
 		.completion_timestamp_mask = UINT64_MAX,
 		.hca_core_clock = 1000000, /* kHz: timestamps are nanoseconds */
-		.max_dm_size = 0,
+		.max_dm_size = HCA_MAX_DM,
 		.phys_port_cnt_ex = 1,
 	};
 

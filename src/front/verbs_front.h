@@ -37,6 +37,10 @@ int verbs_get_srq_num(struct ibv_srq *srq, uint32_t *num);
 struct ibv_td *verbs_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr);
 int verbs_dealloc_td(struct ibv_td *td);
 struct ibv_pd *verbs_alloc_parent_domain(struct ibv_context *c, struct ibv_parent_domain_init_attr *attr);
+struct ibv_dm *verbs_alloc_dm(struct ibv_context *c, struct ibv_alloc_dm_attr *attr);
+int verbs_free_dm(struct ibv_dm *dm);
+struct ibv_mr *verbs_reg_dm_mr(
+	struct ibv_pd *pd, struct ibv_dm *dm, uint64_t off, size_t length, unsigned int access);
 int verbs_advise_mr(
 	struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sge, uint32_t n);
 

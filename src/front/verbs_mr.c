@@ -3,6 +3,7 @@
 #include "front/verbs_front.h"
 
 #include "hca/context.h"
+#include "hca/dm.h"
 #include "hca/mr.h"
 
 #include <errno.h>
@@ -75,6 +76,34 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	if (hca_context_is_parents(mr->context))
 		return 0;
 	return hca_mr_dereg((struct hca_mr *)mr);
+}
+
+/* ---- device memory ---- */
+struct ibv_dm *verbs_alloc_dm(struct ibv_context *c, struct ibv_alloc_dm_attr *attr)
+{
+	struct hca_dm *dm;
+
+	if (attr->comp_mask) {
+		errno = EINVAL;
+		return NULL;
+	}
+	dm = hca_dm_alloc(hca_context(c), attr->length, attr->log_align_req);
+	return dm ? &dm->ibv : NULL;
+}
+
+int verbs_free_dm(struct ibv_dm *dm)
+{
+	if (hca_context_is_parents(dm->context))
+		return 0;
+	return hca_dm_free((struct hca_dm *)dm);
+}
+
+struct ibv_mr *verbs_reg_dm_mr(
+	struct ibv_pd *pd, struct ibv_dm *dm, uint64_t off, size_t length, unsigned int access)
+{
+	struct hca_mr *mr = hca_dm_reg((struct hca_pd *)pd, (struct hca_dm *)dm, off, length, access);
+
+	return mr ? &mr->ibv : NULL;
 }
 
 /* Nothing is pinned or mapped ahead: advice is taken and not needed. */

@@ -31,4 +31,7 @@ void verbs_fill_ops(struct hca_context *ctx)
 	v->dealloc_td = verbs_dealloc_td;
 	v->alloc_parent_domain = verbs_alloc_parent_domain;
 	v->advise_mr = verbs_advise_mr;
+	v->alloc_dm = verbs_alloc_dm;
+	v->free_dm = verbs_free_dm;
+	v->reg_dm_mr = verbs_reg_dm_mr;
 }

@@ -11,6 +11,7 @@
 #include "base/lock.h"
 #include "hca/counters.h"
 #include "hca/engine.h"
+#include "hca/export.h"
 #include "hca/gsi.h"
 #include "hca/local.h"
 #include "wire/qpn.h"
@@ -66,7 +67,8 @@ struct hca_adapter {
 	enum hca_local local;          /* HCA_LOCAL_OFF in simulations */
 	struct hca_board *board;       /* NULL: others cannot act for us, nor we for them */
 	struct lock board_lock;        /* who writes to it; the innermost */
-	bool shares;                   /* holds the file of memory/share.h */
+	struct hca_files files;        /* that regions lie in; the adapter's lock */
+	_Atomic uint64_t dm_used;      /* bytes of device memory */
 	struct hca_adapter_counters *count;
 	struct hca_adapter_counters own_count;
 	uint64_t seed; /* simulations: QPNs and keys come from this instead of the kernel */

@@ -3,6 +3,7 @@
 
 #include "hca/adapter.h"
 #include "hca/mr.h"
+#include "memory/shareable.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -106,7 +107,7 @@ static void shown_keys_are_found_until_hidden(void **state)
 /* What finds no place goes the usual way; hiding gives the place back. */
 static void board_may_be_too_small(void **state)
 {
-	enum { KEYS = 3 * BOARD_KEYS };
+	enum { ROOM = BOARD_ENTRIES(BOARD_KEYS, BOARD_KEY_LEVELS), KEYS = 3 * ROOM };
 	struct stage *s = *state;
 	struct hca_board_key k;
 	unsigned found = 0, again = 0;
@@ -115,7 +116,7 @@ static void board_may_be_too_small(void **state)
 		show(s, i * 2654435761u);
 	for (uint32_t i = 1; i <= KEYS; i++)
 		found += hca_board_find_key(s->adapter.board, i * 2654435761u, &k);
-	assert_true(found > BOARD_KEYS / 2 && found <= BOARD_KEYS);
+	assert_true(found > ROOM / 2 && found <= ROOM);
 	for (uint32_t i = 1; i <= KEYS; i++)
 		hca_board_hide_key(&s->adapter, i * 2654435761u);
 	for (uint32_t i = 1; i <= KEYS; i++)
@@ -123,6 +124,34 @@ static void board_may_be_too_small(void **state)
 	assert_int_equal(again, 0);
 	show(s, 7);
 	assert_true(hca_board_find_key(s->adapter.board, 7, &k));
+}
+
+/* And few stay where they cost little. */
+static void hundred_thousand_keys_find_room(void **state)
+{
+	struct stage *s = *state;
+	struct hca_board_key k;
+
+	for (uint32_t i = 1; i <= 1000; i++)
+		show(s, i * 2654435761u);
+	assert_int_equal(s->adapter.board->key_levels, 1);
+	for (uint32_t i = 1; i <= 100000; i++)
+		show(s, i * 2654435761u);
+	for (uint32_t i = 1; i <= 100000; i++)
+		assert_true(hca_board_find_key(s->adapter.board, i * 2654435761u, &k));
+}
+
+static void levels_that_are_not_there_are_not_looked_at(void **state)
+{
+	struct stage *s = *state;
+	struct hca_board_key k;
+	struct shared_file f;
+
+	s->adapter.board->key_levels = s->adapter.board->qp_levels = 1u << 31; /* says another process */
+	assert_false(hca_board_find_key(s->adapter.board, 5, &k));
+	assert_false(hca_board_find_file(s->adapter.board, UINT16_MAX, &f));
+	s->adapter.board->file[0] = (struct hca_board_file){.id = 1, .unit = 0};
+	assert_false(hca_board_find_file(s->adapter.board, 1, &f));
 }
 
 static void windows_are_not_shown(void **state)
@@ -175,7 +204,7 @@ static void entries_are_never_seen_half_written(void **state)
 		if (!hca_board_find_key(s->adapter.board, 13, &k))
 			continue; /* it changed too often */
 		assert_int_equal(k.iova, k.length);
-		assert_int_equal((uint32_t)k.iova, k.access);
+		assert_int_equal((uint16_t)k.iova, k.access);
 	}
 	over = true;
 	pthread_join(t, NULL);
@@ -188,6 +217,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(shown_keys_are_found_until_hidden),
 		T(board_may_be_too_small),
+		T(hundred_thousand_keys_find_room),
+		T(levels_that_are_not_there_are_not_looked_at),
 		T(windows_are_not_shown),
 		T(owner_that_died_while_writing_shows_nothing),
 		T(entries_are_never_seen_half_written),

@@ -13,7 +13,6 @@
 #include "hca/transport.h"
 #include "link/link.h"
 #include "local/direct.h"
-#include "memory/window.h"
 
 #include <errno.h>
 #include <string.h>
@@ -26,9 +25,10 @@ static bool is_next(struct hca_qp *qp)
 
 void hca_engine_peer(struct local_peer *p, const struct hca_flow *f, const struct link_there *there)
 {
-	*p = (struct local_peer){.board = there->board,
+	*p = (struct local_peer){.board = there->export,
 		.number = there->number,
-		.memory = there->memory,
+		.windows = there->windows,
+		.revoked = there->revoked,
 		.pid = atomic_load_explicit(&f->closed, memory_order_relaxed) ? 0 : there->pid,
 		.self = there->self};
 }
@@ -71,8 +71,8 @@ static void wait_or_not(struct hca_engine *e, struct hca_qp *qp)
 	there = e->link->ops->enter(e->link, qp->flow->slot);
 	if (!there)
 		return;
-	if (hca_engine_peer_is_shown(qp, there->board))
-		qp->alone = row && there->memory->fd >= 0 ? 1 : HCA_ALONE_MIN;
+	if (hca_engine_peer_is_shown(qp, there->export))
+		qp->alone = row && qp->seen.window ? 1 : HCA_ALONE_MIN;
 	e->link->ops->leave(e->link, qp->flow->slot);
 }
 

@@ -39,7 +39,7 @@ static bool fetch(void *arg, uint32_t off, const struct iovec *to, unsigned n, u
 	if (!there)
 		return false;
 	hca_engine_peer(&peer, f, there);
-	act = hca_engine_peer_is_shown(s->qp, there->board)
+	act = hca_engine_peer_is_shown(s->qp, there->export)
 		      ? local_fetch(&s->qp->source, &peer,
 				&(struct local_far){s->in->refs, s->in->nrefs, off, len}, to, n)
 		      : LOCAL_LEFT;

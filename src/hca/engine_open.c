@@ -18,7 +18,6 @@
 #include "link/none.h"
 #include "link/shm.h"
 #include "link/udp.h"
-#include "memory/share.h"
 #include "wire/ibt.h"
 
 #include <errno.h>
@@ -53,34 +52,23 @@ static bool is_ours(void *arg, const uint8_t gid[16])
 /* Puts the way by memory before the wire, if the user wants it and the host has it. */
 static void add_memory(struct hca_adapter *a, struct link **link, uint16_t port)
 {
-	struct link_shm_shown shown = {.size = sizeof(struct hca_board), .memory = -1};
+	void *board;
 	int err;
 
 	if (a->local == HCA_LOCAL_OFF)
 		return;
-	if (a->local == HCA_LOCAL_MAP) {
-		shown.memory = share_file_get();
-		guard_install(); /* others' memory may be short of pages */
-	}
-	a->shares = shown.memory >= 0;
-	err = link_shm_open(link, *link, port, a->slot, is_ours, a, &shown);
+	guard_install(); /* others' memory may be short of pages */
+	err = link_shm_open(link, *link, port, a->slot, is_ours, a,
+		a->local >= HCA_LOCAL_COPY ? sizeof(struct hca_board) : 0, &board);
 	if (err)
 		log_info("not by memory: %s", fd_reason(-err));
-	else if (a->local >= HCA_LOCAL_COPY)
-		hca_keys_show(a, shown.board);
-}
-
-static void let_go_of_file(struct hca_adapter *a)
-{
-	if (a->shares)
-		share_file_put();
-	a->shares = false;
+	else
+		hca_keys_show(a, board);
 }
 
 /* What other processes see of us. */
 static void close_shared(struct hca_adapter *a)
 {
-	let_go_of_file(a);
 	hca_ports_close(a->ports);
 	a->ports = NULL;
 	hca_registry_close(a->registry);
@@ -142,7 +130,6 @@ int hca_engine_open(struct hca_adapter *a)
 	if (err) {
 		hca_keys_show(a, NULL);
 		link->ops->close(link);
-		let_go_of_file(a);
 		return err;
 	}
 	a->transport = &ibt_transport;

@@ -6,6 +6,7 @@
 #include "hca/board.h"
 #include "hca/context.h"
 #include "hca/device.h"
+#include "hca/dm.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -54,8 +55,7 @@ struct region {
 	size_t length;
 	uint64_t iova;
 	unsigned access;
-	struct share *share;
-	struct share_run run;
+	struct hca_export exported;
 };
 
 static const unsigned remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -68,86 +68,7 @@ static void region_set(struct hca_key *k, const struct region *r)
 	k->iova = r->access & IBV_ACCESS_ZERO_BASED ? 0 : r->iova;
 	/* Local reads need no right; remote ones are asked for by name. */
 	k->access = r->access;
-	k->share = r->share;
-	k->run = r->run;
-}
-
-/*
- * ---- other regions on the same pages ----
- * Peers write to the edges of a region by the kernel's hand, which takes hold of a page first. A page that is
- * moved just then would keep nothing of it. So while pages move, regions that share them are not shown.
- */
-struct overlap {
-	struct hca_adapter *a;
-	uintptr_t from, to;
-	void (*act)(struct hca_adapter *a, const struct hca_key *k);
-	unsigned n;
-};
-
-static void if_overlaps(void *arg, void *value)
-{
-	struct overlap *o = arg;
-	const struct hca_key *k = value;
-	uintptr_t start = (uintptr_t)k->host;
-
-	if (k->kind != KEY_MR || !(k->access & remote) || start >= o->to || start + k->length <= o->from)
-		return;
-	o->n++;
-	if (o->act)
-		o->act(o->a, k);
-}
-
-/* a->lock held. How many there are. */
-static unsigned each_on(struct hca_adapter *a, const void *addr, size_t length,
-	void (*act)(struct hca_adapter *a, const struct hca_key *k))
-{
-	struct overlap o = {.a = a, .from = (uintptr_t)addr, .to = (uintptr_t)addr + length, .act = act};
-
-	idmap_each(&a->keys, if_overlaps, &o);
-	return o.n;
-}
-
-static void hide(struct hca_adapter *a, const struct hca_key *k)
-{
-	hca_board_hide_key(a, k->key);
-}
-
-static unsigned others_on(struct hca_adapter *a, const void *addr, size_t length,
-	void (*act)(struct hca_adapter *a, const struct hca_key *k))
-{
-	unsigned n;
-
-	lock_take(&a->lock);
-	n = each_on(a, addr, length, act);
-	lock_drop(&a->lock);
-	return n;
-}
-
-static void set_aside(struct hca_adapter *a, const void *addr, size_t length)
-{
-	if (others_on(a, addr, length, hide))
-		hca_engine_quiesce(&a->engine);
-}
-
-static void drop_share(struct hca_adapter *a, struct share *share, const void *addr, size_t length)
-{
-	if (!share)
-		return;
-	set_aside(a, addr, length);
-	share_drop(share);
-	others_on(a, addr, length, hca_board_show_key);
-}
-
-/* Where peers on this host may reach it, its pages become such that they can map them. May take a while. */
-static void region_share(const struct hca_context *ctx, struct region *r)
-{
-	struct hca_adapter *a = ctx->adapter;
-
-	if (a->local != HCA_LOCAL_MAP || !(r->access & remote))
-		return;
-	set_aside(a, r->addr, r->length);
-	r->share = share_take(r->addr, r->length, &r->run);
-	others_on(a, r->addr, r->length, hca_board_show_key);
+	k->exported = r->exported;
 }
 
 /* r: NULL for a window, which is bound later. */
@@ -170,8 +91,7 @@ static struct hca_key *key_new(
 	k->access = 0;
 	k->iova = k->length = 0;
 	k->host = NULL;
-	k->share = NULL;
-	k->run = (struct share_run){0};
+	k->exported = (struct hca_export){.file = 0};
 	k->parent = NULL;
 	k->qpn = 0;
 	k->windows = 0;
@@ -194,7 +114,7 @@ out:
 }
 
 /* After this no look-up finds the key, and no frame that found it is still being worked on. */
-static int key_free(struct hca_adapter *a, struct hca_key *k, struct share **share)
+static int key_free(struct hca_adapter *a, struct hca_key *k)
 {
 	lock_take(&a->lock);
 	if (k->windows) {
@@ -204,7 +124,6 @@ static int key_free(struct hca_adapter *a, struct hca_key *k, struct share **sha
 	idmap_del(&a->keys, k->key);
 	hca_board_hide_key(a, k->key);
 	atomic_store_explicit(&k->key, 0, memory_order_release);
-	*share = k->share;
 	lock_drop(&a->lock);
 	hca_engine_quiesce(&a->engine);
 	lock_take(&a->lock);
@@ -224,11 +143,12 @@ uint32_t hca_key_mapped(struct hca_adapter *a, uint32_t key, const void *host, u
 {
 	const struct hca_key *k = idmap_get(&a->keys, key);
 	uintptr_t from = (uintptr_t)host, to = from + len, start, end;
+	const struct share_run *run = k ? &k->exported.run : NULL;
 
-	if (!k)
+	if (!k || !k->exported.file)
 		return 0;
-	start = k->run.start > from ? k->run.start : from;
-	end = k->run.start + k->run.len < to ? k->run.start + k->run.len : to;
+	start = run->start > from ? run->start : from;
+	end = run->start + run->len < to ? run->start + run->len : to;
 	return start < end ? (uint32_t)(end - start) : 0;
 }
 
@@ -249,35 +169,36 @@ static bool can_populate(void)
 
 /*
  * Nothing is pinned, but a range that is not mapped, or not writable when it must be, is refused here as the
- * kernel refuses to pin it. The ends are touched; what lies between is only looked up.
+ * kernel refuses to pin it. The ends are touched; what lies between is only looked up: msync() without
+ * anything to do walks the mappings, not the pages, so the length does not matter.
  */
 static int check_mapped(char *addr, size_t length, unsigned access)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE), chunk = 4096 * page;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	char *start = (char *)((uintptr_t)addr & ~(page - 1));
 	char *last = (char *)((uintptr_t)(addr + length - 1) & ~(page - 1));
 	int advice = access & IBV_ACCESS_LOCAL_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-	unsigned char vec[4096];
 
-	for (char *p = start; p <= last; p += chunk) {
-		size_t n = (size_t)(last - p) + page;
-
-		if (mincore(p, n < chunk ? n : chunk, vec) && errno == ENOMEM)
-			return EFAULT;
-		if (p + chunk < p)
-			break;
-	}
+	if (msync(start, (size_t)(last - start) + page, MS_ASYNC) && errno == ENOMEM)
+		return EFAULT;
 	if (!can_populate())
 		return 0;
-	return madvise(start, page, advice) || madvise(last, page, advice) ? EFAULT : 0;
+	return madvise(start, page, advice) || (last != start && madvise(last, page, advice)) ? EFAULT : 0;
 }
 
-static int check_region(void *addr, size_t length, uint64_t iova, unsigned access)
+int hca_mr_check_access(unsigned access)
 {
 	if (access & ~access_known & ~IBV_ACCESS_OPTIONAL_RANGE)
 		return EINVAL;
 	if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
 		!(access & IBV_ACCESS_LOCAL_WRITE))
+		return EINVAL;
+	return 0;
+}
+
+static int check_region(void *addr, size_t length, uint64_t iova, unsigned access)
+{
+	if (hca_mr_check_access(access))
 		return EINVAL;
 	if ((uintptr_t)addr + length < (uintptr_t)addr || iova + length < iova)
 		return EINVAL;
@@ -293,29 +214,22 @@ void hca_keys_show(struct hca_adapter *a, struct hca_board *b)
 {
 	lock_take(&a->lock);
 	a->board = b;
+	hca_export_show_files(a);
 	idmap_each(&a->keys, show, a);
 	lock_drop(&a->lock);
 }
 
-struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
+struct hca_mr *hca_mr_make(struct hca_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access,
+	const struct hca_export *x)
 {
-	struct hca_context *ctx = hca_context(pd->ibv.context);
-	struct region r = {.addr = addr, .length = length, .iova = iova, .access = access};
-	struct hca_mr *mr;
-	int err = check_region(addr, length, iova, access);
+	struct region r = {.addr = addr, .length = length, .iova = iova, .access = access, .exported = *x};
+	struct hca_mr *mr = calloc(1, sizeof(*mr));
 
-	if (err) {
-		errno = err;
-		return NULL;
-	}
-	guard_install();
-	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return NULL;
-	region_share(ctx, &r);
-	mr->key = key_new(ctx->adapter, KEY_MR, hca_pd(&pd->ibv), &r);
+	guard_install();
+	mr->key = key_new(hca_context(pd->ibv.context)->adapter, KEY_MR, hca_pd(&pd->ibv), &r);
 	if (!mr->key) {
-		drop_share(ctx->adapter, r.share, addr, length);
 		free(mr);
 		errno = ENOMEM;
 		return NULL;
@@ -329,15 +243,55 @@ struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t
 	return mr;
 }
 
+struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
+{
+	struct hca_adapter *a = hca_context(pd->ibv.context)->adapter;
+	struct hca_export x;
+	struct hca_mr *mr;
+	int err = check_region(addr, length, iova, access);
+
+	if (err) {
+		errno = err;
+		return NULL;
+	}
+	hca_export_begin(a, &x, addr, length, access);
+	mr = hca_mr_make(pd, addr, length, iova, access, &x);
+	if (!mr)
+		hca_export_end(a, &x, addr, length);
+	return mr;
+}
+
+/* Pages that were moved go back while the region still is one: should that fail, it stays. */
+static int put_back(struct hca_adapter *a, struct hca_mr *mr)
+{
+	struct hca_key *k = mr->key;
+	int err;
+
+	if (!k->exported.share)
+		return 0;
+	hca_board_hide_key(a, k->key);
+	hca_engine_quiesce(&a->engine);
+	err = hca_export_end(a, &k->exported, mr->ibv.addr, mr->ibv.length);
+	hca_board_show_key(a, k);
+	return -err;
+}
+
 int hca_mr_dereg(struct hca_mr *mr)
 {
 	struct hca_pd *pd = (struct hca_pd *)mr->ibv.pd;
 	struct hca_adapter *a = hca_context(mr->ibv.context)->adapter;
-	struct share *share;
+	struct hca_key *k = mr->key;
+	struct hca_export x;
+	int err = k->windows ? EBUSY : put_back(a, mr);
 
-	if (key_free(a, mr->key, &share))
+	if (err)
+		return err;
+	x = k->exported;
+	if (key_free(a, k))
 		return EBUSY; /* a window is bound to it */
-	drop_share(a, share, mr->ibv.addr, mr->ibv.length);
+	hca_export_end(a, &x, mr->ibv.addr, mr->ibv.length);
+	if (mr->dm)
+		mr->dm->users--;
 	pd->objects--;
 	free(mr);
 	return 0;
@@ -353,27 +307,27 @@ int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, si
 	unsigned new_access = flags & IBV_REREG_MR_CHANGE_ACCESS ? access : k->access;
 	uint64_t new_iova = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? (uintptr_t)addr : k->iova;
 	struct region r = {.addr = new_addr, .length = new_len, .iova = new_iova, .access = new_access};
-	struct share *old;
-	int err = check_region(new_addr, new_len, new_iova, new_access);
+	struct hca_export old;
+	int err = mr->dm ? EOPNOTSUPP : check_region(new_addr, new_len, new_iova, new_access);
 
 	if (err)
 		return err;
 	if (k->windows)
 		return EBUSY;
-	region_share(ctx, &r);
+	hca_export_begin(a, &r.exported, new_addr, new_len, new_access);
 	/* No frame may see half of the change. */
 	hca_board_hide_key(a, k->key);
 	lock_take(&a->engine.drive);
 	if (flags & IBV_REREG_MR_CHANGE_PD)
 		k->pd = hca_pd(&pd->ibv);
 	lock_take(&a->lock);
-	old = k->share;
+	old = k->exported;
 	region_set(k, &r);
 	hca_board_show_key(a, k);
 	lock_drop(&a->lock);
 	lock_drop(&a->engine.drive);
 	hca_engine_quiesce(&a->engine);
-	drop_share(a, old, mr->ibv.addr, mr->ibv.length);
+	hca_export_end(a, &old, mr->ibv.addr, mr->ibv.length);
 	mr->ibv.addr = new_addr;
 	mr->ibv.length = new_len;
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
@@ -429,12 +383,11 @@ int hca_mw_dealloc(struct hca_mw *mw)
 {
 	struct hca_adapter *a = hca_context(mw->ibv.context)->adapter;
 	struct hca_pd *pd = (struct hca_pd *)mw->ibv.pd;
-	struct share *none;
 
 	lock_take(&a->lock);
 	window_unbind(mw->key);
 	lock_drop(&a->lock);
-	key_free(a, mw->key, &none);
+	key_free(a, mw->key);
 	pd->objects--;
 	free(mw);
 	return 0;

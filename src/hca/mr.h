@@ -12,7 +12,7 @@
 
 #include "base/fence.h"
 #include "base/list.h"
-#include "memory/share.h"
+#include "hca/export.h"
 
 #include <infiniband/verbs.h>
 #include <stdatomic.h>
@@ -20,6 +20,7 @@
 struct hca_adapter;
 struct hca_board;
 struct hca_context;
+struct hca_dm;
 
 struct hca_td {
 	struct ibv_td ibv;
@@ -49,13 +50,12 @@ struct hca_key {
 	enum hca_key_kind kind;
 	unsigned access;
 	struct hca_pd *pd;
-	uint64_t iova, length; /* what requests name: [iova, iova + length) */
-	char *host;            /* where iova is in this process */
-	struct share *share;   /* a region's, as far as others can map it; NULL: they cannot */
-	struct share_run run;  /* the part that they are told */
-	struct hca_key *parent;   /* a bound window's region */
-	uint32_t qpn;             /* a bound type 2 window belongs to this QP */
-	_Atomic unsigned windows; /* a region's bound windows */
+	uint64_t iova, length;      /* what requests name: [iova, iova + length) */
+	char *host;                 /* where iova is in this process */
+	struct hca_export exported; /* a region's: what of it others can map */
+	struct hca_key *parent;     /* a bound window's region */
+	uint32_t qpn;               /* a bound type 2 window belongs to this QP */
+	_Atomic unsigned windows;   /* a region's bound windows */
 	struct list free;
 };
 
@@ -63,6 +63,7 @@ struct hca_mr {
 	struct ibv_mr ibv;
 	uint64_t stock_private[2]; /* stock libraries keep a type and the access flags behind ibv_mr */
 	struct hca_key *key;
+	struct hca_dm *dm; /* of device memory; else NULL */
 };
 
 struct hca_mw {
@@ -75,7 +76,14 @@ int hca_pd_dealloc(struct hca_pd *pd);
 
 /* NULL with errno. access: IBV_ACCESS_*, optional bits ignored. */
 struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access);
+/* 0 or an errno: EBUSY: a window is bound to it; another (map): its pages could not be put back. */
 int hca_mr_dereg(struct hca_mr *mr);
+
+/* 0 or EINVAL. */
+int hca_mr_check_access(unsigned access);
+/* For hca_dm_reg(): a region whose export is known. Takes over *x; NULL with errno: it is the caller's. */
+struct hca_mr *hca_mr_make(struct hca_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access,
+	const struct hca_export *x);
 /* Shows all regions to others on this host, from now on; NULL: no more. */
 void hca_keys_show(struct hca_adapter *a, struct hca_board *b);
 /* 0 or an errno; flags: IBV_REREG_MR_* */

@@ -18,11 +18,13 @@ struct link_stats {
 	uint64_t tx_packets, tx_bytes, tx_errors, rx_packets, rx_bytes, bad_icrc, bad_length, handed_over;
 };
 
-/* Another process of this host, for who acts on what it shows. */
+/* Another process of this host, for who acts on what it exports. */
 struct link_there {
-	const void *board;
-	struct windows *memory; /* of its file; closed when it has none */
-	uint64_t number;        /* of this connection, never 0, and no other has it */
+	const void *export;
+	struct windows *windows; /* onto its memory */
+	const _Atomic uint32_t
+		*revoked; /* not 0: it has waited for us in vain, and we may not act any more */
+	uint64_t number;  /* of this connection, never 0, and no other has it */
 	int pid;
 	bool self; /* it is us */
 };

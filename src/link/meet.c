@@ -97,30 +97,33 @@ int meet_accept(int listen_fd)
 	return -EPERM;
 }
 
-int meet_say(int fd, uint32_t slot, int pass, int also)
+int meet_say(int fd, const struct meet_word *word, int pass)
 {
-	struct meet_hello h = {.magic = MEET_MAGIC, .version = MEET_VERSION, .slot = slot};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(MEET_PASSED * sizeof(int))] = {0};
-	int fds[MEET_PASSED] = {pass, also};
-	size_t len = (also < 0 ? 1 : 2) * sizeof(int);
-	struct iovec iov = {&h, sizeof(h)};
-	struct msghdr m = {
-		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = CMSG_SPACE(len)};
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	struct meet_word w = *word;
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec iov = {&w, sizeof(w)};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct cmsghdr *c;
 
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(len);
-	memcpy(CMSG_DATA(c), fds, len);
-	return sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(h) ? 0 : -errno;
+	w.magic = MEET_MAGIC;
+	w.version = MEET_VERSION;
+	if (pass >= 0) {
+		m.msg_control = control;
+		m.msg_controllen = sizeof(control);
+		c = CMSG_FIRSTHDR(&m);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &pass, sizeof(int));
+	}
+	return sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(w) ? 0 : -errno;
 }
 
-/* Every descriptor that came: the first ones are kept, others have no business here. */
-static unsigned take_passed(struct msghdr *m, int passed[MEET_PASSED])
+/* Of the descriptors that came the first is kept; others have no business here. */
+static int take_passed(struct msghdr *m)
 {
-	unsigned kept = 0;
+	int kept = -1;
 
-	passed[0] = passed[1] = -1;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
 		size_t n = c->cmsg_len < CMSG_LEN(0) ? 0 : (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 
@@ -130,8 +133,8 @@ static unsigned take_passed(struct msghdr *m, int passed[MEET_PASSED])
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			if (kept < MEET_PASSED)
-				passed[kept++] = fd_above_stdio(fd);
+			if (kept < 0)
+				kept = fd_above_stdio(fd);
 			else
 				close(fd);
 		}
@@ -139,36 +142,28 @@ static unsigned take_passed(struct msghdr *m, int passed[MEET_PASSED])
 	return kept;
 }
 
-void meet_close(const int passed[MEET_PASSED])
+int meet_hear(int fd, struct meet_word *word, int *passed)
 {
-	for (int i = 0; i < MEET_PASSED; i++) {
-		if (passed[i] >= 0)
-			close(passed[i]);
-	}
-}
-
-int meet_hear(int fd, uint32_t *slot, int passed[MEET_PASSED])
-{
-	struct meet_hello h;
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
-	struct iovec iov = {&h, sizeof(h)};
+	struct iovec iov = {word, sizeof(*word)};
 	struct msghdr m = {
 		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
 	ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	unsigned got;
 
+	*passed = -1;
 	if (n < 0)
 		return errno == EINTR ? -EAGAIN : -errno;
 	if (!n)
 		return -ECONNRESET;
-	got = take_passed(&m, passed);
-	if (n == 1 && !got)
+	*passed = take_passed(&m);
+	if (n == 1 && *passed < 0)
 		return 0;
-	if (n == (ssize_t)sizeof(h) && got && h.magic == MEET_MAGIC && h.version == MEET_VERSION) {
-		*slot = h.slot;
+	if (n == (ssize_t)sizeof(*word) && !(m.msg_flags & MSG_TRUNC) && word->magic == MEET_MAGIC &&
+		word->version == MEET_VERSION)
 		return 1;
-	}
-	meet_close(passed);
+	if (*passed >= 0)
+		close(*passed);
+	*passed = -1;
 	return -EPROTO;
 }
 

@@ -28,7 +28,7 @@
 
 enum {
 	RING_MAGIC = 0x676e6972,
-	RING_VERSION = 3,
+	RING_VERSION = 4,
 	RING_SLOTS = 4096,   /* more than a window of the smallest packets and the answers to one */
 	RING_DATA = 2 << 20, /* likewise, of the largest */
 	RING_PATHS = 64,
@@ -60,8 +60,10 @@ struct ring_path {
 /* The shared memory. */
 struct ring {
 	uint32_t magic, version;
-	/* The writer's: odd while it acts on what the reader's board says. */
+	/* The writer's: odd while it acts on what the reader exports. */
 	_Alignas(64) _Atomic uint32_t acting;
+	/* The reader's: not 0: the writer may not act any more. */
+	_Alignas(64) _Atomic uint32_t revoked;
 	/* The reader's: slots it is done with, counted over all rounds. */
 	_Alignas(64) _Atomic uint32_t taken;
 	/* The reader's: slots, before `taken`, whose frame was not executed; a bit each. */

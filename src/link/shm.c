@@ -166,10 +166,9 @@ static int take_frames(
 		l->rx_packets++;
 		l->rx_bytes += in.len;
 		in.from = r;
-		if (in.far) {
-			in.slot = link_shm_is_twin(r) ? r->slot : 0;
+		in.slot = link_shm_is_twin(r) ? r->slot : 0;
+		if (in.far)
 			far += in.far_len;
-		}
 		deliver(arg, &in);
 		if (r->rx.done != r->rx.next)
 			ring_took(&r->rx, false);
@@ -337,9 +336,9 @@ static bool shm_sleep(struct link *link)
 {
 	struct shm_link *l = (struct shm_link *)link;
 
-	atomic_fetch_add(&l->board->asleep, 1);
+	atomic_fetch_add(&l->bell->asleep, 1);
 	/* Who has met nobody is in nobody's way: whoever comes knocks at a socket first. */
-	if (l->board->heavy && (atomic_load(&l->nreaders) || atomic_load(&l->nmade)))
+	if (l->bell->heavy && (atomic_load(&l->nreaders) || atomic_load(&l->nmade)))
 		fence_heavy();
 	else
 		fence_full();
@@ -363,8 +362,8 @@ static void shm_woke(struct link *link)
 {
 	struct shm_link *l = (struct shm_link *)link;
 
-	atomic_fetch_sub(&l->board->asleep, 1);
-	atomic_fetch_add(&l->board->wakes, 1);
+	atomic_fetch_sub(&l->bell->asleep, 1);
+	atomic_fetch_add(&l->bell->wakes, 1);
 }
 
 /* ---- acting on what another process shows ---- */
@@ -376,7 +375,7 @@ static const struct link_there *shm_enter(struct link *link, uint32_t slot)
 	if (!w)
 		return NULL;
 	lock_take(&w->act);
-	if (w->state != SHM_UP || !w->there.pid) {
+	if (w->state != SHM_UP || !w->there.export) {
 		lock_drop(&w->act);
 		return NULL;
 	}
@@ -438,8 +437,6 @@ static void shm_abandon(struct link *link)
 			continue;
 		if (l->writer[i]->end.fd >= 0)
 			close(l->writer[i]->end.fd);
-		if (l->writer[i]->windows.fd >= 0)
-			close(l->writer[i]->windows.fd);
 	}
 	for (unsigned i = 0; i < l->nreaders; i++) {
 		if (l->reader[i]->end.fd >= 0)
@@ -447,7 +444,9 @@ static void shm_abandon(struct link *link)
 	}
 	close(l->listener.fd);
 	close(l->ep_fd);
-	close(l->board_fd);
+	close(l->bell_fd);
+	if (l->export_fd >= 0)
+		close(l->export_fd);
 	if (l->spare_fd >= 0)
 		close(l->spare_fd);
 	l->wire->ops->abandon(l->wire);
@@ -477,7 +476,7 @@ static const struct link_ops shm_ops = {
 };
 
 int link_shm_open(struct link **out, struct link *wire, uint16_t port, uint32_t slot, link_shm_ours_fn *ours,
-	void *arg, struct link_shm_shown *shown)
+	void *arg, size_t size, void **export)
 {
 	struct shm_link *l = calloc(1, sizeof(*l));
 	int err;
@@ -489,17 +488,16 @@ int link_shm_open(struct link **out, struct link *wire, uint16_t port, uint32_t 
 	l->slot = slot;
 	l->ours = ours;
 	l->ours_arg = arg;
-	l->board_size = sizeof(*l->board) + shown->size;
-	l->memory_fd = shown->memory;
+	l->export_size = size;
 	err = link_shm_meet_open(l);
 	if (err) {
 		free(l);
 		return err;
 	}
-	shown->board = l->board->above;
+	*export = l->export;
 	l->link.ops = &shm_ops;
 	l->link.rcvbuf = wire->rcvbuf;
-	l->link.who = l->board->who;
+	l->link.who = l->bell->who;
 	*out = &l->link;
 	return 0;
 }

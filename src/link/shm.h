@@ -12,15 +12,14 @@
 /* Is this an address of this host? What comes by memory must come from one. */
 typedef bool link_shm_ours_fn(void *arg, const uint8_t gid[16]);
 
-/* What others see of us, apart from frames. */
-struct link_shm_shown {
-	size_t size;
-	void *board; /* out: memory of this size, all zero, that others can read; lives as long as the link */
-	int memory;  /* a file (memory/file.h) that others may map, the caller's; negative: none */
-};
-
-/* Takes over the wire. 0 or -errno: then the wire is the caller's still, and as good as before. */
+/*
+ * Takes over the wire. 0 or -errno: then the wire is the caller's still, and as good as before.
+ *
+ * size: of our export, what others need to act in our memory by themselves; 0: there is none, and we act in
+ * nobody's. *export: that memory, all zero. Only those can read it, and only while they are connected, whom
+ * the kernel lets into this process anyway. It lives as long as the link.
+ */
 int link_shm_open(struct link **out, struct link *wire, uint16_t port, uint32_t slot, link_shm_ours_fn *ours,
-	void *arg, struct link_shm_shown *shown);
+	void *arg, size_t size, void **export);
 
 #endif

@@ -16,12 +16,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -63,16 +64,28 @@ void link_shm_drop_writer(struct shm_link *l, struct shm_writer *w)
 		log_info("process in slot %u: no more by memory, it is gone", w->slot);
 	atomic_store(&w->state, SHM_DOWN);
 	atomic_store(&w->twin, NULL);
-	w->ended = false;
+	w->ended = w->proving = false;
 	end_close(l, &w->end);
 	lock_take(&w->act);
 	if (w->tx.ring)
 		meet_vacate(w->tx.ring, sizeof(*w->tx.ring));
-	if (w->board)
-		munmap((void *)w->board, l->board_size);
+	if (w->bell)
+		munmap((void *)w->bell, sizeof(*w->bell));
+	if (w->there.export)
+		munmap((void *)w->there.export, l->export_size);
 	windows_fini(&w->windows);
-	w->board = NULL;
+	w->bell = NULL;
+	w->there.export = NULL;
 	lock_drop(&w->act);
+}
+
+static int say_hello(struct shm_link *l, struct shm_writer *w, int memory)
+{
+	struct meet_word hello = {.kind = MEET_HELLO, .slot = l->slot};
+
+	random_bytes(&w->token, sizeof(w->token));
+	hello.token = w->token;
+	return meet_say(w->end.fd, &hello, memory);
 }
 
 /* w->lock held. 0 or -errno. */
@@ -86,7 +99,6 @@ static int ask(struct shm_link *l, struct shm_writer *w)
 	if (w->end.fd < 0)
 		return w->end.fd;
 	w->there.pid = meet_pid(w->end.fd);
-	w->pid = w->there.pid;
 	memory = meet_memory("anyrdma-ring", sizeof(*ring));
 	err = memory < 0 ? memory : 0;
 	if (!err) {
@@ -95,7 +107,7 @@ static int ask(struct shm_link *l, struct shm_writer *w)
 	}
 	if (!err) {
 		ring_tx_init(&w->tx, ring);
-		err = meet_say(w->end.fd, l->slot, memory, -1);
+		err = say_hello(l, w, memory);
 	}
 	if (memory >= 0)
 		close(memory);
@@ -120,28 +132,85 @@ static void say_why_not(const struct shm_writer *w, int err)
 	log_info("process in slot %u: not by memory (%s)", w->slot, why);
 }
 
-/* The other one's answer: its board, and its file. */
-static void take_board(struct shm_link *l, struct shm_writer *w, uint32_t slot, int passed[MEET_PASSED])
+/* It connected to us before, and says it is that slot's; who listens there can tell. Locks of both ends held.
+ */
+static void say_twin(const struct shm_writer *w, const struct shm_reader *r)
 {
-	w->board = meet_map(passed[0], l->board_size, PROT_READ, NULL);
-	close(passed[0]);
-	if (windows_init(&w->windows, passed[1]))
-		log_info("process in slot %u: its file of memory makes no sense", w->slot);
-	if (w->state != SHM_ASKED || slot != w->slot || !w->board || w->board->magic != BOARD_MAGIC ||
-		w->board->version != BOARD_VERSION) {
+	struct meet_word twin = {.kind = MEET_TWIN, .token = r->token};
+
+	if (w->state == SHM_UP)
+		meet_say(w->end.fd, &twin, -1);
+}
+
+/*
+ * Whoever may look into another process can read there what only that process can have written. What it
+ * exports tells such a one nothing that it could not find out by itself.
+ */
+static void prove(struct shm_link *l, struct shm_writer *w, uint64_t at)
+{
+	struct meet_word proof = {.kind = MEET_PROOF};
+	struct iovec own = {proof.nonce, MEET_NONCE}, theirs = {(void *)(uintptr_t)at, MEET_NONCE};
+	const char *why = NULL;
+
+	if (!l->export)
+		return;
+	if (!w->there.pid)
+		why = "it is in another PID namespace";
+	else if (!at)
+		why = "it may not be looked into";
+	else if (process_vm_readv(w->there.pid, &own, 1, &theirs, 1, 0) != MEET_NONCE)
+		why = strerror(errno);
+	if (why) {
+		log_info(
+			"process in slot %u: one-sided requests go through its adapter, its memory is closed "
+			"to us (%s)",
+			w->slot, why);
+		return;
+	}
+	w->proving = !meet_say(w->end.fd, &proof, -1);
+}
+
+static bool take_bell(struct shm_writer *w, const struct meet_word *word, int passed)
+{
+	w->bell = meet_map(passed, sizeof(*w->bell), PROT_READ, NULL);
+	return w->state == SHM_ASKED && word->slot == w->slot && w->bell && w->bell->magic == BELL_MAGIC &&
+	       w->bell->version == BELL_VERSION;
+}
+
+static void welcome(struct shm_link *l, struct shm_writer *w, const struct meet_word *word, int passed)
+{
+	if (w->bell || !take_bell(w, word, passed)) {
 		say_why_not(w, -EPROTO);
 		link_shm_drop_writer(l, w);
 		return;
 	}
-	w->rung = atomic_load(&w->board->wakes) - 1;
-	w->there.board = w->board->above;
-	w->there.memory = &w->windows;
+	w->rung = atomic_load(&w->bell->wakes) - 1;
+	atomic_store(&w->state, SHM_UP);
+	for (unsigned i = 0; i < l->nreaders; i++) {
+		struct shm_reader *r = l->reader[i];
+
+		if (atomic_load(&r->state) == READER_UP && r->slot == w->slot)
+			say_twin(w, r);
+	}
+	log_info("process in slot %u: by memory from now on", w->slot);
+	prove(l, w, word->at);
+}
+
+static void take_export(struct shm_link *l, struct shm_writer *w, int passed)
+{
+	void *export = w->proving ? meet_map(passed, l->export_size, PROT_READ, NULL) : NULL;
+
+	w->proving = false;
+	if (!export)
+		return;
+	lock_take(&w->act);
+	windows_init(&w->windows);
+	w->there.export = export;
+	w->there.windows = &w->windows;
+	w->there.revoked = &w->tx.ring->revoked;
 	w->there.number = ++l->met;
 	w->there.self = w->slot == l->slot;
-	atomic_store(&w->state, SHM_UP);
-	log_info("process in slot %u: by memory from now on%s", w->slot,
-		w->there.pid ? ""
-			     : "; one-sided requests go through its adapter, it is in another PID namespace");
+	lock_drop(&w->act);
 }
 
 /* Whether the other one is gone; it may have rung the bell before. */
@@ -152,28 +221,37 @@ static bool has_ended(int fd)
 	return poll(&p, 1, 0) > 0;
 }
 
+static void hear_writer(struct shm_link *l, struct shm_writer *w, const struct meet_word *word, int passed)
+{
+	if (word->kind == MEET_WELCOME)
+		welcome(l, w, word, passed);
+	else if (word->kind == MEET_EXPORT)
+		take_export(l, w, passed);
+	if (passed >= 0)
+		close(passed);
+}
+
 static void attend_writer(struct shm_link *l, struct shm_writer *w, bool receives)
 {
-	uint32_t slot;
-	int passed[MEET_PASSED], got;
+	struct meet_word word;
+	int passed, got;
 
 	lock_take(&w->lock);
 	/* A bell, or the end, before which there may be something to collect: for who receives. */
-	if (!receives && w->state == SHM_UP) {
+	if (!receives && w->state == SHM_UP && !w->proving) {
 		lock_drop(&w->lock);
 		return;
 	}
 	for (int i = 0;
-		i < AT_ONCE && w->end.fd >= 0 && (got = meet_hear(w->end.fd, &slot, passed)) != -EAGAIN;
+		i < AT_ONCE && w->end.fd >= 0 && (got = meet_hear(w->end.fd, &word, &passed)) != -EAGAIN;
 		i++) {
-		if (got > 0 && !w->board)
-			take_board(l, w, slot, passed);
-		else if (got > 0)
-			meet_close(passed);
+		if (got > 0)
+			hear_writer(l, w, &word, passed);
 		else if (!got)
-			atomic_fetch_add(&l->board->wakes, 1); /* as for readers */
+			atomic_fetch_add(&l->bell->wakes, 1); /* as for readers */
 		if (got < 0 && w->state == SHM_UP) {
 			w->ended = true;
+			w->proving = false;
 			epoll_ctl(l->ep_fd, EPOLL_CTL_DEL, w->end.fd, NULL);
 			break;
 		}
@@ -181,6 +259,52 @@ static void attend_writer(struct shm_link *l, struct shm_writer *w, bool receive
 			say_why_not(w, got);
 			link_shm_drop_writer(l, w);
 		}
+	}
+	lock_drop(&w->lock);
+}
+
+static struct shm_writer *writer_of(struct shm_link *l, uint32_t slot)
+{
+	struct shm_writer *w, *none = NULL;
+
+	if (!slot || slot >= QPN_SLOTS - 1)
+		return NULL;
+	w = atomic_load_explicit(&l->writer[slot], memory_order_acquire);
+	if (w)
+		return w;
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return NULL;
+	w->end = (struct shm_end){SHM_WRITER, -1};
+	w->slot = slot;
+	lock_init(&w->lock);
+	lock_init(&w->act);
+	if (atomic_compare_exchange_strong(&l->writer[slot], &none, w)) {
+		/* Who looks meanwhile finds an empty place, and looks again later. */
+		atomic_store(&l->made[atomic_fetch_add(&l->nmade, 1)], w);
+		return w;
+	}
+	free(w);
+	return none;
+}
+
+/* Whether the other one has died and nobody noticed: a new process may have its slot. */
+static void see_end(struct shm_link *l, struct shm_writer *w)
+{
+	if (w->state == SHM_UP && has_ended(w->end.fd))
+		link_shm_drop_writer(l, w);
+}
+
+static void begin(struct shm_link *l, struct shm_writer *w, bool now)
+{
+	int err;
+
+	lock_take(&w->lock);
+	see_end(l, w);
+	if (w->state == SHM_DOWN && (now || now_ms() > w->asked_at + ASK_AGAIN_MS)) {
+		err = ask(l, w);
+		if (err)
+			say_why_not(w, err);
 	}
 	lock_drop(&w->lock);
 }
@@ -223,7 +347,7 @@ static void reader_add(struct shm_link *l, int fd)
 
 static int spare(const struct shm_link *l)
 {
-	return fcntl(l->board_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	return fcntl(l->bell_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 }
 
 /* There is no descriptor left to let them in by; who is left knocking would keep us awake. */
@@ -254,52 +378,156 @@ static void attend_listener(struct shm_link *l)
 		send_away(l);
 }
 
-static int reader_begin(struct shm_link *l, struct shm_reader *r, uint32_t slot, int passed[MEET_PASSED])
+static void reader_init(struct shm_reader *r, struct ring *ring, const struct meet_word *hello)
 {
-	struct ring *ring = meet_map(passed[0], sizeof(*ring), PROT_READ | PROT_WRITE, r->rx.ring);
-
-	meet_close(passed);
-	if (!ring)
-		return -EPROTO;
 	ring_rx_init(&r->rx, ring);
 	r->begun = true;
-	r->slot = slot < QPN_SLOTS ? slot : 0;
-	r->pid = meet_pid(r->end.fd);
+	r->slot = hello->slot < QPN_SLOTS ? hello->slot : 0;
+	r->token = hello->token;
+	r->asked = r->exported = false;
 	r->twin = NULL;
+	r->looks = 0;
 	r->heard = 0;
 	r->ended = false;
 	r->riders = 0;
 	r->hold_until = 0;
 	r->carried = 0;
-	if (!ring_is_one(ring) || meet_say(r->end.fd, l->slot, l->board_fd, l->memory_fd))
+}
+
+/* A process that others of its user may not look into shows them nothing. */
+static bool may_export(const struct shm_link *l)
+{
+	return l->export && prctl(PR_GET_DUMPABLE) == 1;
+}
+
+static int welcome_reader(struct shm_link *l, struct shm_reader *r)
+{
+	struct meet_word welcome = {.kind = MEET_WELCOME, .slot = l->slot};
+
+	r->asked = may_export(l);
+	if (r->asked) {
+		random_bytes(r->nonce, sizeof(r->nonce));
+		welcome.at = (uintptr_t)r->nonce;
+	} else if (l->export) {
+		log_info("no memory is shown to other processes: this one may not be looked into "
+			 "(PR_SET_DUMPABLE)");
+	}
+	return meet_say(r->end.fd, &welcome, l->bell_fd);
+}
+
+static int reader_begin(struct shm_link *l, struct shm_reader *r, const struct meet_word *hello, int passed)
+{
+	struct ring *ring =
+		r->begun ? NULL : meet_map(passed, sizeof(*ring), PROT_READ | PROT_WRITE, r->rx.ring);
+	struct shm_writer *w;
+
+	if (!ring)
+		return -EPROTO;
+	reader_init(r, ring, hello);
+	if (!ring_is_one(ring))
 		return -EPROTO;
 	atomic_store(&r->state, READER_UP);
-	return 0;
+	/* Rings come in pairs; and it knows who it is before it knows that we are there. */
+	w = writer_of(l, r->slot);
+	if (w) {
+		begin(l, w, false);
+		lock_take(&w->lock);
+		say_twin(w, r);
+		lock_drop(&w->lock);
+	}
+	return welcome_reader(l, r) ? -EPROTO : 0;
+}
+
+/* It takes the same time whatever is wrong. */
+static bool is_nonce(const uint8_t *a, const uint8_t *b)
+{
+	uint8_t differs = 0;
+
+	for (unsigned i = 0; i < MEET_NONCE; i++)
+		differs |= a[i] ^ b[i];
+	return !differs;
+}
+
+static int check_proof(struct shm_link *l, struct shm_reader *r, const struct meet_word *proof)
+{
+	struct meet_word export = {.kind = MEET_EXPORT};
+
+	if (!r->asked || !is_nonce(r->nonce, proof->nonce))
+		return -EPROTO;
+	r->asked = false;
+	if (!may_export(l))
+		return 0; /* not any more */
+	r->exported = true;
+	return meet_say(r->end.fd, &export, l->export_fd);
+}
+
+/* Who listens in the slot that the reader names has told it the token of our HELLO there. */
+static void take_twin(struct shm_link *l, struct shm_reader *r, uint64_t token)
+{
+	struct shm_writer *w = atomic_load_explicit(&l->writer[r->slot], memory_order_acquire);
+
+	if (!w)
+		return;
+	lock_take(&w->lock);
+	if (w->state != SHM_DOWN && w->token == token) {
+		r->twin = w;
+		atomic_store(&w->twin, r);
+	}
+	lock_drop(&w->lock);
+}
+
+static int hear_reader(struct shm_link *l, struct shm_reader *r, const struct meet_word *word, int passed)
+{
+	int err = -EPROTO;
+
+	if (word->kind == MEET_HELLO)
+		err = reader_begin(l, r, word, passed);
+	else if (word->kind == MEET_PROOF && r->begun)
+		err = check_proof(l, r, word);
+	else if (word->kind == MEET_TWIN && r->begun)
+		err = 0;
+	if (word->kind == MEET_TWIN && !err)
+		take_twin(l, r, word->token);
+	if (passed >= 0)
+		close(passed);
+	return err;
 }
 
 static void attend_reader(struct shm_link *l, struct shm_reader *r, bool receives)
 {
-	uint32_t slot;
-	int passed[MEET_PASSED], got;
+	struct meet_word word;
+	int passed, got;
 
-	if (!receives && atomic_load(&r->state) == READER_UP && !has_ended(r->end.fd))
+	if (!receives && atomic_load(&r->state) == READER_UP && !r->asked && !has_ended(r->end.fd))
 		return;
-	for (int i = 0; i < AT_ONCE && (got = meet_hear(r->end.fd, &slot, passed)) != -EAGAIN; i++) {
-		if (got > 0 && !r->begun) {
-			got = reader_begin(l, r, slot, passed);
-		} else if (got > 0) {
-			meet_close(passed);
-			got = -EPROTO;
-		} else if (!got) {
-			/* We look now; who slept and did not hear it in time has to be woken by the next. */
-			atomic_fetch_add(&l->board->wakes, 1);
-		}
+	for (int i = 0; i < AT_ONCE && (got = meet_hear(r->end.fd, &word, &passed)) != -EAGAIN; i++) {
+		if (got > 0)
+			got = hear_reader(l, r, &word, passed);
+		else if (!got) /* We look now; who slept and did not hear it in time has to be woken by the
+				  next. */
+			atomic_fetch_add(&l->bell->wakes, 1);
 		if (got < 0) {
-			end_close(l, &r->end);
-			atomic_store(&r->state, READER_GONE); /* whoever receives takes what is left */
+			link_shm_drop_reader(l, r);
 			return;
 		}
 	}
+}
+
+void link_shm_drop_reader(struct shm_link *l, struct shm_reader *r)
+{
+	end_close(l, &r->end);
+	atomic_store(&r->state, READER_GONE); /* whoever receives takes what is left */
+}
+
+void link_shm_find_twin(struct shm_link *l, struct shm_reader *r)
+{
+	enum { AT_FIRST = 16, EVERY = 64 };
+
+	if (!ring_waiting(&r->rx) || (r->looks++ >= AT_FIRST && r->looks % EVERY) || !lock_try(&l->meet))
+		return;
+	if (atomic_load(&r->state) == READER_UP)
+		attend_reader(l, r, true);
+	lock_drop(&l->meet);
 }
 
 /* ---- both ---- */
@@ -324,54 +552,10 @@ void link_shm_attend(struct shm_link *l, bool receives)
 	lock_drop(&l->meet);
 }
 
-static struct shm_writer *writer_of(struct shm_link *l, uint32_t slot)
-{
-	struct shm_writer *w = atomic_load_explicit(&l->writer[slot], memory_order_acquire), *none = NULL;
-
-	if (w)
-		return w;
-	w = calloc(1, sizeof(*w));
-	if (!w)
-		return NULL;
-	w->end = (struct shm_end){SHM_WRITER, -1};
-	w->slot = slot;
-	w->windows.fd = -1;
-	lock_init(&w->lock);
-	lock_init(&w->act);
-	if (atomic_compare_exchange_strong(&l->writer[slot], &none, w)) {
-		/* Who looks meanwhile finds an empty place, and looks again later. */
-		atomic_store(&l->made[atomic_fetch_add(&l->nmade, 1)], w);
-		return w;
-	}
-	free(w);
-	return none;
-}
-
-/* Whether the other one has died and nobody noticed: a new process may have its slot. */
-static void see_end(struct shm_link *l, struct shm_writer *w)
-{
-	if (w->state == SHM_UP && has_ended(w->end.fd))
-		link_shm_drop_writer(l, w);
-}
-
-static void begin(struct shm_link *l, struct shm_writer *w, bool now)
-{
-	int err;
-
-	lock_take(&w->lock);
-	see_end(l, w);
-	if (w->state == SHM_DOWN && (now || now_ms() > w->asked_at + ASK_AGAIN_MS)) {
-		err = ask(l, w);
-		if (err)
-			say_why_not(w, err);
-	}
-	lock_drop(&w->lock);
-}
-
 bool link_shm_reach(struct link *link, uint32_t slot, bool wait)
 {
 	struct shm_link *l = (struct shm_link *)link;
-	struct shm_writer *w = slot && slot < QPN_SLOTS - 1 ? writer_of(l, slot) : NULL;
+	struct shm_writer *w = writer_of(l, slot);
 	uint64_t until;
 	int cancel;
 
@@ -384,7 +568,7 @@ bool link_shm_reach(struct link *link, uint32_t slot, bool wait)
 	cancel = cancel_off();
 	begin(l, w, wait);
 	until = now_ms() + WAIT_MS;
-	while (wait && w->state == SHM_ASKED && now_ms() < until) {
+	while (wait && (w->state == SHM_ASKED || w->proving) && now_ms() < until) {
 		struct pollfd p = {.fd = l->ep_fd, .events = POLLIN};
 
 		poll(&p, 1, 1);
@@ -397,7 +581,7 @@ bool link_shm_reach(struct link *link, uint32_t slot, bool wait)
 int link_shm_meet(struct link *link, uint32_t slot, bool ask, uint64_t *who)
 {
 	struct shm_link *l = (struct shm_link *)link;
-	struct shm_writer *w = slot && slot < QPN_SLOTS - 1 ? writer_of(l, slot) : NULL;
+	struct shm_writer *w = writer_of(l, slot);
 	int cancel, state;
 
 	if (!w)
@@ -407,80 +591,72 @@ int link_shm_meet(struct link *link, uint32_t slot, bool ask, uint64_t *who)
 	lock_take(&w->lock);
 	state = w->state == SHM_UP ? 1 : w->state == SHM_ASKED ? 0 : -ENOTCONN;
 	if (state > 0)
-		*who = w->board->who;
+		*who = w->bell->who;
 	lock_drop(&w->lock);
 	cancel_restore(cancel);
 	return state;
 }
 
-/* Whether the one in this place still acts on what it saw before; *seen: its count, 0 at first. */
-static bool still_acts(struct shm_link *l, unsigned i, uint32_t *seen)
-{
-	struct shm_reader *r = atomic_load(&l->reader[i]);
-	uint32_t acting;
-
-	if (atomic_load(&r->state) != READER_UP)
-		return false;
-	acting = atomic_load(&r->rx.ring->acting);
-	if (!(acting & 1) || (*seen && *seen != acting))
-		return false;
-	*seen = acting;
-	return true;
-}
-
-/*
- * Who acts is done in the time of a copy, or dead, which is seen by its socket. Or stopped in between: then
- * there is nothing for it but to wait. It is of our own user, who can also stop us.
- */
-void link_shm_settle(struct link *link)
-{
-	struct shm_link *l = (struct shm_link *)link;
-
-	fence_full();
-	for (unsigned i = 0; i < l->nreaders; i++) {
-		uint32_t seen = 0;
-
-		while (still_acts(l, i, &seen)) {
-			sched_yield();
-			link_shm_attend(l, false);
-		}
-	}
-}
-
 /* ---- life ---- */
-static int open_board(struct shm_link *l)
+/* Shared memory of our own that others can only read. */
+static int open_shown(const char *name, size_t size, int *fd, void **at)
 {
 	int err;
 
-	l->board_fd = meet_memory("anyrdma-board", l->board_size);
-	if (l->board_fd < 0)
-		return l->board_fd;
-	l->board = meet_map(l->board_fd, l->board_size, PROT_READ | PROT_WRITE, NULL);
-	err = l->board ? meet_read_only(l->board_fd) : -ENOMEM;
-	if (err) {
-		if (l->board)
-			munmap(l->board, l->board_size);
-		close(l->board_fd);
+	*fd = meet_memory(name, size);
+	if (*fd < 0)
+		return *fd;
+	*at = meet_map(*fd, size, PROT_READ | PROT_WRITE, NULL);
+	err = *at ? meet_read_only(*fd) : -ENOMEM;
+	if (!err)
+		return 0;
+	if (*at)
+		munmap(*at, size);
+	close(*fd);
+	*at = NULL;
+	*fd = -1;
+	return err;
+}
+
+static int open_bell(struct shm_link *l)
+{
+	int err = open_shown("anyrdma-bell", sizeof(*l->bell), &l->bell_fd, (void **)&l->bell);
+
+	if (err)
 		return err;
-	}
-	l->board->magic = BOARD_MAGIC;
-	l->board->version = BOARD_VERSION;
-	l->board->heavy = fence_heavy_works();
-	l->board->who = (uint64_t)random_u32() << 32 | random_u32();
+	l->bell->magic = BELL_MAGIC;
+	l->bell->version = BELL_VERSION;
+	l->bell->heavy = fence_heavy_works();
+	l->bell->who = (uint64_t)random_u32() << 32 | random_u32();
 	return 0;
+}
+
+static void close_shown(struct shm_link *l)
+{
+	munmap(l->bell, sizeof(*l->bell));
+	close(l->bell_fd);
+	if (!l->export)
+		return;
+	munmap(l->export, l->export_size);
+	close(l->export_fd);
 }
 
 int link_shm_meet_open(struct shm_link *l)
 {
-	int err = open_board(l);
+	int err = open_bell(l);
 
 	if (err)
 		return err;
+	l->export_fd = -1;
+	if (l->export_size)
+		err = open_shown("anyrdma-export", l->export_size, &l->export_fd, &l->export);
+	if (err)
+		log_info("nothing of this process's memory is shown: %s", fd_reason(-err));
 	lock_init(&l->meet);
 	l->ep_fd = fd_above_stdio(epoll_create1(EPOLL_CLOEXEC));
 	if (l->ep_fd < 0) {
 		err = -errno;
-		goto close_board;
+		goto close_shown;
 	}
 	l->listener = (struct shm_end){SHM_LISTENER, meet_listen(l->port, l->slot)};
 	err = l->listener.fd < 0 ? l->listener.fd : watch(l, &l->listener);
@@ -492,9 +668,8 @@ int link_shm_meet_open(struct shm_link *l)
 	if (l->listener.fd >= 0)
 		close(l->listener.fd);
 	close(l->ep_fd);
-close_board:
-	munmap(l->board, l->board_size);
-	close(l->board_fd);
+close_shown:
+	close_shown(l);
 	return err;
 }
 
@@ -522,8 +697,7 @@ void link_shm_meet_close(struct shm_link *l)
 	}
 	close(l->listener.fd);
 	close(l->ep_fd);
-	munmap(l->board, l->board_size);
-	close(l->board_fd);
+	close_shown(l);
 	if (l->spare_fd >= 0)
 		close(l->spare_fd);
 	lock_fini(&l->meet);

@@ -4,6 +4,7 @@
 #define LINK_SHM_PARTS_H
 
 #include "base/lock.h"
+#include "link/meet.h"
 #include "link/ring.h"
 #include "link/shm.h"
 #include "memory/window.h"
@@ -12,10 +13,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { BOARD_MAGIC = 0x64616f62, BOARD_VERSION = 3, SHM_READERS = QPN_SLOTS };
+enum { BELL_MAGIC = 0x6c6c6562, BELL_VERSION = 4, SHM_READERS = QPN_SLOTS };
 
-/* What a process shows to all who send to it: they can read it, only it writes. */
-struct shm_board {
+/* What a process shows to all of its user who send to it: they can read it, only it writes. */
+struct shm_bell {
 	uint32_t magic, version;
 	uint64_t who; /* link.who */
 	/* Threads that want to be woken by the doorbell. */
@@ -24,8 +25,6 @@ struct shm_board {
 	_Atomic uint32_t wakes;
 	/* Who goes to sleep runs a heavy fence before it looks for the last time. */
 	uint32_t heavy;
-	/* What those above the link show. */
-	_Alignas(64) char above[];
 };
 
 enum shm_kind { SHM_LISTENER, SHM_WRITER, SHM_READER };
@@ -43,27 +42,30 @@ enum shm_state {
 };
 
 /*
- *            shm_ask()               the other's board came
+ *               ask()                 the other's bell came
  *   DOWN ---------------> ASKED -----------------------------> UP
  *    ^                      |                                   |
  *    '----------------------'-----------------------------------'
  *       the socket has ended, or nonsense came by it or by the ring
  *
+ * When it is UP frames go; its export comes later, or never: see link/meet.h.
+ *
  * Made once per slot, never freed before the link; nor are the addresses of its ring given back. `lock`
- * guards all but the kind and what is atomic. `act` is held by who acts on the other's board; memory goes
- * away under both, taken in this order.
+ * guards all but the kind and what is atomic. `act` is held by who acts on the other's export; memory comes
+ * and goes under both, taken in this order.
  */
 struct shm_writer {
 	struct shm_end end;
 	struct lock lock, act;
 	_Atomic enum shm_state state;
 	uint32_t slot;
-	_Atomic int pid;         /* of the other process; 0: not known */
-	struct link_there there; /* for who acts */
+	uint64_t token;          /* that we said in HELLO */
+	struct link_there there; /* for who acts; its export: NULL: none was given to us */
+	_Atomic bool proving;    /* an export may come any moment */
 	struct windows windows;
 	uint64_t asked_at; /* ms */
-	const struct shm_board *board;
-	uint32_t rung;                   /* board->wakes when we last rang */
+	const struct shm_bell *bell;
+	uint32_t rung;                   /* bell->wakes when we last rang */
 	struct shm_reader *_Atomic twin; /* the ring the other way */
 	_Atomic bool ended; /* the other one: what it still said is collected, then it goes down */
 	struct ring_tx tx;
@@ -85,10 +87,14 @@ enum shm_reader_state { READER_FREE, READER_MET, READER_UP, READER_GONE };
 struct shm_reader {
 	struct shm_end end;
 	_Atomic enum shm_reader_state state;
-	bool begun; /* the ring is its own, not one of who had this place before */
-	uint32_t slot;
-	int pid;
+	bool begun;                /* the ring is its own, not one of who had this place before */
+	uint32_t slot;             /* as it says; it is true once the twin is known */
+	uint64_t token;            /* of its HELLO */
+	uint8_t nonce[MEET_NONCE]; /* which it may read out of here */
+	bool asked;                /* for a proof: it was told where the nonce is, and has not answered */
+	_Atomic bool exported;     /* it has our export */
 	struct shm_writer *_Atomic twin;
+	unsigned looks;           /* for its twin */
 	uint32_t heard;           /* of what it told us by frames */
 	bool ended;               /* a row of frames, after which one of ours may carry how far we are */
 	uint64_t hold_until;      /* told by then; 0: nobody has looked yet */
@@ -108,12 +114,13 @@ struct shm_link {
 	struct lock meet; /* whoever deals with sockets: the three below, and readers that come */
 	struct shm_end listener;
 	int ep_fd;
-	int board_fd;
-	int spare_fd;  /* given up for a moment to send somebody away; negative: none */
-	int memory_fd; /* our file, the caller's; negative: none */
+	int bell_fd;
+	int spare_fd; /* given up for a moment to send somebody away; negative: none */
 
-	struct shm_board *board;
-	size_t board_size;
+	struct shm_bell *bell;
+	int export_fd; /* negative: there is none, and we ask for nobody's */
+	void *export;
+	size_t export_size;
 	_Atomic uint64_t met;                         /* connections to others, ever */
 	struct shm_writer *_Atomic writer[QPN_SLOTS]; /* by slot */
 	struct shm_writer *_Atomic made[QPN_SLOTS];   /* the same, without gaps */
@@ -134,8 +141,9 @@ void link_shm_meet_close(struct shm_link *l);
  * there right after.
  */
 void link_shm_attend(struct shm_link *l, bool receives);
-/* Telling and being told, see shm_tell.c. Those with a reader are for who receives; arg: of link.executed. */
+/* The reader may have said by its socket whose twin it is: looks, before its frames are taken. */
 void link_shm_find_twin(struct shm_link *l, struct shm_reader *r);
+/* Telling and being told, see shm_tell.c. Those with a reader are for who receives; arg: of link.executed. */
 bool link_shm_is_twin(struct shm_reader *r);
 void link_shm_told(struct shm_link *l, struct shm_reader *r);
 void link_shm_tell(struct shm_link *l, struct shm_reader *r);
@@ -155,7 +163,8 @@ void link_shm_settle(struct link *link);
 bool link_shm_reach(struct link *link, uint32_t slot, bool wait);
 /* link_ops.meet */
 int link_shm_meet(struct link *link, uint32_t slot, bool ask, uint64_t *who);
-/* The other one is gone or insane; w->lock held. */
+/* The other one is gone or insane; w->lock held, or l->meet. */
 void link_shm_drop_writer(struct shm_link *l, struct shm_writer *w);
+void link_shm_drop_reader(struct shm_link *l, struct shm_reader *r);
 
 #endif

@@ -27,10 +27,10 @@ void link_shm_wake(const struct shm_link *l, struct shm_writer *w)
 {
 	uint32_t wakes;
 
-	fence_light(l->board->heavy && w->board->heavy); /* ours: their fences reach us */
-	if (!atomic_load_explicit(&w->board->asleep, memory_order_relaxed))
+	fence_light(l->bell->heavy && w->bell->heavy); /* ours: their fences reach us */
+	if (!atomic_load_explicit(&w->bell->asleep, memory_order_relaxed))
 		return;
-	wakes = atomic_load_explicit(&w->board->wakes, memory_order_relaxed);
+	wakes = atomic_load_explicit(&w->bell->wakes, memory_order_relaxed);
 	if (wakes == w->rung)
 		return;
 	w->rung = wakes;
@@ -143,8 +143,8 @@ void link_shm_tell(struct shm_link *l, struct shm_reader *r)
 		return;
 	}
 	/* Who goes to sleep says so and then looks whether something is held; we the other way round. */
-	fence_light(l->board->heavy);
-	if (atomic_load_explicit(&l->board->asleep, memory_order_relaxed) && l->link.promise)
+	fence_light(l->bell->heavy);
+	if (atomic_load_explicit(&l->bell->asleep, memory_order_relaxed) && l->link.promise)
 		l->link.promise(l->link.promise_arg, HOLD_NS);
 }
 
@@ -166,17 +166,6 @@ static void collect(struct shm_link *l, struct shm_writer *w, uint32_t taken, bo
 		for (int i = 0; i < n && l->link.executed; i++)
 			l->link.executed(arg, note[i].note, note[i].psn, !note[i].refused);
 	} while (n == NOTES);
-}
-
-/* The ring the other way, once both are there. */
-void link_shm_find_twin(struct shm_link *l, struct shm_reader *r)
-{
-	struct shm_writer *w = atomic_load_explicit(&l->writer[r->slot], memory_order_acquire);
-
-	if (!w || w->state != SHM_UP || !r->pid || w->pid != r->pid)
-		return;
-	r->twin = w;
-	atomic_store(&w->twin, r);
 }
 
 /* The writer may have been asked for anew since, by which another process has it. */

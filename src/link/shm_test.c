@@ -29,7 +29,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-enum { HERE = 3, THERE = 7, PATIENCE_MS = 20000, BOARD = 5000 };
+enum { HERE = 3, THERE = 7, PATIENCE_MS = 20000, EXPORT = 8192 };
 
 static uint16_t port; /* only a name here; our process's own */
 
@@ -79,7 +79,7 @@ static bool ours(void *arg, const uint8_t gid[16])
 struct host {
 	struct link *link;
 	struct wire *wire;
-	void *board;
+	void *export;
 	uint32_t next; /* PSN expected */
 	unsigned got;
 	unsigned executed; /* of what it sent, as it was told */
@@ -87,12 +87,10 @@ struct host {
 
 static struct host open_host(uint32_t slot)
 {
-	struct link_shm_shown shown = {.size = BOARD, .memory = -1};
 	struct host h = {.wire = calloc(1, sizeof(struct wire))};
 
 	h.wire->link.ops = &wire_ops;
-	assert_int_equal(link_shm_open(&h.link, &h.wire->link, port, slot, ours, NULL, &shown), 0);
-	h.board = shown.board;
+	assert_int_equal(link_shm_open(&h.link, &h.wire->link, port, slot, ours, NULL, EXPORT, &h.export), 0);
 	return h;
 }
 
@@ -113,6 +111,8 @@ static void fill(uint8_t *p, uint32_t n)
 		p[i] = (uint8_t)(n + i * 5);
 }
 
+static bool by_wire; /* what is sent: its QP was late, and knows no other way */
+
 static int send_noted(struct host *h, uint32_t slot, uint32_t n, uint32_t note)
 {
 	static struct frame_batch b;
@@ -122,7 +122,7 @@ static int send_noted(struct host *h, uint32_t slot, uint32_t n, uint32_t note)
 
 	fill(payload, n);
 	b.dest.sgid[0] = b.dest.dgid[0] = 1;
-	b.dest.local = true;
+	b.dest.local = !by_wire;
 	b.nframes = b.niov = 1;
 	*f = (struct frame_out){.hdr_len = BTH_LEN,
 		.pad = (uint8_t)(-len & 3),
@@ -169,6 +169,11 @@ static bool reach(struct host *from, uint32_t slot, struct host *to)
 			receive(to);
 		receive(from);
 		nanosleep(&ms, NULL);
+	}
+	/* The ring the other way, the proofs, the exports: a few words more. */
+	for (int i = 0; i < 6 && to; i++) {
+		receive(to);
+		receive(from);
 	}
 	return from->link->ops->reach(from->link, slot, false);
 }
@@ -228,7 +233,9 @@ static void took_and_answers(void *arg, const struct frame_in *in)
 	struct frame_in answer = {.len = 0};
 
 	pair.b.link->ops->took(pair.b.link, in, true);
+	by_wire = true;
 	send_one(&pair.b, HERE, 0);
+	by_wire = false;
 	assert_int_equal(pair.b.wire->sent, 1);
 	pair.deliver(pair.arg, &answer);
 }
@@ -328,7 +335,7 @@ static const char *said_to(struct host *a, int (*answer)(int fd))
 
 static int answers_as_an_older_one(int fd)
 {
-	struct meet_hello h = {.magic = MEET_MAGIC, .version = MEET_VERSION - 1, .slot = THERE};
+	struct meet_word h = {.magic = MEET_MAGIC, .version = MEET_VERSION - 1, .slot = THERE};
 
 	return send(fd, &h, sizeof(h), 0) == (ssize_t)sizeof(h) ? 0 : -1;
 }
@@ -589,24 +596,29 @@ static void reader_that_left_means_the_wire(void **state)
 static void nonsense_at_the_door_harms_nobody(void **state)
 {
 	struct host a = open_host(HERE), b = open_host(THERE);
+	struct meet_word hello = {.kind = MEET_HELLO, .slot = HERE}, proof = {.kind = MEET_PROOF};
 	uint8_t noise[16] = {1, 2, 3};
-	int fd[4], memory = meet_memory("test", 4096);
+	int fd[6], memory = meet_memory("test", 4096);
 
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 6; i++)
 		fd[i] = meet_connect(port, THERE);
 	assert_true(send(fd[0], noise, sizeof(noise), 0) > 0);
-	assert_int_equal(meet_say(fd[1], HERE, memory, -1), 0);        /* too short for a ring */
-	assert_int_equal(meet_say(fd[2], HERE, STDOUT_FILENO, -1), 0); /* no memory at all */
-	meet_ring(fd[3]);                                              /* a bell before a word */
+	assert_int_equal(meet_say(fd[1], &hello, memory), 0);        /* too short for a ring */
+	assert_int_equal(meet_say(fd[2], &hello, STDOUT_FILENO), 0); /* no memory at all */
+	assert_int_equal(meet_say(fd[4], &proof, -1), 0);            /* of what nobody asked for */
+	assert_int_equal(meet_say(fd[5], &hello, -1), 0);            /* nothing to write to */
+	meet_ring(fd[3]);                                            /* a bell before a word */
 	for (int i = 0; i < 10; i++)
 		receive(&b);
-	for (int i = 0; i < 3; i++)
-		assert_int_equal(recv(fd[i], noise, 1, 0), 0); /* thrown out */
+	for (int i = 0; i < 6; i++) {
+		if (i != 3)
+			assert_int_equal(recv(fd[i], noise, 1, 0), 0); /* thrown out */
+	}
 	assert_true(reach(&a, THERE, &b));
 	send_one(&a, THERE, 0);
 	receive(&b);
 	assert_int_equal(b.got, 1);
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 6; i++)
 		close(fd[i]);
 	close(memory);
 	close_host(&a);
@@ -632,30 +644,223 @@ static void knock_without_descriptors_left_ends(void **state)
 	close_host(&b);
 }
 
-static void others_cannot_write_to_the_board(void **state)
+/* ---- what a stranger gets, who may be any process of this user ---- */
+struct stranger {
+	struct host *b;
+	int fd;
+	struct ring *ring;
+	struct meet_word word;
+	int passed;
+};
+
+static void hear(struct stranger *s)
+{
+	for (int i = 0; i < 3; i++)
+		receive(s->b);
+	assert_int_equal(meet_hear(s->fd, &s->word, &s->passed), 1);
+}
+
+/* Says HELLO, as whoever it likes, and is welcome. */
+static struct stranger greet(struct host *b, uint32_t slot)
+{
+	struct meet_word hello = {.kind = MEET_HELLO, .slot = slot, .token = 1};
+	struct stranger s = {.b = b, .fd = meet_connect(port, THERE)};
+	int memory = meet_memory("test", sizeof(struct ring));
+
+	s.ring = meet_map(memory, sizeof(*s.ring), PROT_READ | PROT_WRITE, NULL);
+	s.ring->magic = RING_MAGIC;
+	s.ring->version = RING_VERSION;
+	assert_int_equal(meet_say(s.fd, &hello, memory), 0);
+	close(memory);
+	hear(&s);
+	assert_int_equal(s.word.kind, MEET_WELCOME);
+	assert_int_equal(s.word.slot, THERE);
+	return s;
+}
+
+static void leave(struct stranger *s)
+{
+	munmap(s->ring, sizeof(*s->ring));
+	if (s->passed >= 0)
+		close(s->passed);
+	close(s->fd);
+}
+
+static off_t size_of(int fd)
+{
+	return lseek(fd, 0, SEEK_END);
+}
+
+static void assert_read_only(int fd)
+{
+	assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+	assert_int_equal(errno, EPERM);
+	assert_int_not_equal(ftruncate(fd, 0), 0);
+}
+
+static void who_proves_nothing_gets_a_bell_and_no_more(void **state)
 {
 	struct host b = open_host(THERE);
-	int fd = meet_connect(port, THERE), memory = meet_memory("test", sizeof(struct ring));
-	struct ring *r = meet_map(memory, sizeof(*r), PROT_READ | PROT_WRITE, NULL);
-	int passed[MEET_PASSED], board;
-	uint32_t slot;
+	struct meet_word proof = {.kind = MEET_PROOF};
+	struct stranger s;
 
-	r->magic = RING_MAGIC;
-	r->version = RING_VERSION;
-	assert_int_equal(meet_say(fd, HERE, memory, -1), 0);
+	strcpy(b.export, "keys");
+	s = greet(&b, HERE);
+	assert_true(size_of(s.passed) < 4096); /* a count of sleepers */
+	assert_read_only(s.passed);
+	close(s.passed);
+	assert_int_equal(meet_say(s.fd, &proof, -1), 0); /* guessed */
 	for (int i = 0; i < 3; i++)
 		receive(&b);
-	assert_int_equal(meet_hear(fd, &slot, passed), 1);
-	board = passed[0];
-	assert_int_equal(passed[1], -1);
-	assert_int_equal(slot, THERE);
-	assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, board, 0), MAP_FAILED);
-	assert_int_equal(errno, EPERM);
-	assert_int_not_equal(ftruncate(board, 0), 0);
-	munmap(r, sizeof(*r));
-	close(board);
-	close(memory);
-	close(fd);
+	assert_int_equal(meet_hear(s.fd, &s.word, &s.passed), -ECONNRESET);
+	leave(&s);
+	close_host(&b);
+}
+
+static void who_can_read_our_memory_gets_the_export(void **state)
+{
+	struct host b = open_host(THERE);
+	struct meet_word proof = {.kind = MEET_PROOF};
+	struct stranger s = greet(&b, HERE);
+	void *seen;
+
+	assert_true(s.word.at);
+	close(s.passed);
+	memcpy(proof.nonce, (void *)(uintptr_t)s.word.at, MEET_NONCE); /* it is our own here */
+	assert_int_equal(meet_say(s.fd, &proof, -1), 0);
+	hear(&s);
+	assert_int_equal(s.word.kind, MEET_EXPORT);
+	assert_int_equal(size_of(s.passed), EXPORT);
+	assert_read_only(s.passed);
+	strcpy(b.export, "keys");
+	seen = mmap(NULL, EXPORT, PROT_READ, MAP_SHARED, s.passed, 0);
+	assert_string_equal(seen, "keys");
+	munmap(seen, EXPORT);
+	/* Once: the same again is no proof of anything. */
+	assert_int_equal(meet_say(s.fd, &proof, -1), 0);
+	for (int i = 0; i < 3; i++)
+		receive(&b);
+	close(s.passed);
+	assert_int_equal(meet_hear(s.fd, &s.word, &s.passed), -ECONNRESET);
+	leave(&s);
+	close_host(&b);
+}
+
+/* Asked for each who comes: a program may have closed itself since it began. */
+static void who_may_not_be_looked_into_asks_for_no_proof(void **state)
+{
+	struct host b = open_host(THERE);
+	struct meet_word proof = {.kind = MEET_PROOF};
+	struct stranger s = greet(&b, HERE), later;
+
+	assert_true(s.word.at);
+	assert_int_equal(prctl(PR_SET_DUMPABLE, 0), 0);
+	later = greet(&b, HERE);
+	assert_true(!later.word.at);
+	/* And of who was asked before the answer does not count any more. */
+	memcpy(proof.nonce, (void *)(uintptr_t)s.word.at, MEET_NONCE);
+	close(s.passed);
+	assert_int_equal(meet_say(s.fd, &proof, -1), 0);
+	for (int i = 0; i < 3; i++)
+		receive(&b);
+	assert_int_equal(meet_hear(s.fd, &s.word, &s.passed), -EAGAIN);
+	assert_int_equal(prctl(PR_SET_DUMPABLE, 1), 0);
+	leave(&s);
+	leave(&later);
+	close_host(&b);
+}
+
+static uint32_t came_from;
+
+static void note_slot(void *arg, const struct frame_in *in)
+{
+	came_from = in->slot;
+	((struct host *)arg)->got++;
+}
+
+/* Frames of a process are known to be its own; those of one that claims to be it are not. */
+static void who_claims_another_slot_is_not_believed(void **state)
+{
+	struct host a = open_host(HERE), b = open_host(THERE);
+	struct meet_word twin = {.kind = MEET_TWIN, .token = 12345};
+	struct frame_dest dest = {.hop_limit = 64};
+	struct ring_tx *tx = calloc(1, sizeof(*tx));
+	struct frame_out f = {.hdr_len = BTH_LEN};
+	struct stranger s;
+
+	assert_true(reach(&a, THERE, &b));
+	assert_true(reach(&b, HERE, &a));
+	send_one(&a, THERE, 0);
+	b.link->ops->receive(b.link, 0, note_slot, &b);
+	assert_int_equal(came_from, HERE);
+
+	s = greet(&b, HERE);
+	assert_int_equal(meet_say(s.fd, &twin, -1), 0); /* guessed */
+	ring_tx_init(tx, s.ring);
+	dest.sgid[0] = dest.dgid[0] = 1;
+	bth_put(f.hdr, IBT_RC | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, THERE << QPN_SLOT_SHIFT | 5, false, 0);
+	assert_int_equal(ring_put(tx, ring_path_to(tx, &dest), &f, NULL, NULL), RING_PUT);
+	b.got = 0;
+	for (int i = 0; i < 3 && !b.got; i++)
+		b.link->ops->receive(b.link, 0, note_slot, &b);
+	assert_int_equal(b.got, 1);
+	assert_int_equal(came_from, 0);
+	free(tx);
+	leave(&s);
+	close_host(&a);
+	close_host(&b);
+}
+
+/* ---- taking away what another acts on ---- */
+static const struct link_there *enter(struct host *a, struct host *b)
+{
+	const struct link_there *there = NULL;
+	struct timespec ms = {.tv_nsec = 1000000};
+
+	assert_true(reach(a, THERE, b));
+	for (int i = 0; i < PATIENCE_MS && !there; i++) {
+		receive(b);
+		receive(a);
+		there = a->link->ops->enter(a->link, THERE);
+		nanosleep(&ms, NULL);
+	}
+	assert_non_null(there);
+	return there;
+}
+
+static void who_acts_is_waited_for(void **state)
+{
+	struct host a = open_host(HERE), b = open_host(THERE);
+	const struct link_there *there = enter(&a, &b);
+
+	a.link->ops->leave(a.link, THERE);
+	b.link->ops->settle(b.link);
+	assert_int_equal(*there->revoked, 0);
+	assert_true(a.link->ops->reach(a.link, THERE, false));
+	close_host(&a);
+	close_host(&b);
+}
+
+/* It has stopped in the middle, or says so for ever. */
+static void who_acts_for_ever_is_cut_off(void **state)
+{
+	struct host a = open_host(HERE), b = open_host(THERE);
+	const struct link_there *there = enter(&a, &b);
+	struct timespec cpu, before;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+	b.link->ops->settle(b.link); /* ends, though nobody else runs */
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+	assert_true((cpu.tv_sec - before.tv_sec) * 1000 + (cpu.tv_nsec - before.tv_nsec) / 1000000 < 40);
+	assert_int_equal(*there->revoked, 1);
+	a.link->ops->leave(a.link, THERE);
+	for (int i = 0; i < 3; i++) {
+		receive(&a);
+		receive(&b);
+	}
+	send_one(&a, THERE, 0);
+	assert_int_equal(a.wire->sent, 1);
+	close_host(&a);
 	close_host(&b);
 }
 
@@ -758,7 +963,12 @@ int main(void)
 		cmocka_unit_test(reader_that_left_means_the_wire),
 		cmocka_unit_test(nonsense_at_the_door_harms_nobody),
 		cmocka_unit_test(knock_without_descriptors_left_ends),
-		cmocka_unit_test(others_cannot_write_to_the_board),
+		cmocka_unit_test(who_proves_nothing_gets_a_bell_and_no_more),
+		cmocka_unit_test(who_can_read_our_memory_gets_the_export),
+		cmocka_unit_test(who_may_not_be_looked_into_asks_for_no_proof),
+		cmocka_unit_test(who_claims_another_slot_is_not_believed),
+		cmocka_unit_test(who_acts_is_waited_for),
+		cmocka_unit_test(who_acts_for_ever_is_cut_off),
 		cmocka_unit_test(killed_writer_leaves_whole_frames),
 		cmocka_unit_test(killed_reader_means_the_wire),
 	};

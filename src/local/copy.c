@@ -3,50 +3,50 @@
 
 #include "base/fence.h"
 #include "base/guard.h"
+#include "local/revocable.h"
 
 #include <string.h>
 
+/* ---- into the peer's memory: as long as it lets us ---- */
 /* Up to eight bytes of one aligned word. */
-static void store(char *to, const char *from, size_t len)
+static bool store(const _Atomic uint32_t *revoked, char *to, const char *from, size_t len)
 {
 	uint64_t word;
 
 	if (len == 8) {
 		memcpy(&word, from, 8);
-		__atomic_store_n((uint64_t *)to, word, __ATOMIC_RELEASE);
-		return;
+		return revocable_store(revoked, (uint64_t *)to, word);
 	}
-	for (size_t i = 0; i < len; i++)
-		__atomic_store_n(to + i, from[i], __ATOMIC_RELEASE);
+	for (size_t i = 0; i < len; i++) {
+		if (!revocable_store_byte(revoked, to + i, from[i]))
+			return false;
+	}
+	return true;
 }
 
-/* All but the last line first, since whole lines are copied fastest, then that, and of that the last word. */
-static void write_piece(char *to, const char *from, size_t len)
+/* All but the last word first. */
+static bool write_piece(const _Atomic uint32_t *revoked, char *to, const char *from, size_t len)
 {
-	size_t line = ((uintptr_t)to + len - 1) % 64 + 1, word = ((uintptr_t)to + len - 1) % 8 + 1, done = 0;
+	size_t word = ((uintptr_t)to + len - 1) % 8 + 1;
 
-	if (line < len) {
-		done = len - line;
-		memcpy(to, from, done);
-	}
-	if (word < len - done) {
-		memcpy(to + done, from + done, len - word - done);
-		done = len - word;
-	}
-	store(to + done, from + done, len - done);
+	if (word >= len)
+		return store(revoked, to, from, len);
+	return revocable_copy(revoked, to, from, len - word) &&
+	       store(revoked, to + len - word, from + len - word, word);
 }
 
 static void write_all(void *arg)
 {
-	const struct local_job *job = arg;
+	struct local_job *job = arg;
 	char *to = job->at;
 
-	for (unsigned i = 0; i < job->n; i++) {
-		write_piece(to, job->own[i].iov_base, job->own[i].iov_len);
+	for (unsigned i = 0; i < job->n && job->allowed; i++) {
+		job->allowed = write_piece(job->revoked, to, job->own[i].iov_base, job->own[i].iov_len);
 		to += job->own[i].iov_len;
 	}
 }
 
+/* ---- out of it ---- */
 static void read_all(void *arg)
 {
 	const struct local_job *job = arg;
@@ -59,36 +59,55 @@ static void read_all(void *arg)
 	fence_acquire(); /* the next one reads later */
 }
 
+/* All but the last line first, since whole lines are copied fastest, then that, and of that the last word. */
+static void place_piece(char *to, const char *from, size_t len)
+{
+	size_t line = ((uintptr_t)to + len - 1) % 64 + 1, word = ((uintptr_t)to + len - 1) % 8 + 1, done = 0;
+
+	if (line < len) {
+		done = len - line;
+		memcpy(to, from, done);
+	}
+	if (word < len - done) {
+		memcpy(to + done, from + done, len - word - done);
+		done = len - word;
+	}
+	for (; done < len; done++)
+		__atomic_store_n(to + done, from[done], __ATOMIC_RELEASE);
+}
+
 static void place_all(void *arg)
 {
 	const struct local_job *job = arg;
 	const char *from = job->at;
 
 	for (unsigned i = 0; i < job->n; i++) {
-		write_piece(job->own[i].iov_base, from, job->own[i].iov_len);
+		place_piece(job->own[i].iov_base, from, job->own[i].iov_len);
 		from += job->own[i].iov_len;
 	}
 }
 
-bool local_place(const struct local_job *job)
+bool local_place(struct local_job *job)
 {
-	return guard_run(place_all, (void *)job);
+	return guard_run(place_all, job);
 }
 
-bool local_write(const struct local_job *job)
+bool local_write(struct local_job *job)
 {
-	return guard_run(write_all, (void *)job);
+	job->allowed = true;
+	return guard_run(write_all, job) && job->allowed;
 }
 
-bool local_read(const struct local_job *job)
+bool local_read(struct local_job *job)
 {
-	return guard_run(read_all, (void *)job);
+	return guard_run(read_all, job);
 }
 
 /* ---- atomics ---- */
 struct op {
 	const struct local_job *job;
 	uint64_t original;
+	bool allowed;
 };
 
 /* Whether the result can be put down, before anything has happened. */
@@ -112,10 +131,9 @@ static void execute(void *arg)
 
 	o->original = w->remote.compare_add;
 	if (w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
-		o->original = __atomic_fetch_add(at, w->remote.compare_add, __ATOMIC_SEQ_CST);
+		o->allowed = revocable_fetch_add(o->job->revoked, at, w->remote.compare_add, &o->original);
 	else
-		__atomic_compare_exchange_n(
-			at, &o->original, w->remote.swap, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+		o->allowed = revocable_compare_swap(o->job->revoked, at, &o->original, w->remote.swap);
 }
 
 static void put_down(void *arg)
@@ -129,11 +147,11 @@ static void put_down(void *arg)
 	}
 }
 
-bool local_atomic(const struct local_job *job)
+bool local_atomic(struct local_job *job)
 {
 	struct op o = {.job = job};
 
-	if ((uintptr_t)job->at % 8 || !guard_run(touch, &o) || !guard_run(execute, &o))
+	if ((uintptr_t)job->at % 8 || !guard_run(touch, &o) || !guard_run(execute, &o) || !o.allowed)
 		return false;
 	guard_run(put_down, &o); /* if it is gone since: nobody waits for it */
 	return true;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Moving bytes between our memory and that of a peer which we have mapped. Each is false when memory was not
- * there: the program may have unmapped its own, or the host has no page left.
+ * there (the program may have unmapped its own, or the host has no page left), or may not be written to any
+ * more.
  */
 #ifndef LOCAL_COPY_H
 #define LOCAL_COPY_H
@@ -14,7 +15,9 @@
 
 struct local_job {
 	const struct hca_send_wqe *wqe;
-	char *at; /* the peer's */
+	char *at;                        /* the peer's */
+	const _Atomic uint32_t *revoked; /* not 0: nothing may be written there any more */
+	bool allowed;                    /* it was not */
 	uint32_t len;
 	unsigned n;
 	struct iovec own[HCA_MAX_SGE];
@@ -24,11 +27,11 @@ struct local_job {
  * The last bytes are written last, and up to eight that are aligned at once: programs look at them to see
  * that all has come.
  */
-bool local_write(const struct local_job *job);
-bool local_read(const struct local_job *job);
+bool local_write(struct local_job *job);
+bool local_read(struct local_job *job);
 /* Reads, and writes to our own memory in the order of a write. */
-bool local_place(const struct local_job *job);
+bool local_place(struct local_job *job);
 /* By the instruction that the peer's own adapter uses (ib/responder.c). False also when it is not aligned. */
-bool local_atomic(const struct local_job *job);
+bool local_atomic(struct local_job *job);
 
 #endif

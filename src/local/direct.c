@@ -2,19 +2,15 @@
 #include "local/direct.h"
 
 #include "local/copy.h"
-#include "memory/file.h"
-#include "memory/window.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/uio.h>
 
 /* What a kind of request does, and needs. */
 struct kind {
 	bool mapped_only;   /* the kernel cannot do it for us */
 	unsigned right;     /* at the peer */
 	unsigned own_right; /* of our own memory */
-	bool (*run)(const struct local_job *job);
+	bool (*run)(struct local_job *job);
 };
 
 static const struct kind kinds[] = {
@@ -33,7 +29,7 @@ static bool is_open(const struct hca_qp *qp, const struct hca_board_qp *peer)
 	       !memcmp(peer->peer_gid, qp->dest.sgid, 16) && !memcmp(peer->gid, qp->dest.dgid, 16);
 }
 
-static bool look(struct hca_qp *qp, uint32_t rkey, const struct local_peer *p, uint32_t changes)
+static bool look(struct hca_qp *qp, uint32_t rkey, const struct local_peer *p)
 {
 	struct hca_seen *s = &qp->seen;
 	struct hca_board_qp q;
@@ -43,68 +39,23 @@ static bool look(struct hca_qp *qp, uint32_t rkey, const struct local_peer *p, u
 		return false;
 	s->pd = q.pd;
 	s->access = q.access;
-	if (!hca_board_find_key(p->board, rkey, &s->key))
+	if (!local_look(s, p, rkey))
 		s->key.access = 0; /* and no right */
-	s->rkey = rkey;
-	s->changes = changes;
-	s->number = p->number;
 	return true;
 }
 
 /* What we saw last time stands as long as nothing has changed on the board since. */
 static inline bool see(struct hca_qp *qp, uint32_t rkey, const struct local_peer *p)
 {
-	uint32_t changes = hca_board_changes(p->board);
-
 	if (!hca_board_lives(p->board))
 		return false;
-	return (qp->seen.number == p->number && qp->seen.changes == changes && qp->seen.rkey == rkey) ||
-	       look(qp, rkey, p, changes);
+	return local_has_seen(&qp->seen, p, rkey) || look(qp, rkey, p);
 }
 
 /* Where [addr, addr + len) lies in the peer's memory; 0: it does not, or not for us. */
 static uint64_t range(const struct hca_seen *s, uint64_t addr, uint32_t len, unsigned right)
 {
-	uint64_t off = addr - s->key.iova; /* wraps to something huge when below */
-
-	if (s->key.pd != s->pd || (s->key.access & right) != right || off > s->key.length ||
-		len > s->key.length - off)
-		return 0;
-	return s->key.host + off;
-}
-
-/* ---- by our own instructions ---- */
-/* Where we have it; NULL: nowhere, or not in one piece. */
-static char *mapped(const struct hca_seen *s, const struct local_peer *p, uint64_t host, uint32_t len)
-{
-	uint64_t in = host - s->key.map_host, off = s->key.map_off + in;
-
-	if (p->memory->fd < 0)
-		return NULL;
-	if (p->self)
-		return (char *)(uintptr_t)host;
-	if (in > s->key.map_len || len > s->key.map_len - in)
-		return NULL;
-	if (off % MEMORY_WINDOW + len > MEMORY_WINDOW)
-		return NULL; /* of more than a gigabyte, or a part of that */
-	return windows_at(p->memory, off);
-}
-
-/* ---- by the kernel's ---- */
-static enum local_act by_kernel(const struct local_job *job, uint64_t host, pid_t pid, bool read)
-{
-	struct iovec theirs = {(void *)(uintptr_t)host, job->len};
-	ssize_t moved;
-
-	if (!pid)
-		return LOCAL_LEFT;
-	moved = read ? process_vm_readv(pid, job->own, job->n, &theirs, 1, 0)
-		     : process_vm_writev(pid, job->own, job->n, &theirs, 1, 0);
-	if (moved == (ssize_t)job->len)
-		return LOCAL_DONE;
-	/* Memory that is gone, ours or theirs, or more than one call moves: all of it again, the usual way.
-	 */
-	return moved < 0 && (errno == EPERM || errno == ENOSYS) ? LOCAL_CLOSED : LOCAL_LEFT;
+	return s->key.pd == s->pd && (s->key.access & right) == right ? local_range(&s->key, addr, len) : 0;
 }
 
 static bool own_pieces(struct hca_qp *qp, const struct hca_send_wqe *w, unsigned right, struct local_job *job)
@@ -123,10 +74,46 @@ static bool is_wrong(const struct hca_qp *qp, const struct hca_send_wqe *w, cons
 	return (kind->own_right && !qp->attr.max_rd_atomic) || (kind->mapped_only && w->length != 8);
 }
 
+/* Whether it was done by our own instructions. */
+static bool by_hand(struct hca_qp *qp, const struct kind *kind, struct local_job *job, uint64_t host,
+	const struct local_peer *p)
+{
+	uint32_t len = job->len;
+
+	job->at = local_mapped(&qp->seen, p, host, &len);
+	return job->at && len == job->len && kind->run(job);
+}
+
+/* Half of a WRITE is no harm: it is written again. */
+static enum local_act move(struct hca_qp *qp, const struct kind *kind, struct local_job *job, uint64_t host,
+	const struct local_peer *p)
+{
+	bool write = kind->right == IBV_ACCESS_REMOTE_WRITE;
+
+	if (by_hand(qp, kind, job, host, p))
+		return local_is_revoked(p) ? LOCAL_LEFT : LOCAL_DONE;
+	return local_by_kernel(&qp->seen, p, job->own, job->n, host, job->len, write);
+}
+
+/* The kernel cannot do it for us; but it may have to touch the page first. */
+static enum local_act act_on_word(struct hca_qp *qp, const struct kind *kind, struct local_job *job,
+	uint64_t host, const struct local_peer *p)
+{
+	uint64_t word;
+	struct iovec own = {&word, sizeof(word)};
+
+	if (by_hand(qp, kind, job, host, p))
+		return LOCAL_DONE;
+	if (job->at || !qp->seen.key.file ||
+		local_by_kernel(&qp->seen, p, &own, 1, host, sizeof(word), false) != LOCAL_DONE)
+		return LOCAL_LEFT;
+	return by_hand(qp, kind, job, host, p) ? LOCAL_DONE : LOCAL_LEFT;
+}
+
 enum local_act local_do(struct hca_qp *qp, const struct hca_send_wqe *w, const struct local_peer *p)
 {
 	const struct kind *kind = &kinds[w->opcode];
-	struct local_job job = {.len = w->length, .wqe = w};
+	struct local_job job = {.len = w->length, .wqe = w, .revoked = p->revoked};
 	uint64_t host;
 
 	if (is_wrong(qp, w, kind) || !see(qp, w->remote.rkey, p) ||
@@ -137,9 +124,5 @@ enum local_act local_do(struct hca_qp *qp, const struct hca_send_wqe *w, const s
 	host = range(&qp->seen, w->remote.addr, job.len, kind->right);
 	if (!host || !own_pieces(qp, w, kind->own_right, &job))
 		return LOCAL_LEFT;
-	job.at = mapped(&qp->seen, p, host, job.len);
-	if (job.at && kind->run(&job))
-		return LOCAL_DONE;
-	/* Half of a WRITE is no harm: it is written again. An atomic has not happened. */
-	return kind->mapped_only ? LOCAL_LEFT : by_kernel(&job, host, p->pid, w->opcode == IBV_WR_RDMA_READ);
+	return kind->mapped_only ? act_on_word(qp, kind, &job, host, p) : move(qp, kind, &job, host, p);
 }

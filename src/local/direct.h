@@ -11,27 +11,8 @@
 #ifndef LOCAL_DIRECT_H
 #define LOCAL_DIRECT_H
 
-#include "hca/board.h"
 #include "hca/qp.h"
-
-#include <sys/types.h>
-
-struct windows;
-
-enum local_act {
-	LOCAL_DONE,
-	LOCAL_LEFT,   /* to the usual way: not shown, not allowed, not there */
-	LOCAL_CLOSED, /* the same, and the kernel does not let us into this process */
-};
-
-/* The process that has a QP's peer. */
-struct local_peer {
-	const struct hca_board *board;
-	uint64_t number;        /* of the connection to it: another one has another board */
-	struct windows *memory; /* its file */
-	pid_t pid;              /* 0: the kernel does not let us in */
-	bool self;              /* it is us */
-};
+#include "local/peer.h"
 
 /* Whether it is of a kind that can be done here. */
 static inline bool local_can(const struct hca_send_wqe *w)

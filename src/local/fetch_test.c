@@ -25,6 +25,7 @@ struct stage {
 	struct hca_board_key *entry;
 	struct windows windows;
 	struct local_peer peer;
+	_Atomic uint32_t revoked;
 	struct hca_seen seen;
 	char *source;
 	struct share *share;
@@ -35,6 +36,7 @@ struct stage {
 static int make(void **state)
 {
 	struct stage *s = calloc(1, sizeof(*s));
+	struct shared_file file;
 	struct share_run run;
 
 	guard_install();
@@ -44,8 +46,12 @@ static int make(void **state)
 	s->source = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	for (int i = 0; i < LEN; i++)
 		s->source[i] = (char)(i * 7 + i / 100);
-	windows_init(&s->windows, dup(share_file_get()));
+	windows_init(&s->windows);
 	s->share = share_take(s->source + 100, LEN - 200, &run);
+	assert_true(shared_file_of(share_file_get(), &file));
+	s->board->file[0] = (struct hca_board_file){
+		.id = 1, .fd = (uint32_t)file.fd, .unit = file.unit, .dev = file.dev, .inode = file.inode};
+	s->board->key_levels = 1;
 	/* Found wherever one looks for it. */
 	for (unsigned i = 0; i < BOARD_KEYS; i += BOARD_WAYS) {
 		s->entry = &s->board->key[i];
@@ -53,11 +59,16 @@ static int make(void **state)
 			.iova = (uintptr_t)s->source,
 			.length = LEN,
 			.host = (uintptr_t)s->source,
+			.file = 1,
 			.map_host = run.start,
 			.map_off = run.off,
 			.map_len = run.len};
 	}
-	s->peer = (struct local_peer){.board = s->board, .number = 1, .memory = &s->windows, .pid = getpid()};
+	s->peer = (struct local_peer){.board = s->board,
+		.number = 1,
+		.windows = &s->windows,
+		.revoked = &s->revoked,
+		.pid = getpid()};
 	*state = s;
 	return 0;
 }
@@ -185,15 +196,31 @@ static void liar_harms_nobody(void **state)
 	}
 }
 
-static void without_the_kernel_only_what_is_mapped(void **state)
+/* The first access to a page is the kernel's, who finds it for its owner. */
+static void what_the_kernel_has_touched_is_mapped(void **state)
 {
 	struct stage *s = *state;
-	struct frame_ref edge = ref(s, 0, LEN), middle = ref(s, PAGE, LEN - 2 * PAGE);
+	struct frame_ref all = ref(s, 0, LEN), middle = ref(s, PAGE, LEN - 2 * PAGE);
+	uint32_t len = PAGE;
 
+	assert_int_equal(fetch(s, &middle, 1, 0, PAGE), LOCAL_DONE);
+	assert_non_null(local_mapped(&s->seen, &s->peer, (uintptr_t)s->source + PAGE, &len));
+	len = PAGE;
+	assert_null(local_mapped(&s->seen, &s->peer, (uintptr_t)s->source + 2 * PAGE, &len));
+	assert_int_equal(fetch(s, &middle, 1, 0, LEN - 2 * PAGE), LOCAL_DONE);
 	s->peer.pid = 0;
-	assert_int_equal(fetch(s, &edge, 1, 0, LEN), LOCAL_LEFT);
+	assert_int_equal(fetch(s, &all, 1, 0, LEN), LOCAL_LEFT);
 	assert_int_equal(fetch(s, &middle, 1, 0, LEN - 2 * PAGE), LOCAL_DONE);
 	assert_memory_equal(s->to, s->source + PAGE, LEN - 2 * PAGE);
+}
+
+static void who_was_cut_off_fetches_nothing(void **state)
+{
+	struct stage *s = *state;
+	struct frame_ref r = ref(s, 0, LEN);
+
+	s->revoked = 1;
+	assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_LEFT);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, make, unmake)
@@ -206,7 +233,8 @@ int main(void)
 		T(nothing_beyond_the_region),
 		T(nothing_of_what_was_taken_away),
 		T(liar_harms_nobody),
-		T(without_the_kernel_only_what_is_mapped),
+		T(what_the_kernel_has_touched_is_mapped),
+		T(who_was_cut_off_fetches_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,6 +72,11 @@ static int add(struct areas *a, const struct area *one)
 	return 0;
 }
 
+bool area_has_file(const char *name)
+{
+	return strncmp(name, "/dev/zero (deleted)", 19) && strncmp(name, "/SYSV", 5);
+}
+
 static bool parse(const char *line, struct area *a)
 {
 	unsigned major, minor;
@@ -88,6 +93,7 @@ static bool parse(const char *line, struct area *a)
 	a->plain = a->prot == (PROT_READ | PROT_WRITE) && rights[3] == 'p' && !a->inode &&
 		   (!line[name] || line[name] == '\n' || !strncmp(line + name, "[heap]", 6) ||
 			   !strncmp(line + name, "[anon:", 6));
+	a->shared = rights[3] == 's' && a->inode && area_has_file(line + name);
 	return true;
 }
 

@@ -9,11 +9,12 @@
 
 /*
  * Part of the address space with one kind of memory. `plain`: private, anonymous, readable and writable, and
- * no stack: what malloc() and mmap() give. Of other memory `dev`, `inode` and `off` say which file it is.
+ * no stack: what malloc() and mmap() give. Of other memory `dev`, `inode` and `off` say which file it is;
+ * `shared`: a mapping of that file itself, of which somebody may have a descriptor.
  */
 struct area {
 	uintptr_t start, end;
-	bool plain;
+	bool plain, shared;
 	int prot;
 	uint64_t dev, inode, off;
 };
@@ -30,6 +31,8 @@ struct areas {
  */
 int areas_read(struct areas *a, uintptr_t from, uintptr_t to);
 void areas_free(struct areas *a);
+/* By the name of a shared mapping: false for what exists for the mapping alone. */
+bool area_has_file(const char *name);
 
 /* Threads of this process. */
 unsigned maps_threads(void);

@@ -15,6 +15,7 @@ enum {
 	STEP = 2 << 20, /* a huge page, or the time of a copy of that: a fraction of a millisecond */
 	STEP_PAGES = STEP / MEMORY_PAGE,
 	EMPTY_STEP = 1 << 30, /* of memory that nobody has touched */
+	SIDE = 256 << 20,     /* of private pages to be: address space, of which a program may have little */
 };
 
 /* One move: what it copies, and how it knows that there is nothing to copy. */
@@ -212,25 +213,35 @@ size_t move_onto_file(struct freeze *f, char *at, size_t len, uint64_t off, int 
 	return done;
 }
 
-size_t move_back(struct freeze *f, char *at, size_t len, uint64_t off, int prot, int *err)
+static size_t chunk_back(struct move m, int *err)
 {
-	struct move m = {.freeze = f,
-		.at = at,
-		.len = len,
-		.off = off,
-		.prot = prot,
-		.is_hole = hole,
-		.copy = copy_back,
-		.replace = map_private};
 	size_t done;
 
-	m.side = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	m.side =
+		mmap(NULL, m.len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (m.side == MAP_FAILED) {
 		*err = -errno;
 		return 0;
 	}
 	done = run(&m, err);
-	if (done < len)
-		munmap(m.side + done, len - done);
+	if (done < m.len)
+		munmap(m.side + done, m.len - done);
+	return done;
+}
+
+size_t move_back(struct freeze *f, char *at, size_t len, uint64_t off, int prot, int *err)
+{
+	size_t done = 0;
+
+	for (*err = 0; done < len && !*err;)
+		done += chunk_back((struct move){.freeze = f,
+					   .at = at + done,
+					   .len = len - done < SIDE ? len - done : SIDE,
+					   .off = off + done,
+					   .prot = prot,
+					   .is_hole = hole,
+					   .copy = copy_back,
+					   .replace = map_private},
+			err);
 	return done;
 }

@@ -185,7 +185,7 @@ static void forget(struct piece *p)
 }
 
 /* Where the program has it, or parts of it: it may have moved or unmapped some. */
-static bool bring_back(struct freeze *f, const struct piece *p, const struct areas *all)
+static int bring_back(struct freeze *f, const struct piece *p, const struct areas *all)
 {
 	int err = 0;
 
@@ -206,7 +206,7 @@ static bool bring_back(struct freeze *f, const struct piece *p, const struct are
 		done = move_back(f, (char *)a.start, a.end - a.start, a.off, a.prot, &err);
 		keep_locked(locked, (void *)a.start, done);
 	}
-	return !err;
+	return err;
 }
 
 /* ---- regions ---- */
@@ -339,46 +339,64 @@ struct share *share_take(void *addr, size_t len, struct share_run *run)
 	return t.share;
 }
 
-/* What nobody holds any more; all or nothing of a piece, for which it stays on the file otherwise. */
-static void bring_all_back(struct share *s)
+/* What nobody holds any more; all or nothing of a piece, which stays on the file otherwise. */
+static int bring_all_back(struct share *s)
 {
 	struct freeze f;
 	struct areas all;
-	bool ready = !areas_read(&all, 0, UINTPTR_MAX);
+	int err = areas_read(&all, 0, UINTPTR_MAX);
 
-	if (ready && freeze_open(&f))
-		ready = false;
-	for (size_t i = 0; i < s->n && ready; i++) {
-		struct piece *p = s->piece[i];
+	if (!err)
+		err = freeze_open(&f);
+	if (!err) {
+		for (size_t i = 0; i < s->n && !err; i++) {
+			struct piece *p = s->piece[i];
 
-		if (p->users || !bring_back(&f, p, &all))
-			continue;
-		memory_punch(p->off, p->len);
-		forget(p);
-	}
-	if (ready)
+			if (p->users)
+				continue;
+			err = bring_back(&f, p, &all);
+			if (err)
+				break;
+			memory_punch(p->off, p->len);
+			s->piece[i--] = s->piece[--s->n];
+			forget(p);
+		}
 		freeze_close(&f);
+	}
 	areas_free(&all);
+	return err;
 }
 
-void share_drop(struct share *s)
+static void count_users(struct share *s, int by, bool *last, bool *gone)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		s->piece[i]->users += (unsigned)by;
+		*last |= !s->piece[i]->users;
+		*gone |= s->piece[i]->gone;
+	}
+}
+
+int share_drop(struct share *s)
 {
 	bool last = false, gone = false;
+	int err = 0;
 
 	if (!s)
-		return;
+		return 0;
 	pthread_mutex_lock(&lock);
-	for (size_t i = 0; i < s->n; i++) {
-		gone |= s->piece[i]->gone;
-		last |= !--s->piece[i]->users;
-	}
+	count_users(s, -1, &last, &gone);
 	if (!gone && last) {
-		++*times_of(s->start, s->len);
-		bring_all_back(s);
+		err = bring_all_back(s);
+		if (err)
+			count_users(s, 1, &last, &gone);
+		else
+			++*times_of(s->start, s->len);
 		close_unused();
 	}
 	pthread_mutex_unlock(&lock);
-	share_free(s);
+	if (!err)
+		share_free(s);
+	return err;
 }
 
 int share_file_get(void)
@@ -412,7 +430,8 @@ static struct areas at_fork;
 static void copy_aside(struct area *a)
 {
 	size_t len = a->end - a->start;
-	void *side = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *side =
+		mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (side != MAP_FAILED && memory_get(a->off, side, len)) {
 		munmap(side, len);

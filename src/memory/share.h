@@ -31,8 +31,11 @@ struct share_run {
  * there is none, which has been said at log level info. May take the time of a copy.
  */
 struct share *share_take(void *addr, size_t len, struct share_run *run);
-/* When nobody uses the region any more. NULL does nothing. */
-void share_drop(struct share *s);
+/*
+ * When nobody uses the region any more: what no other region has goes back. 0; or -errno when it could not
+ * all go back, and `s` is held as before. NULL does nothing.
+ */
+int share_drop(struct share *s);
 /* The file, to be passed to others, until share_file_put(): a descriptor, or -errno. */
 int share_file_get(void);
 void share_file_put(void);

@@ -1,40 +1,62 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Another process's file (memory/file.h) as we see it: a few windows onto it, mapped when they are first
- * looked through. The other one may unmap, punch or die as it likes: no access faults for that.
+ * Memory of another process as we have it mapped: one window for each of its regions that lies in a file
+ * which we can open (memory/shareable.h), made when it is first used, with the rights of the region.
+ *
+ * The first access to each page is left to the kernel (process_vm_*), which finds or makes it for the other
+ * process and charges it there; from then on it is ours to touch. A file may become shorter at any time:
+ * accesses are guarded (base/guard.h).
  *
  * One user at a time.
  */
 #ifndef MEMORY_WINDOW_H
 #define MEMORY_WINDOW_H
 
+#include "memory/shareable.h"
+
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
-enum { WINDOWS = 64 };
-
-struct windows {
-	int fd; /* -1: there is none */
-	struct {
-		uint64_t number;
-		char *base; /* NULL: not mapped */
-	} window[WINDOWS];
+/* What the other process exports: [off, off + len) of a file. */
+struct window_source {
+	uint32_t id, version; /* who asks again with the same means the same */
+	pid_t pid;
+	struct shared_file file;
+	uint64_t off, len;
+	bool write;
 };
 
-/* Takes over the descriptor (-1: none); 0, or -EPROTO when it is not such a file. */
-int windows_init(struct windows *w, int fd);
+struct window {
+	uint32_t id, version; /* id 0: none */
+	char *base;           /* of the first byte; NULL: it could not be mapped */
+	void *map;
+	size_t map_len;
+	uint8_t *touched; /* a byte for each page of the mapping */
+};
+
+enum { WINDOW_WAYS = 8, WINDOW_SETS = 64 };
+
+struct windows {
+	struct window *table; /* WINDOW_SETS * WINDOW_WAYS; NULL: none was needed yet */
+	uint32_t closed;      /* how many were: pointers to windows are good until the next */
+	unsigned hand;        /* see windows_sweep() */
+};
+
+void windows_init(struct windows *w);
 void windows_fini(struct windows *w);
-/* Maps the window that has this byte of the file; NULL: it cannot be. */
-char *windows_open(struct windows *w, uint64_t off);
+/* In a child: the mappings are not there. */
+void windows_abandon(struct windows *w);
+/* The window onto it; NULL: it has none, now or for ever. May map, and allocate. */
+struct window *windows_open(struct windows *w, const struct window_source *s);
+/* Closes a few of those that nobody exports any more. */
+void windows_sweep(
+	struct windows *w, bool (*is_exported)(void *arg, uint32_t id, uint32_t version), void *arg);
 
-/* Where that byte is; NULL: nowhere. It goes on to the end of the window. */
-static inline char *windows_at(struct windows *w, uint64_t off)
-{
-	unsigned i = off >> 30 & (WINDOWS - 1);
-
-	if (__builtin_expect(w->window[i].base && w->window[i].number == off >> 30, 1))
-		return w->window[i].base + (off & ((1u << 30) - 1));
-	return windows_open(w, off);
-}
+/* Whether [in, in + len) of the window may be touched. */
+bool window_is_ready(const struct window *w, uint64_t in, size_t len);
+/* The kernel has been there. */
+void window_touched(struct window *w, uint64_t in, size_t len);
 
 #endif

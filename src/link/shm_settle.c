@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Taking something away that others may be acting on: who acts in our memory has said so in its ring before
+ * it looked at our export (`acting`, odd), and says when it is done. It is done in the time of a copy, or
+ * dead, which is seen by its socket. Or it is stopped, or does not mean well: then we do not wait for it. It
+ * is cut off: it may not act any more, which it sees before it goes on (link_there.revoked), its ring is
+ * dropped, and its frames come by the wire.
+ */
+#include "link/shm_parts.h"
+
+#include "base/cancel.h"
+#include "base/fence.h"
+#include "base/log.h"
+
+#include <sched.h>
+#include <time.h>
+
+enum { PATIENCE_MS = 80, YIELDS = 16, NAP_FIRST_NS = 20 * 1000, NAP_MOST_NS = 1000 * 1000 };
+
+/* Whether the one in this place still acts on what it saw before; *seen: its count, 0 at first. */
+static bool still_acts(struct shm_reader *r, uint32_t *seen)
+{
+	uint32_t acting;
+
+	if (atomic_load(&r->state) != READER_UP || !r->exported)
+		return false;
+	acting = atomic_load(&r->rx.ring->acting);
+	if (!(acting & 1) || (*seen && *seen != acting))
+		return false;
+	*seen = acting;
+	return true;
+}
+
+static void cut_off(struct shm_link *l, struct shm_reader *r, uint32_t seen)
+{
+	lock_take(&l->meet);
+	if (still_acts(r, &seen)) {
+		atomic_store(&r->rx.ring->revoked, 1);
+		r->exported = false;
+		link_shm_drop_reader(l, r);
+		log_warn("process in slot %u: it was stopped while it acted in our memory, and is cut off: "
+			 "what it sends comes by the network stack from now on",
+			r->slot);
+	}
+	lock_drop(&l->meet);
+}
+
+/* A moment longer each time; the first ones cost no more than a look. */
+static uint64_t nap(unsigned times)
+{
+	struct timespec t = {.tv_nsec = NAP_FIRST_NS};
+
+	if (times < YIELDS) {
+		sched_yield();
+		return 0;
+	}
+	for (times -= YIELDS; times && t.tv_nsec < NAP_MOST_NS; times--)
+		t.tv_nsec *= 2;
+	if (t.tv_nsec > NAP_MOST_NS)
+		t.tv_nsec = NAP_MOST_NS;
+	nanosleep(&t, NULL);
+	return (uint64_t)t.tv_nsec;
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Waits for one, but not beyond *until, which is set when there is something to wait for. */
+static void settle_one(struct shm_link *l, struct shm_reader *r, uint64_t *until)
+{
+	uint32_t seen = 0;
+
+	for (unsigned n = 0; still_acts(r, &seen); n++) {
+		if (nap(n))
+			link_shm_attend(l, false);
+		if (n < YIELDS)
+			continue;
+		if (!*until)
+			*until = now_ms() + PATIENCE_MS;
+		else if (now_ms() >= *until)
+			cut_off(l, r, seen);
+	}
+}
+
+void link_shm_settle(struct link *link)
+{
+	struct shm_link *l = (struct shm_link *)link;
+	unsigned readers = atomic_load(&l->nreaders);
+	uint64_t until = 0;
+	int cancel = cancel_off();
+
+	fence_full();
+	for (unsigned i = 0; i < readers; i++)
+		settle_one(l, atomic_load(&l->reader[i]), &until);
+	cancel_restore(cancel);
+}

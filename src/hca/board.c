@@ -4,7 +4,6 @@
 #include "hca/adapter.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
-#include "memory/file.h"
 #include "memory/shareable.h"
 
 #include <string.h>
@@ -212,8 +211,7 @@ void hca_board_show_file(struct hca_adapter *a, unsigned place, const struct sha
 	if (!a->board)
 		return;
 	if (f) {
-		e.fd = (uint32_t)f->fd;
-		e.unit = f->unit;
+		e.fd = f->fd;
 		e.dev = f->dev;
 		e.inode = f->inode;
 	}
@@ -230,9 +228,7 @@ bool hca_board_find_file(const struct hca_board *b, uint16_t number, struct shar
 	if (!number || number > BOARD_FILES ||
 		!read_entry((const struct entry *)&b->file[number - 1], number, (struct entry *)&e))
 		return false;
-	if (!e.unit || e.unit % MEMORY_PAGE || e.unit > 1u << 30)
-		return false;
-	*out = (struct shared_file){.fd = (int)e.fd, .unit = e.unit, .dev = e.dev, .inode = e.inode};
+	*out = (struct shared_file){.fd = e.fd, .dev = e.dev, .inode = e.inode};
 	return true;
 }
 

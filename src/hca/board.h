@@ -62,9 +62,10 @@ struct hca_board_qp {
 struct hca_board_file {
 	_Atomic uint32_t seq;
 	_Atomic uint32_t id; /* its number, from 1 on; 0: free */
-	uint32_t fd, unit;
+	int32_t fd;          /* see memory/shareable.h */
+	uint32_t reserved;
 	uint64_t dev, inode;
-	uint64_t reserved[4];
+	uint64_t more[4];
 };
 
 /*

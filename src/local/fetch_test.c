@@ -49,8 +49,8 @@ static int make(void **state)
 	windows_init(&s->windows);
 	s->share = share_take(s->source + 100, LEN - 200, &run);
 	assert_true(shared_file_of(share_file_get(), &file));
-	s->board->file[0] = (struct hca_board_file){
-		.id = 1, .fd = (uint32_t)file.fd, .unit = file.unit, .dev = file.dev, .inode = file.inode};
+	s->board->file[0] =
+		(struct hca_board_file){.id = 1, .fd = file.fd, .dev = file.dev, .inode = file.inode};
 	s->board->key_levels = 1;
 	/* Found wherever one looks for it. */
 	for (unsigned i = 0; i < BOARD_KEYS; i += BOARD_WAYS) {

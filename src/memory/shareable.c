@@ -3,22 +3,15 @@
 
 #include "memory/maps.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 enum { PAGE = 4096 };
 
-/* ---- which file the memory lies in ---- */
 /* As in <linux/fs.h> of Linux 6.11 and later. */
 struct procmap_query {
 	uint64_t size, query_flags, query_addr;
@@ -100,64 +93,24 @@ static bool find_area(const void *addr, size_t len, struct area *a)
 	return !err;
 }
 
-/* ---- which descriptor is its ---- */
-bool shared_file_of(int fd, struct shared_file *f)
-{
-	struct statfs fs;
-	struct stat st;
-
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || fstatfs(fd, &fs))
-		return false;
-	*f = (struct shared_file){.fd = fd,
-		.unit = fs.f_type == HUGETLBFS_MAGIC ? (uint32_t)fs.f_bsize : PAGE,
-		.dev = st.st_dev,
-		.inode = st.st_ino};
-	return true;
-}
-
-static bool is_its(int fd, const struct area *a, struct shared_file *f)
-{
-	return shared_file_of(fd, f) && f->dev == a->dev && f->inode == a->inode;
-}
-
-static bool look_through(const struct area *a, struct shared_file *f)
-{
-	DIR *fds = opendir("/proc/self/fd");
-	bool found = false;
-	struct dirent *d;
-
-	while (fds && !found && (d = readdir(fds))) {
-		int fd = d->d_name[0] == '.' ? -1 : atoi(d->d_name);
-
-		found = fd >= 0 && fd != dirfd(fds) && is_its(fd, a, f);
-	}
-	if (fds)
-		closedir(fds);
-	return found;
-}
-
-/* Mostly it is the same as last time. */
-static bool find_descriptor(const struct area *a, struct shared_file *f)
-{
-	static _Atomic int last = -1;
-	int fd = last;
-
-	if (fd >= 0 && is_its(fd, a, f))
-		return true;
-	if (!look_through(a, f))
-		return false;
-	last = f->fd;
-	return true;
-}
-
 bool shareable_find(const void *addr, size_t len, struct shared_file *f, uint64_t *off)
 {
 	uintptr_t start = (uintptr_t)addr;
 	struct area a = {.start = 0};
 
-	if (!find_area(addr, len, &a) || !a.shared || !a.inode || a.start > start || a.end < start + len ||
-		!find_descriptor(&a, f))
+	if (!find_area(addr, len, &a) || !a.shared || !a.inode || a.start > start || a.end < start + len)
 		return false;
+	*f = (struct shared_file){.fd = -1, .dev = a.dev, .inode = a.inode};
 	*off = a.off + (start - a.start);
+	return true;
+}
+
+bool shared_file_of(int fd, struct shared_file *f)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode))
+		return false;
+	*f = (struct shared_file){.fd = fd, .dev = st.st_dev, .inode = st.st_ino};
 	return true;
 }

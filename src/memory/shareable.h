@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that others can map as it is: a stretch of a MAP_SHARED mapping of a regular file (memfd, tmpfs,
- * hugetlbfs, any other) of which this process has an open descriptor. Nothing is opened, moved or changed;
- * whoever may look into this process opens the file through /proc/PID/fd and compares device and inode.
+ * Memory that others can map as it is: a stretch of a MAP_SHARED mapping of a file (memfd, tmpfs, hugetlbfs,
+ * any other). Nothing is opened, moved or changed: who may look into this process finds the file by itself,
+ * by its name or by a descriptor that the program has of it, and compares device and inode
+ * (memory/window.h).
  */
 #ifndef MEMORY_SHAREABLE_H
 #define MEMORY_SHAREABLE_H
@@ -13,12 +14,11 @@
 
 /* A file of this process, as another finds it. */
 struct shared_file {
-	int fd;        /* the program's own; it may close it at any time */
-	uint32_t unit; /* mappings of it begin and end at multiples of this */
+	int fd; /* a descriptor that may still be its; -1: none is known */
 	uint64_t dev, inode;
 };
 
-/* Fills in a file that is known; false: it cannot be mapped by others. */
+/* Fills in a file that we have; false: it is none. */
 bool shared_file_of(int fd, struct shared_file *f);
 /*
  * Which file [addr, addr + len) lies in, and at which offset; false: in none, or not as a whole. The memory

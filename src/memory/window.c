@@ -3,13 +3,17 @@
 
 #include "base/fd.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 enum { PAGE = 4096 };
@@ -20,6 +24,11 @@ void windows_init(struct windows *w)
 }
 
 /* ---- the file ---- */
+static bool is_it(const struct stat *st, const struct window_source *s)
+{
+	return S_ISREG(st->st_mode) && st->st_dev == s->file.dev && st->st_ino == s->file.inode;
+}
+
 /* Looked at before it is opened: opening a FIFO or a device does something. */
 static int open_checked(const char *path, const struct window_source *s)
 {
@@ -30,19 +39,106 @@ static int open_checked(const char *path, const struct window_source *s)
 	if (look < 0)
 		return -1;
 	snprintf(own, sizeof(own), "/proc/self/fd/%d", look);
-	if (!fstat(look, &st) && S_ISREG(st.st_mode) && st.st_dev == s->file.dev &&
-		st.st_ino == s->file.inode && (uint64_t)st.st_size >= s->off + s->len)
+	if (!fstat(look, &st) && is_it(&st, s))
 		fd = fd_above_stdio(open(own, (s->write ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK));
 	close(look);
 	return fd;
 }
 
-static int open_file(const struct window_source *s)
+/* The number of a descriptor of it that the process has; -1: it has none, or we may not look. */
+static int find_descriptor(const char *process, const struct window_source *s)
 {
-	char path[64];
+	char path[48];
+	DIR *fds;
+	struct dirent *d;
+	struct stat st;
+	int fd = -1;
 
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)s->pid, s->file.fd);
-	return open_checked(path, s);
+	snprintf(path, sizeof(path), "/proc/%s/fd", process);
+	fds = opendir(path);
+	while (fds && fd < 0 && (d = readdir(fds))) {
+		if (d->d_name[0] != '.' && !fstatat(dirfd(fds), d->d_name, &st, 0) && is_it(&st, s))
+			fd = atoi(d->d_name);
+	}
+	if (fds)
+		closedir(fds);
+	return fd;
+}
+
+/*
+ * A descriptor of our own program is the first choice, and stays open: to close another one of the same file
+ * would take the program's record locks away (fcntl(2), F_SETLK).
+ */
+static int find_own(const struct window_source *s)
+{
+	int fd = find_descriptor("self", s), mode = fd < 0 ? 0 : fcntl(fd, F_GETFL);
+
+	return fd >= 0 && mode >= 0 &&
+			       ((mode & O_ACCMODE) == O_RDWR || (!s->write && (mode & O_ACCMODE) == O_RDONLY))
+		       ? fd
+		       : -1;
+}
+
+static int open_descriptor(const struct window_source *s, int number)
+{
+	char path[48];
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)s->pid, number);
+	return number < 0 ? -1 : open_checked(path, s);
+}
+
+/* By the name that the process's own mapping has, as that process sees it. */
+static int open_name(const struct window_source *s)
+{
+	char path[48], line[PATH_MAX + 128], name[PATH_MAX + 64];
+	int fd = -1, at;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)s->pid);
+	f = fopen(path, "re");
+	while (f && fd < 0 && fgets(line, sizeof(line), f)) {
+		unsigned long long inode = 0;
+
+		at = 0;
+		if (sscanf(line, "%*s %*s %*s %*s %llu %n", &inode, &at) != 1 || inode != s->file.inode ||
+			!at || line[at] != '/')
+			continue;
+		line[strcspn(line, "\n")] = 0;
+		snprintf(name, sizeof(name), "/proc/%d/root%s", (int)s->pid, line + at);
+		fd = open_checked(name, s);
+	}
+	if (f)
+		fclose(f);
+	return fd;
+}
+
+/* *close_it: it is not the program's own. */
+static int open_file(const struct window_source *s, bool *close_it)
+{
+	char process[16];
+	int fd = find_own(s);
+
+	*close_it = fd < 0;
+	if (fd < 0)
+		fd = open_descriptor(s, s->file.fd);
+	if (fd < 0)
+		fd = open_name(s);
+	if (fd < 0) {
+		snprintf(process, sizeof(process), "%d", (int)s->pid);
+		fd = open_descriptor(s, find_descriptor(process, s));
+	}
+	return fd;
+}
+
+/* Mappings of it begin and end at multiples of this; 0: it is not as long as it should be. */
+static uint64_t unit_of(int fd, const struct window_source *s)
+{
+	struct statfs fs;
+	struct stat st;
+
+	if (fstat(fd, &st) || (uint64_t)st.st_size < s->off + s->len || fstatfs(fd, &fs))
+		return 0;
+	return fs.f_type == HUGETLBFS_MAGIC ? (uint64_t)fs.f_bsize : PAGE;
 }
 
 /* ---- the mapping ---- */
@@ -72,9 +168,13 @@ static void *map_unlocked(size_t len, int prot, int flags, int fd, uint64_t off)
 
 static void map(struct window *w, const struct window_source *s, int fd)
 {
-	uint64_t unit = s->file.unit, first = s->off / unit * unit, end = s->off + s->len;
-	size_t len = (size_t)((end + unit - 1) / unit * unit - first);
+	uint64_t unit = unit_of(fd, s), first, end = s->off + s->len;
+	size_t len;
 
+	if (!unit)
+		return;
+	first = s->off / unit * unit;
+	len = (size_t)((end + unit - 1) / unit * unit - first);
 	w->map = map_unlocked(len, PROT_READ | (s->write ? PROT_WRITE : 0), MAP_SHARED, fd, first);
 	if (!w->map)
 		return;
@@ -134,6 +234,7 @@ static struct window *place_of(struct windows *w, uint32_t id)
 struct window *windows_open(struct windows *w, const struct window_source *s)
 {
 	struct window *one;
+	bool close_it;
 	int fd;
 
 	if (!w->table)
@@ -146,11 +247,12 @@ struct window *windows_open(struct windows *w, const struct window_source *s)
 	unmap(w, one);
 	one->id = s->id;
 	one->version = s->version; /* also when it fails: it is not tried again */
-	fd = may_map() ? open_file(s) : -1;
+	fd = may_map() ? open_file(s, &close_it) : -1;
 	if (fd < 0)
 		return NULL;
 	map(one, s, fd);
-	close(fd);
+	if (close_it)
+		close(fd);
 	return one->base ? one : NULL;
 }
 

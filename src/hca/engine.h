@@ -198,6 +198,8 @@ int hca_engine_hand_over(struct hca_engine *e, uint32_t slot, const struct frame
  * asked yet; `wait`: for a moment, for its answer; then with no lock held.
  */
 bool hca_engine_reach(struct hca_engine *e, const struct hca_flow *f, bool wait);
+/* The QP's path is fixed anew: tells its peer, if it is reached through shared memory. qp->lock held. */
+void hca_engine_say_here(struct hca_engine *e, struct hca_qp *qp);
 /* Joins or leaves a multicast group; under the drive lock. 0 or -errno. */
 int hca_engine_mcast(struct hca_engine *e, const uint8_t mgid[16], uint32_t ifindex, bool join);
 /* A frame that another process or a test brought. */

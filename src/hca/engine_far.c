@@ -60,7 +60,7 @@ void hca_engine_deliver_far(struct hca_engine *e, const struct frame_in *in, uin
 		return;
 	}
 	lock_take(&qp->lock);
-	done = qp->transport->receive_far(qp, in, fetch, &s, now);
+	done = hca_engine_hears(e, qp, in) && qp->transport->receive_far(qp, in, fetch, &s, now);
 	e->link->ops->took(e->link, in, done);
 	lock_drop(&qp->lock);
 	if (!done)

@@ -16,12 +16,15 @@
 
 static void give(struct hca_engine *e, struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 {
-	bool done;
+	bool done = false;
 
 	lock_take(&qp->lock);
 	qp->count->rx_packets++;
 	qp->count->rx_bytes += in->len;
-	done = qp->transport->receive(qp, in, now);
+	if (hca_engine_hears(e, qp, in))
+		done = qp->transport->receive(qp, in, now);
+	else
+		qp->count->wrong_peer++;
 	if (in->from)
 		e->link->ops->took(e->link, in, done);
 	lock_drop(&qp->lock);
@@ -36,7 +39,7 @@ bool hca_engine_deliver_quick(struct hca_engine *e, const struct frame_in *in)
 	if (!qp || !qp->transport->receive_quick)
 		return false;
 	lock_take(&qp->lock);
-	done = qp->transport->receive_quick(qp, in);
+	done = hca_engine_hears(e, qp, in) && qp->transport->receive_quick(qp, in);
 	if (done) {
 		qp->count->rx_packets++;
 		qp->count->rx_bytes += in->len;
@@ -118,6 +121,10 @@ void hca_engine_deliver(struct hca_engine *e, const struct frame_in *in, uint64_
 
 	if (bth_opcode(in->bytes) == OPCODE_ECHO_REQUEST || bth_opcode(in->bytes) == OPCODE_ECHO_REPLY) {
 		handle_echo(e, in);
+		return;
+	}
+	if (bth_opcode(in->bytes) == OPCODE_HERE) {
+		hca_engine_hear_here(e, in);
 		return;
 	}
 	if (qpn == QP_MULTICAST) {

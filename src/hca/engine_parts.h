@@ -33,6 +33,12 @@ bool hca_engine_deliver_quick(struct hca_engine *e, const struct frame_in *in);
 /* What link_executed_fn says; false: it needs the time, which was not given (0). */
 bool hca_engine_executed(struct hca_engine *e, uint32_t note, uint32_t psn, bool done, uint64_t now);
 
+/* ---- engine_path.c ---- */
+/* Whether the QP takes frames that come this way, see there; qp->lock held. */
+bool hca_engine_hears(struct hca_engine *e, struct hca_qp *qp, const struct frame_in *in);
+/* A frame that says HERE. */
+void hca_engine_hear_here(struct hca_engine *e, const struct frame_in *in);
+
 /* ---- engine_far.c ---- */
 /* A far frame (base/frame.h). */
 void hca_engine_deliver_far(struct hca_engine *e, const struct frame_in *in, uint64_t now);

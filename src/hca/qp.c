@@ -206,7 +206,7 @@ static void reset(struct hca_qp *qp)
 	leave_flow(qp);
 	hca_engine_released(&qp->adapter->engine);
 	qp->flow = NULL;
-	qp->dest.local = false;
+	qp->dest.local = qp->by_ring = false;
 	qp->count->local = 0;
 	qp->deadline = 0;
 	qp->sq.head = 0;
@@ -368,6 +368,7 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 		qp->flow = hca_adapter_flow(qp->adapter, qp->dest.dgid, qp->attr.dest_qp_num);
 		qp->dest.local = hca_engine_reach(&qp->adapter->engine, qp->flow, false);
 		hca_qp_count_way(qp);
+		hca_engine_say_here(&qp->adapter->engine, qp);
 	}
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		qp->sqd_notify = attr->en_sqd_async_notify;

@@ -109,6 +109,7 @@ struct hca_qp {
 	uint32_t alone; /* WRITEs and READs from this length on wait until they can be done without the
 			   transport; 0: none does */
 	bool left;      /* it waited, and then could not; not again */
+	bool by_ring;   /* its peer sends through shared memory: see engine_path.c */
 	uint8_t lives;  /* counts resets, round and round */
 	uint32_t max_tx_payload;   /* UD: the port's MTU */
 	struct frame_dest dest;    /* RC, UC: the path, fixed at RTR */

@@ -60,6 +60,8 @@ struct link_ops {
 	 * there yet; `wait`: for a moment, for the answer. NULL: there is no other way.
 	 */
 	bool (*reach)(struct link *l, uint32_t slot, bool wait);
+	/* Whether frames of that process come the other way, too, and are known to be its (frame_in.slot). */
+	bool (*paired)(struct link *l, uint32_t slot);
 	/*
 	 * The same for who was told otherwise whom it will find there, and never waits: 1: it is reached, and
 	 * *who is its link.who; 0: it was asked, look again soon; -errno: it cannot be. `ask`: even if it was

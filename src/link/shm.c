@@ -166,7 +166,7 @@ static int take_frames(
 		l->rx_packets++;
 		l->rx_bytes += in.len;
 		in.from = r;
-		in.slot = link_shm_is_twin(r) ? r->slot : 0;
+		in.slot = r->verified ? r->slot : 0;
 		if (in.far)
 			far += in.far_len;
 		deliver(arg, &in);
@@ -394,6 +394,15 @@ static void shm_leave(struct link *link, uint32_t slot)
 	lock_drop(&w->act);
 }
 
+static bool shm_paired(struct link *link, uint32_t slot)
+{
+	struct shm_writer *w =
+		atomic_load_explicit(&((struct shm_link *)link)->writer[slot], memory_order_acquire);
+	struct shm_reader *r = w ? atomic_load(&w->twin) : NULL;
+
+	return r && atomic_load(&r->state) == READER_UP;
+}
+
 /* ---- the rest is the wire's ---- */
 static int shm_fds(struct link *link, int fds[4])
 {
@@ -460,6 +469,7 @@ static const struct link_ops shm_ops = {
 	.fds = shm_fds,
 	.reach = link_shm_reach,
 	.meet = link_shm_meet,
+	.paired = shm_paired,
 	.sleep = shm_sleep,
 	.woke = shm_woke,
 	.holds = shm_holds,

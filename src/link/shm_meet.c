@@ -384,7 +384,7 @@ static void reader_init(struct shm_reader *r, struct ring *ring, const struct me
 	r->begun = true;
 	r->slot = hello->slot < QPN_SLOTS ? hello->slot : 0;
 	r->token = hello->token;
-	r->asked = r->exported = false;
+	r->asked = r->exported = r->verified = false;
 	r->twin = NULL;
 	r->looks = 0;
 	r->heard = 0;
@@ -470,6 +470,7 @@ static void take_twin(struct shm_link *l, struct shm_reader *r, uint64_t token)
 		return;
 	lock_take(&w->lock);
 	if (w->state != SHM_DOWN && w->token == token) {
+		r->verified = true;
 		r->twin = w;
 		atomic_store(&w->twin, r);
 	}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Whom a connected queue pair hears. Any user of this host can send packets in the name of one of its
+ * addresses, so a queue pair whose peer is reached through shared memory hears nothing else: it takes frames
+ * only from the ring of the process that has its peer (link: frame_in.slot), and packets no more as soon as
+ * it knows that the peer sends that way.
+ *
+ * That it does not know from the beginning: each end fixes its path by itself, and one of them may have
+ * failed to reach the other. So each says HERE through the ring when it is connected, and answers when it
+ * hears it from one that is connected to it:
+ *
+ *   BTH (12): opcode HERE, destination QP, PSN 1: asks for an answer, 0: is one | the sender's QPN (4)
+ *
+ * When the ring is gone (the peer has died, or was cut off: link/shm_settle.c), packets are heard again.
+ */
+#include "hca/engine_parts.h"
+
+#include "hca/adapter.h"
+#include "hca/flow.h"
+#include "hca/qp.h"
+#include "link/link.h"
+#include "wire/ibt.h"
+
+enum { HERE_LEN = 4 };
+
+static uint32_t peer_slot(const struct hca_qp *qp)
+{
+	return qpn_slot(qp->attr.dest_qp_num);
+}
+
+static bool hears_ring(struct hca_qp *qp, const struct frame_in *in)
+{
+	if (in->slot == peer_slot(qp)) {
+		qp->by_ring = qp->dest.local;
+		return true;
+	}
+	return !in->slot && !qp->dest.local; /* it cannot be known; as for a packet */
+}
+
+bool hca_engine_hears(struct hca_engine *e, struct hca_qp *qp, const struct frame_in *in)
+{
+	if (hca_qp_type(qp) == IBV_QPT_UD)
+		return true;
+	if (in->from)
+		return hears_ring(qp, in);
+	return !qp->by_ring || !e->link->ops->paired(e->link, peer_slot(qp));
+}
+
+static void say_here(struct hca_engine *e, struct hca_qp *qp, bool ask)
+{
+	struct frame_out f = {.hdr_len = BTH_LEN + HERE_LEN, .own = 1};
+
+	bth_put(f.hdr, OPCODE_HERE, false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, false, ask);
+	put_be32(f.hdr + BTH_LEN, hca_qpn(qp));
+	e->link->ops->put(e->link, qp->flow->slot, &qp->dest, &f, NULL);
+}
+
+void hca_engine_say_here(struct hca_engine *e, struct hca_qp *qp)
+{
+	qp->by_ring = false;
+	if (qp->dest.local && hca_qp_type(qp) != IBV_QPT_UD)
+		say_here(e, qp, true);
+}
+
+static bool is_connected(const struct hca_qp *qp)
+{
+	enum ibv_qp_state s = hca_qp_state(qp);
+
+	return s == IBV_QPS_RTR || s == IBV_QPS_RTS || s == IBV_QPS_SQD;
+}
+
+void hca_engine_hear_here(struct hca_engine *e, const struct frame_in *in)
+{
+	struct hca_qp *qp = idmap_get(&e->adapter->qps, bth_dqpn(in->bytes));
+
+	if (!qp || !in->from || in->len != BTH_LEN + HERE_LEN || hca_qp_type(qp) == IBV_QPT_UD)
+		return;
+	lock_take(&qp->lock);
+	if (is_connected(qp) && get_be32(in->bytes + BTH_LEN) == qp->attr.dest_qp_num && hears_ring(qp, in) &&
+		qp->by_ring && bth_psn(in->bytes))
+		say_here(e, qp, false);
+	lock_drop(&qp->lock);
+}

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* An intrusive doubly linked list. A node that is on no list points to itself. */
+/*
+ * An intrusive doubly linked list. A node that is on no list points to itself. Forward, the links are whole
+ * at any moment: a child of fork() can follow them, whatever another thread was doing in the parent.
+ */
 #ifndef BASE_LIST_H
 #define BASE_LIST_H
 
@@ -26,14 +29,14 @@ static inline void list_add_tail(struct list *head, struct list *node)
 {
 	node->prev = head->prev;
 	node->next = head;
-	head->prev->next = node;
+	__atomic_store_n(&head->prev->next, node, __ATOMIC_RELEASE);
 	head->prev = node;
 }
 
 /* list_del takes the node off whatever list it is on; harmless when it is on none. */
 static inline void list_del(struct list *node)
 {
-	node->prev->next = node->next;
+	__atomic_store_n(&node->prev->next, node->next, __ATOMIC_RELEASE);
 	node->next->prev = node->prev;
 	list_init(node);
 }

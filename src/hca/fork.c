@@ -8,11 +8,14 @@
  *
  *     the front's adapter mutex   which adapter is the process's
  *     bring-up                    the engine is open or closed, not half
- *     drive                       no lock file of the port is held (link/steer.c), no QP half worked on
- *     adapter                     tables and the list of devices
  *     acknowledges                hca/context.c, of all contexts
  *     guard                       base/guard.c, of the process
- *     shared memory               memory/share.c, which makes a copy for the child
+ *     moved pages                 memory/share.c (map), which makes a copy for the child
+ *
+ * No lock that packets need: the kernel takes tens of milliseconds for each gigabyte to fork, and peers wait
+ * for their acknowledges meanwhile. So the child may find the parent in the middle of a drive. Of what a
+ * drive changes it looks only at descriptors, to close them, and at lists, forward: whose links are whole at
+ * any moment (base/list.h).
  *
  * A condition variable with waiters is of no use to the child, so that of the acknowledges is made anew; and
  * the GID locks of the devices, which it goes on using.
@@ -27,11 +30,8 @@
 
 void hca_fork_prepare(struct hca_adapter *a)
 {
-	if (a) {
+	if (a)
 		lock_take(&a->bring_up);
-		lock_take(&a->engine.drive);
-		lock_take(&a->lock);
-	}
 	hca_async_hold();
 	guard_hold();
 	share_fork_prepare();
@@ -41,11 +41,8 @@ static void let_go(struct hca_adapter *a)
 {
 	guard_release();
 	hca_async_release();
-	if (a) {
-		lock_drop(&a->lock);
-		lock_drop(&a->engine.drive);
+	if (a)
 		lock_drop(&a->bring_up);
-	}
 }
 
 void hca_fork_parent(struct hca_adapter *a)
@@ -61,6 +58,9 @@ void hca_fork_child(struct hca_adapter *a)
 	let_go(a);
 	if (!a)
 		return;
+	/* Who held them is not here: queries of the parent's devices go on. */
+	lock_init(&a->lock);
+	lock_init(&a->engine.drive);
 	a->dead = true;
 	if (a->up)
 		hca_engine_abandon(a);
@@ -68,11 +68,13 @@ void hca_fork_child(struct hca_adapter *a)
 
 void hca_fork_adopt(struct hca_adapter *to, struct hca_adapter *dead)
 {
-	for (struct list *n; (n = list_pop(&dead->devices));) {
+	list_for_each_safe(n, &dead->devices)
+	{
 		struct hca_device *d = container_of(n, struct hca_device, node);
 
 		lock_init(&d->gid_lock);
 		d->adapter = to;
 		list_add_tail(&to->devices, n);
 	}
+	list_init(&dead->devices);
 }

@@ -84,12 +84,32 @@ static void done(struct hca_qp *qp, uint64_t now)
 	qp->transport->passed(qp);
 }
 
+/* The oldest request, or as much of it as there is time for. */
+static enum local_act do_next(struct hca_qp *qp, const struct local_peer *p, uint32_t *budget, uint64_t now)
+{
+	struct hca_send_wqe *w = hca_sq_at(&qp->sq, qp->sq.tail);
+	uint32_t before = w->moved;
+	enum local_act act = local_do(qp, w, *budget, p);
+
+	if (act != LOCAL_DONE) {
+		w->moved = 0; /* another way does it, from its beginning */
+		return act;
+	}
+	*budget -= w->moved - before;
+	if (w->moved == w->length)
+		done(qp, now);
+	return act;
+}
+
 void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 {
+	enum { PIECE = 1 << 20 }; /* a tenth of a millisecond, in which nobody else gets at this QP */
+	uint32_t budget = PIECE;
 	enum local_act act = LOCAL_DONE;
 	const struct link_there *there;
 	struct local_peer peer;
 
+	qp->moving = false;
 	if (!qp->dest.local || !e->adapter->board) {
 		qp->alone = 0;
 		return;
@@ -102,12 +122,9 @@ void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 	if (!there)
 		return;
 	hca_engine_peer(&peer, qp->flow, there);
-	while (act == LOCAL_DONE && is_next(qp)) {
-		act = local_do(qp, hca_sq_at(&qp->sq, qp->sq.tail), &peer);
-		if (act != LOCAL_DONE)
-			break;
-		done(qp, now);
-	}
+	while (act == LOCAL_DONE && budget && is_next(qp))
+		act = do_next(qp, &peer, &budget, now);
+	qp->moving = act == LOCAL_DONE && is_next(qp);
 	e->link->ops->leave(e->link, qp->flow->slot);
 	qp->left = act == LOCAL_LEFT && qp->alone;
 	if (act == LOCAL_CLOSED)

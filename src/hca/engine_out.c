@@ -69,6 +69,8 @@ bool hca_engine_quick(struct hca_engine *e, struct hca_qp *qp)
 
 	if (may_go_direct(qp))
 		hca_engine_direct(e, qp, 0);
+	if (qp->moving)
+		return false;
 	while ((q = qp->transport->request_quick(qp, hca_clock_coarse, &f, iov)) == QUICK_FRAME) {
 		bool out = !e->link->ops->put(e->link, qp->flow->slot, &qp->dest, &f, iov);
 
@@ -93,6 +95,8 @@ static bool send_requests(
 
 	if (qp->dest.local && hca_engine_quick(e, qp))
 		return false;
+	if (qp->moving)
+		return true;     /* what follows waits for it */
 	qp->flow_closed = false; /* unless it asks and finds it so */
 	while (more && rounds--) {
 		frame_batch_begin(b);
@@ -118,6 +122,8 @@ void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 		hca_stream_out(e, qp, false, now);
 	else if (!qp->shaking)
 		send_requests(e, qp, &b, UINT32_MAX, now);
+	if (qp->moving)
+		hca_engine_defer(e, qp, now); /* the program goes on, and who drives with this */
 	hca_engine_arm(e, qp);
 	cancel_restore(cancel);
 }

@@ -80,6 +80,8 @@ bool hca_engine_hold(struct hca_engine *e, struct hca_qp *qp, uint64_t now);
 void hca_engine_release_held(struct hca_engine *e, uint64_t now);
 /* All that is held back leaves now. */
 void hca_engine_send_held(struct hca_engine *e);
+/* The QP has requests that somebody who drives must see to by then; qp->lock held. */
+void hca_engine_defer(struct hca_engine *e, struct hca_qp *qp, uint64_t until);
 /* Touches those whose requests waited for more. */
 void hca_engine_touch_deferred(struct hca_engine *e);
 

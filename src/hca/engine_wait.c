@@ -88,11 +88,16 @@ void hca_engine_post(struct hca_engine *e, struct hca_qp *qp)
 		return;
 	}
 	qp->burst_at = now;
+	hca_engine_defer(e, qp, now + OWED_NS);
+}
+
+void hca_engine_defer(struct hca_engine *e, struct hca_qp *qp, uint64_t until)
+{
 	lock_take(&e->defer_lock);
 	if (list_empty(&qp->deferred_node))
 		list_add_tail(&e->deferred, &qp->deferred_node);
 	lock_drop(&e->defer_lock);
-	owe(e, &e->deferring, now + OWED_NS);
+	owe(e, &e->deferring, until);
 }
 
 void hca_engine_touch_deferred(struct hca_engine *e)

@@ -58,6 +58,7 @@ struct hca_send_wqe {
 	__be32 imm;          /* immediate data; or, host order, the rkey to invalidate */
 	uint32_t psn, npkts; /* first PSN and number of PSNs, once started */
 	bool far;            /* it went as one far frame */
+	uint32_t moved;      /* bytes of it that the initiator has moved by itself: engine_direct.c */
 	union {
 		struct {
 			uint64_t addr;
@@ -109,6 +110,7 @@ struct hca_qp {
 	uint32_t alone; /* WRITEs and READs from this length on wait until they can be done without the
 			   transport; 0: none does */
 	bool left;      /* it waited, and then could not; not again */
+	bool moving;    /* the oldest request is being done by ourselves, and is not over */
 	bool by_ring;   /* its peer sends through shared memory: see engine_path.c */
 	uint8_t lives;  /* counts resets, round and round */
 	uint32_t max_tx_payload;   /* UD: the port's MTU */

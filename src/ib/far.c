@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { FAR_MAX = 16 << 20 }; /* longer ones would keep the receiver from everything else for too long */
+enum { FAR_MAX = 4 << 20 }; /* longer ones would keep the receiver from everything else for too long */
 
 _Static_assert(sizeof(struct frame_ref) == sizeof(struct ibv_sge) &&
 		       offsetof(struct frame_ref, len) == offsetof(struct ibv_sge, length) &&

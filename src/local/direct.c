@@ -62,8 +62,8 @@ static bool own_pieces(struct hca_qp *qp, const struct hca_send_wqe *w, unsigned
 {
 	if (!(w->flags & IBV_SEND_INLINE))
 		return hca_sge_gather(
-			qp, w->sge, w->nsge, 0, job->len, right, job->own, HCA_MAX_SGE, &job->n);
-	job->own[0] = (struct iovec){(void *)w->data, w->length};
+			qp, w->sge, w->nsge, w->moved, job->len, right, job->own, HCA_MAX_SGE, &job->n);
+	job->own[0] = (struct iovec){(void *)(w->data + w->moved), job->len};
 	job->n = 1;
 	return true;
 }
@@ -110,10 +110,11 @@ static enum local_act act_on_word(struct hca_qp *qp, const struct kind *kind, st
 	return by_hand(qp, kind, job, host, p) ? LOCAL_DONE : LOCAL_LEFT;
 }
 
-enum local_act local_do(struct hca_qp *qp, const struct hca_send_wqe *w, const struct local_peer *p)
+enum local_act local_do(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t most, const struct local_peer *p)
 {
 	const struct kind *kind = &kinds[w->opcode];
-	struct local_job job = {.len = w->length, .wqe = w, .revoked = p->revoked};
+	struct local_job job = {.len = w->length - w->moved, .wqe = w, .revoked = p->revoked};
+	enum local_act act;
 	uint64_t host;
 
 	if (is_wrong(qp, w, kind) || !see(qp, w->remote.rkey, p) ||
@@ -121,8 +122,15 @@ enum local_act local_do(struct hca_qp *qp, const struct hca_send_wqe *w, const s
 		return LOCAL_LEFT;
 	if (!job.len)
 		return LOCAL_DONE; /* needs no key (IBA C9-88) */
-	host = range(&qp->seen, w->remote.addr, job.len, kind->right);
+	host = range(
+		&qp->seen, w->remote.addr, w->length, kind->right); /* all of it, before the first byte */
+	if (job.len > most)
+		job.len = most;
 	if (!host || !own_pieces(qp, w, kind->own_right, &job))
 		return LOCAL_LEFT;
-	return kind->mapped_only ? act_on_word(qp, kind, &job, host, p) : move(qp, kind, &job, host, p);
+	host += w->moved;
+	act = kind->mapped_only ? act_on_word(qp, kind, &job, host, p) : move(qp, kind, &job, host, p);
+	if (act == LOCAL_DONE)
+		w->moved += job.len;
+	return act;
 }

@@ -21,7 +21,10 @@ static inline bool local_can(const struct hca_send_wqe *w)
 	       w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-/* Does the request; `p` is the process that has qp's peer. qp->lock held. */
-enum local_act local_do(struct hca_qp *qp, const struct hca_send_wqe *w, const struct local_peer *p);
+/*
+ * Does the request, or the next bytes of it, at most so many: w->moved says how far it is. `p` is the process
+ * that has qp's peer. qp->lock held.
+ */
+enum local_act local_do(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t most, const struct local_peer *p);
 
 #endif

@@ -155,7 +155,7 @@ static void flush_answers(struct hca_engine *e)
 	}
 }
 
-/* By memory each process has a ring of its own: what is for two goes by the wire. */
+/* qp->lock held. By memory each process has a ring of its own: what is for two goes by the wire. */
 static bool goes_with(const struct frame_batch *b, const struct hca_qp *qp)
 {
 	return frame_dest_same(&b->dest, &qp->dest) && b->dest.local == qp->dest.local &&
@@ -168,11 +168,14 @@ static bool put_answers(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 	unsigned before;
 	bool more;
 
-	if (b->nframes && (frame_batch_full(b, 1) || !goes_with(b, qp)))
+	lock_take(&qp->lock);
+	if (b->nframes && (frame_batch_full(b, 1) || !goes_with(b, qp))) {
+		lock_drop(&qp->lock); /* it takes the locks of those who answered */
 		flush_answers(e);
+		lock_take(&qp->lock);
+	}
 	before = b->nframes;
 	b->wanted = false;
-	lock_take(&qp->lock);
 	more = qp->transport->respond(qp, now, b);
 	count_frames(e, qp, b, before);
 	lock_drop(&qp->lock);

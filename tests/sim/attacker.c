@@ -28,13 +28,24 @@ static bool one_in(struct attacker *a, unsigned n)
 }
 
 /* ---- sending ---- */
-static void emit(struct attacker *a, const struct draft *d)
+/* Headers that the opcode does not have are payload to who receives them. */
+static void spare_canaries(struct draft *d)
+{
+	const struct ibt_op_info *op = ibt_op_lookup(d->hdr[0]);
+	uint32_t deth = (d->hdr[0] & IBT_SERVICE_MASK) == IBT_UD ? DETH_LEN : 0;
+
+	for (uint32_t i = op ? BTH_LEN + deth + op->ext_len : d->hdr_len; i < d->hdr_len; i++)
+		d->hdr[i] -= d->hdr[i] == ATTACKER_NEVER;
+}
+
+static void emit(struct attacker *a, struct draft *d)
 {
 	static uint8_t payload[PAYLOAD_MAX];
 	static struct frame_batch b;
 	struct link *link = a->node->adapter.engine.link;
 	struct frame_out *f = &b.frame[0];
 
+	spare_canaries(d);
 	memset(payload, 0x60 + (uint8_t)(a->frames % 31), d->len);
 	memset(f, 0, sizeof(*f));
 	memcpy(f->hdr, d->hdr, d->hdr_len);

@@ -11,7 +11,11 @@
 #include "choices.h"
 #include "sim_world.h"
 
-enum { ATTACKER_QPS = 16, ATTACKER_KEYS = 8 };
+enum {
+	ATTACKER_QPS = 16,
+	ATTACKER_KEYS = 8,
+	ATTACKER_NEVER = 0xa5, /* a byte that is in nothing it sends as payload */
+};
 
 /* A region it knows of, with or without rights there. */
 struct attacker_key {

@@ -133,7 +133,7 @@ static void windows_are_bound_used_and_invalidated(void **state)
 	struct iwarp_pair *p = stage_pair(small_segments);
 	struct iwarp_side *s = &p->side[1];
 	struct hca_mr *mr =
-		hca_mr_reg(s->node->pd, s->mem, 4096, (uintptr_t)s->mem, SIM_ALL_ACCESS | IBV_ACCESS_MW_BIND);
+		hca_mr_reg(s->node->pd, s->mem, 4096, s->iova, SIM_ALL_ACCESS | IBV_ACCESS_MW_BIND);
 	struct hca_mw *mw = hca_mw_alloc(s->node->pd, IBV_MW_TYPE_2);
 	struct ibv_send_wr bind = {.wr_id = 1, .opcode = IBV_WR_BIND_MW}, wr;
 	uint32_t rkey = ibv_inc_rkey(mw->ibv.rkey);
@@ -141,8 +141,7 @@ static void windows_are_bound_used_and_invalidated(void **state)
 
 	bind.bind_mw.mw = &mw->ibv;
 	bind.bind_mw.rkey = rkey;
-	bind.bind_mw.bind_info =
-		(struct ibv_mw_bind_info){&mr->ibv, (uintptr_t)s->mem, 1000, IBV_ACCESS_REMOTE_WRITE};
+	bind.bind_mw.bind_info = (struct ibv_mw_bind_info){&mr->ibv, s->iova, 1000, IBV_ACCESS_REMOTE_WRITE};
 	stage_post_wr(p, 1, &bind);
 	iwarp_pair_run(p);
 	stage_wc(p, 1, 1, IBV_WC_SUCCESS);
@@ -199,7 +198,7 @@ static void scattered_sink_and_gathered_source(void **state)
 	uint32_t pieces[4] = {1, 0, 200, 799}, lkey = p->side[0].mr->ibv.lkey, at = 0;
 
 	for (unsigned i = 0; i < 4; i++)
-		sge[i] = (struct ibv_sge){(uintptr_t)p->side[0].mem + i * 2000, pieces[i], lkey};
+		sge[i] = (struct ibv_sge){p->side[0].iova + i * 2000, pieces[i], lkey};
 	wr = stage_request(p, 0, IBV_WR_RDMA_READ, &(struct ibv_sge){0}, 50000, 0);
 	wr.sg_list = sge;
 	wr.num_sge = 4;
@@ -209,7 +208,7 @@ static void scattered_sink_and_gathered_source(void **state)
 	for (unsigned i = 0; i < 4; at += pieces[i++])
 		stage_check_same(p, i * 2000, 50000 + at, pieces[i]);
 	wr.opcode = IBV_WR_RDMA_WRITE;
-	wr.wr.rdma.remote_addr = (uintptr_t)p->side[1].mem + 90000;
+	wr.wr.rdma.remote_addr = p->side[1].iova + 90000;
 	stage_post_wr(p, 0, &wr);
 	iwarp_pair_run(p);
 	stage_wc(p, 0, 0, IBV_WC_SUCCESS);

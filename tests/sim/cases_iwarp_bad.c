@@ -56,7 +56,7 @@ static void refused(void (*change)(struct iwarp_pair *), struct ddp_seg seg, con
 	stage_forge(p);
 	if (seg.tagged && seg.stag == 1) { /* stands for side 1's own */
 		seg.stag = p->side[1].mr->ibv.rkey;
-		seg.to += (uintptr_t)p->side[1].mem;
+		seg.to += p->side[1].iova;
 	}
 	stage_post_recv(p, 1, 7, 0, 64);
 	stage_say(p, &seg, payload, len);
@@ -173,8 +173,8 @@ static void region_of_another_domain_is_refused(void **state)
 {
 	struct iwarp_pair *p = stage_pair(NULL);
 	struct hca_pd *pd = hca_pd_alloc(p->side[1].node->ctx);
-	struct hca_mr *mr = hca_mr_reg(pd, p->side[1].mem, 64, (uintptr_t)p->side[1].mem, SIM_ALL_ACCESS);
-	struct ddp_seg seg = TAGGED(s.stag = mr->ibv.rkey, s.to = (uintptr_t)p->side[1].mem);
+	struct hca_mr *mr = hca_mr_reg(pd, p->side[1].mem, 64, p->side[1].iova, SIM_ALL_ACCESS);
+	struct ddp_seg seg = TAGGED(s.stag = mr->ibv.rkey, s.to = p->side[1].iova);
 
 	stage_forge(p);
 	stage_say(p, &seg, junk, 8);
@@ -188,9 +188,9 @@ static void region_of_another_domain_is_refused(void **state)
 static void region_without_the_right_is_refused(void **state)
 {
 	struct iwarp_pair *p = stage_pair(NULL);
-	struct hca_mr *mr = hca_mr_reg(p->side[1].node->pd, p->side[1].mem, 64, (uintptr_t)p->side[1].mem,
+	struct hca_mr *mr = hca_mr_reg(p->side[1].node->pd, p->side[1].mem, 64, p->side[1].iova,
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
-	struct ddp_seg seg = TAGGED(s.stag = mr->ibv.rkey, s.to = (uintptr_t)p->side[1].mem);
+	struct ddp_seg seg = TAGGED(s.stag = mr->ibv.rkey, s.to = p->side[1].iova);
 
 	stage_forge(p);
 	stage_say(p, &seg, junk, 8);
@@ -221,7 +221,7 @@ static void reads_of_what_is_not_theirs_are_refused(void **state)
 		struct rdmap_read r = {.sink_stag = 5,
 			.size = rows[i].size,
 			.source_stag = p->side[1].mr->ibv.rkey ^ rows[i].key,
-			.source_to = (uintptr_t)p->side[1].mem + rows[i].off};
+			.source_to = p->side[1].iova + rows[i].off};
 		struct ddp_seg seg = ASK(s.msn = 1);
 		struct rdmap_term t;
 		uint8_t b[RDMAP_READ_LEN];
@@ -244,7 +244,7 @@ static void read_whose_sink_would_wrap_is_refused(void **state)
 	struct rdmap_read r = {.sink_to = UINT64_MAX - 3,
 		.size = 8,
 		.source_stag = p->side[1].mr->ibv.rkey,
-		.source_to = (uintptr_t)p->side[1].mem};
+		.source_to = p->side[1].iova};
 	struct ddp_seg seg = ASK(s.msn = 1);
 	uint8_t b[RDMAP_READ_LEN];
 
@@ -258,9 +258,8 @@ static void read_whose_sink_would_wrap_is_refused(void **state)
 static void more_reads_than_agreed_are_refused(void **state)
 {
 	struct iwarp_pair *p = stage_pair(deaf);
-	struct rdmap_read r = {.size = 1000000,
-		.source_stag = p->side[1].mr->ibv.rkey,
-		.source_to = (uintptr_t)p->side[1].mem};
+	struct rdmap_read r = {
+		.size = 1000000, .source_stag = p->side[1].mr->ibv.rkey, .source_to = p->side[1].iova};
 	uint8_t b[RDMAP_READ_LEN];
 
 	rdmap_read_put(b, &r);
@@ -358,8 +357,8 @@ static void message_longer_than_the_receive_writes_none_beyond(void **state)
 static void immediate_data_inside_a_write_is_refused(void **state)
 {
 	struct iwarp_pair *p = stage_pair(NULL);
-	struct ddp_seg part = TAGGED(s.last = false, s.stag = p->side[1].mr->ibv.rkey,
-			       s.to = (uintptr_t)p->side[1].mem),
+	struct ddp_seg part = TAGGED(
+			       s.last = false, s.stag = p->side[1].mr->ibv.rkey, s.to = p->side[1].iova),
 		       imm = SEND(s.opcode = RDMAP_IMMEDIATE);
 
 	stage_forge(p);
@@ -389,8 +388,7 @@ static void keys_that_cannot_be_invalidated(void **state)
 static void atomic_of_no_known_kind_is_refused(void **state)
 {
 	struct iwarp_pair *p = stage_pair(NULL);
-	struct rdmap_atomic a = {
-		.op = 7, .stag = p->side[1].mr->ibv.rkey, .to = (uintptr_t)p->side[1].mem, .data = 1};
+	struct rdmap_atomic a = {.op = 7, .stag = p->side[1].mr->ibv.rkey, .to = p->side[1].iova, .data = 1};
 	struct ddp_seg seg = ASK(s.opcode = RDMAP_ATOMIC_REQUEST);
 	uint8_t b[RDMAP_ATOMIC_LEN];
 
@@ -406,7 +404,7 @@ static void atomic_of_no_known_kind_is_refused(void **state)
 static void damaged_segment_is_not_placed(void **state)
 {
 	struct iwarp_pair *p = stage_pair(with_crc);
-	struct ddp_seg seg = TAGGED(s.stag = p->side[1].mr->ibv.rkey, s.to = (uintptr_t)p->side[1].mem);
+	struct ddp_seg seg = TAGGED(s.stag = p->side[1].mr->ibv.rkey, s.to = p->side[1].iova);
 	uint8_t b[64] = {0};
 
 	stage_forge(p);
@@ -547,8 +545,7 @@ static void terminate_about_nothing_blames_nobody(void **state)
 	}
 	p = stage_pair(NULL);
 	blame(p,
-		quoting(TAGGED(s.stag = p->side[0].mr->ibv.rkey, s.to = (uintptr_t)p->side[0].mem + 2 * 4096),
-			true, 1),
+		quoting(TAGGED(s.stag = p->side[0].mr->ibv.rkey, s.to = p->side[0].iova + 2 * 4096), true, 1),
 		ERR_DDP_BOUNDS, 3);
 }
 

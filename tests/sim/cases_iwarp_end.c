@@ -210,7 +210,7 @@ static void peer_that_closes_flushes_what_waits(void **state)
 /* ---- memory that goes away ---- */
 static struct hca_mr *own_region(struct iwarp_pair *p, unsigned side)
 {
-	return sim_mr(p->side[side].node, p->side[side].mem, IW_MEM, (uintptr_t)p->side[side].mem);
+	return sim_mr(p->side[side].node, p->side[side].mem, IW_MEM, p->side[side].iova);
 }
 
 static void target_of_a_write_deregistered_in_its_middle(void **state)
@@ -308,7 +308,7 @@ static void wrong_local_keys_are_the_requests_own_fault(void **state)
 static void receive_with_a_wrong_key_is_its_own_fault(void **state)
 {
 	struct iwarp_pair *p = stage_pair(NULL);
-	struct ibv_sge sge = {(uintptr_t)p->side[1].mem, 64, p->side[1].mr->ibv.lkey ^ 1};
+	struct ibv_sge sge = {p->side[1].iova, 64, p->side[1].mr->ibv.lkey ^ 1};
 	struct ibv_recv_wr wr = {.wr_id = 7, .sg_list = &sge, .num_sge = 1}, *bad;
 
 	assert_int_equal(hca_qp_post_recv(p->side[1].qp, &wr, &bad), 0);

@@ -251,7 +251,7 @@ static void queue_pairs_share_an_srq(void **state)
 	struct iwarp_pair *p = iwarp_pair_new();
 	struct ibv_srq_init_attr init = {.attr = {.max_wr = 8, .max_sge = 1}};
 	struct hca_srq *srq = hca_srq_create(p->side[1].node->ctx, &p->side[1].node->pd->ibv, &init);
-	struct ibv_sge sge = {(uintptr_t)p->side[1].mem, 100, p->side[1].mr->ibv.lkey};
+	struct ibv_sge sge = {p->side[1].iova, 100, p->side[1].mr->ibv.lkey};
 	struct ibv_recv_wr wr = {.wr_id = 5, .sg_list = &sge, .num_sge = 1};
 
 	p->side[1].opts.srq = srq;

@@ -166,6 +166,8 @@ static void on_send(void *arg, const struct cm_path *path, const uint8_t mad[MAD
 	unsigned copies = chance(net.loss) ? 0 : chance(net.duplicate) ? 2 : 1;
 
 	must(cm_msg_parse(mad, MAD_LEN, &m), NULL);
+	seeds_note(&now, sizeof(now));
+	seeds_note(mad, MAD_LEN);
 	say("p%u sends %s %08x %08x to host %u%s", p->index, cm_attr_name(m.attr), m.local_id, m.remote_id,
 		path->remote[15] - 1,
 		copies == 0   ? ": lost"
@@ -289,6 +291,7 @@ static void on_event(void *arg, struct cm_conn *c, const struct cm_event *ev)
 
 	say("   attempt %u, %s: %s", e->attempt, e->active ? "active" : "passive", cm_event_name(ev->type));
 	must(e->conn == c && (!e->left || ev->type == CM_EV_GONE), e);
+	seeds_note(&ev->type, sizeof(ev->type));
 	switch (ev->type) {
 	case CM_EV_REQ:
 	case CM_EV_SIDR_REQ:

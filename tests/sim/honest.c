@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 24576, MEMORY = CHUNK * HONEST_DEPTH };
+enum { CHUNK = 24576, MEMORY = CHUNK * HONEST_DEPTH, IOVA = 0x20000000 };
 
 static void breach(const char *what)
 {
@@ -27,6 +27,12 @@ static uint8_t *chunk(const struct honest_pair *p, unsigned end, uint64_t k)
 	return p->mem[end] + k % HONEST_DEPTH * CHUNK;
 }
 
+/* As requests name it, at both ends. */
+static uint64_t chunk_iova(uint64_t k)
+{
+	return IOVA + k % HONEST_DEPTH * CHUNK;
+}
+
 static bool is_send(const struct honest_pair *p, uint64_t k)
 {
 	return !p->reads && (k & 1);
@@ -34,7 +40,7 @@ static bool is_send(const struct honest_pair *p, uint64_t k)
 
 static void post_recv(struct honest_pair *p, uint64_t k)
 {
-	struct ibv_sge sge = {.addr = (uintptr_t)chunk(p, 1, k), .length = CHUNK, .lkey = p->mr[1]->ibv.lkey};
+	struct ibv_sge sge = {.addr = chunk_iova(k), .length = CHUNK, .lkey = p->mr[1]->ibv.lkey};
 	struct ibv_recv_wr wr = {.wr_id = k, .sg_list = &sge, .num_sge = 1}, *bad;
 
 	if (hca_qp_post_recv(p->qp[1], &wr, &bad))
@@ -44,12 +50,12 @@ static void post_recv(struct honest_pair *p, uint64_t k)
 static void post(struct honest_pair *p)
 {
 	uint64_t k = p->posted++;
-	struct ibv_sge sge = {.addr = (uintptr_t)chunk(p, 0, k), .length = CHUNK, .lkey = p->mr[0]->ibv.lkey};
+	struct ibv_sge sge = {.addr = chunk_iova(k), .length = CHUNK, .lkey = p->mr[0]->ibv.lkey};
 	struct ibv_send_wr wr = {.wr_id = k, .sg_list = &sge, .num_sge = 1}, *bad;
 
 	fill(chunk(p, p->reads, k), k);
 	wr.opcode = p->reads ? IBV_WR_RDMA_READ : is_send(p, k) ? IBV_WR_SEND : IBV_WR_RDMA_WRITE;
-	wr.wr.rdma.remote_addr = (uintptr_t)chunk(p, 1, k);
+	wr.wr.rdma.remote_addr = chunk_iova(k);
 	wr.wr.rdma.rkey = p->mr[1]->ibv.rkey;
 	if (is_send(p, k))
 		post_recv(p, k);
@@ -68,12 +74,14 @@ static void turn(struct honest_pair *p, bool stopping)
 	struct ibv_wc wc;
 
 	while (hca_cq_take(p->cq[1], &wc, 1) > 0) {
+		sim_note_wc(&wc);
 		if (wc.status || !is_send(p, wc.wr_id) || wc.byte_len != CHUNK)
 			breach("a receive failed");
 		compare(p, wc.wr_id);
 		p->received++;
 	}
 	while (hca_cq_take(p->cq[0], &wc, 1) > 0) {
+		sim_note_wc(&wc);
 		if (wc.status || wc.wr_id != p->done)
 			breach("a request failed");
 		if (is_send(p, p->done) && p->received < p->done / 2 + 1)
@@ -117,9 +125,9 @@ static void pair_open(struct honest_pair *p, struct sim_node *node[2], bool read
 	for (unsigned i = 0; i < 2; i++) {
 		p->pd[i] = hca_pd_alloc(node[i]->ctx);
 		p->mem[i] = calloc(1, MEMORY);
-		p->mr[i] = p->pd[i] && p->mem[i] ? hca_mr_reg(p->pd[i], p->mem[i], MEMORY,
-							   (uintptr_t)p->mem[i], SIM_ALL_ACCESS)
-						 : NULL;
+		p->mr[i] = p->pd[i] && p->mem[i]
+				   ? hca_mr_reg(p->pd[i], p->mem[i], MEMORY, IOVA, SIM_ALL_ACCESS)
+				   : NULL;
 		if (!p->mr[i])
 			breach("no memory");
 		p->cq[i] = sim_cq(node[i], 64);

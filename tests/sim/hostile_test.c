@@ -68,8 +68,7 @@ static void run_seed(uint64_t seed, const struct rates *calm)
 	uint64_t start = sim_now(&p->w);
 	struct rates r;
 
-	if (seeds.trace)
-		sim_trace_set(p->w.net, sim_trace_print, stdout);
+	sim_watch(&p->w);
 	for (unsigned i = 0; i < MOVES; i++)
 		prey_suffer(p);
 	r = rates_since(p, start);

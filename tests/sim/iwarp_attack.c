@@ -70,7 +70,7 @@ static void spy(struct iwarp_pair *p, unsigned from, uint8_t *bytes, size_t len)
 static struct hca_mr *region(struct attack *a, struct hca_pd *pd, uint32_t at, unsigned access)
 {
 	uint8_t *mem = a->victim->mem + at;
-	struct hca_mr *mr = hca_mr_reg(pd, mem, STRETCH, (uintptr_t)mem, access);
+	struct hca_mr *mr = hca_mr_reg(pd, mem, STRETCH, a->victim->iova + at, access);
 
 	must(mr, "register memory");
 	return mr;
@@ -200,7 +200,7 @@ static uint32_t draw_key(struct attack *a)
 static uint64_t draw_place(struct attack *a)
 {
 	static const int64_t near[] = {STRETCH - 8, STRETCH - 1, STRETCH, -1, INT64_MIN};
-	uint64_t base = (uintptr_t)a->victim->mem;
+	uint64_t base = a->victim->iova;
 
 	if (draw(a, 16))
 		return base + draw(a, STRETCH / 16) * 8;
@@ -318,8 +318,8 @@ static void say_nonsense(struct attack *a)
 /* ---- the victim's own work ---- */
 static void post_recv(struct attack *a)
 {
-	struct ibv_sge sge = {(uintptr_t)a->victim->mem + SLOTS + (a->recvs % 64) * SLOT_EVERY, SLOT,
-		a->victim->mr->ibv.lkey};
+	struct ibv_sge sge = {
+		a->victim->iova + SLOTS + (a->recvs % 64) * SLOT_EVERY, SLOT, a->victim->mr->ibv.lkey};
 	struct ibv_recv_wr wr = {.wr_id = 1000 + a->recvs, .sg_list = &sge, .num_sge = 1}, *bad;
 
 	if (!hca_qp_post_recv(a->victim->qp, &wr, &bad))
@@ -332,7 +332,7 @@ static void post_send(struct attack *a)
 		IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_WRITE_WITH_IMM};
 	enum ibv_wr_opcode op = ops[draw(a, 6)];
 	bool atomic = op == IBV_WR_ATOMIC_FETCH_AND_ADD;
-	struct ibv_sge sge = {(uintptr_t)a->victim->mem + SINK, atomic ? 8 : 1000, a->victim->mr->ibv.lkey};
+	struct ibv_sge sge = {a->victim->iova + SINK, atomic ? 8 : 1000, a->victim->mr->ibv.lkey};
 	struct ibv_send_wr wr = {.wr_id = a->sends, .opcode = op, .sg_list = &sge, .num_sge = 1}, *bad;
 
 	if (!iwarp_offers(a->victim->qp, op))
@@ -346,6 +346,7 @@ static void poll(struct attack *a)
 	struct ibv_wc wc;
 
 	while (hca_cq_take(a->victim->cq, &wc, 1)) {
+		sim_note_wc(&wc);
 		if (wc.wr_id >= 1000)
 			must(wc.wr_id == 1000 + a->recvs_done++, "a receive is reported out of order");
 		else

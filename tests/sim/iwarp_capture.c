@@ -91,16 +91,16 @@ static void run(struct iwarp_pair *p)
 static void work(struct iwarp_pair *p, unsigned side, enum ibv_wr_opcode op, uint32_t len, uint32_t wrong)
 {
 	struct iwarp_side *s = &p->side[side], *peer = &p->side[!side];
-	struct ibv_sge sge = {(uintptr_t)s->mem, len, s->mr->ibv.lkey},
-		       in = {(uintptr_t)peer->mem + 4096, 4096, peer->mr->ibv.lkey};
+	struct ibv_sge sge = {s->iova, len, s->mr->ibv.lkey},
+		       in = {peer->iova + 4096, 4096, peer->mr->ibv.lkey};
 	struct ibv_recv_wr recv = {.sg_list = &in, .num_sge = 1}, *bad_recv;
 	struct ibv_send_wr wr = {.opcode = op, .sg_list = &sge, .num_sge = 1}, *bad;
 
 	if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		wr.wr.atomic.remote_addr = (uintptr_t)peer->mem;
+		wr.wr.atomic.remote_addr = peer->iova;
 		wr.wr.atomic.rkey = peer->mr->ibv.rkey;
 	} else {
-		wr.wr.rdma.remote_addr = (uintptr_t)peer->mem;
+		wr.wr.rdma.remote_addr = peer->iova;
 		wr.wr.rdma.rkey = peer->mr->ibv.rkey ^ wrong;
 	}
 	if (op == IBV_WR_SEND)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "iwarp_pair.h"
 
+#include "seeds.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +55,7 @@ static size_t pipe_send(struct iwarp_pair *p, unsigned from, const struct iovec 
 		memcpy(bytes, iov[i].iov_base, part);
 		if (p->spy)
 			p->spy(p, from, bytes, part);
+		seeds_note(bytes, part);
 		for (size_t k = 0; k < part; k++)
 			o->bytes[o->head++ % PIPE_SIZE] = bytes[k];
 		free(bytes);
@@ -119,6 +122,7 @@ static void side_init(struct iwarp_pair *p, unsigned i)
 		kept[i].pipe = large(PIPE_SIZE);
 	}
 	s->mem = kept[i].mem;
+	s->iova = (i + 1) * 0x10000000ull;
 	s->rx_stage = kept[i].rx;
 	s->tx_stage = kept[i].tx;
 	s->out.bytes = kept[i].pipe;
@@ -126,7 +130,7 @@ static void side_init(struct iwarp_pair *p, unsigned i)
 	s->node = &p->w.node[i];
 	s->node->adapter.transport = &iwarp_transport;
 	s->cq = sim_cq(s->node, 1024);
-	s->mr = sim_mr(s->node, s->mem, IW_MEM, (uintptr_t)s->mem);
+	s->mr = sim_mr(s->node, s->mem, IW_MEM, s->iova);
 	s->opts = sim_qp_opts(s->cq);
 	s->mpa = (struct iwarp_options){.revision = 2,
 		.peer_to_peer = true,

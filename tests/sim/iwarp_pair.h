@@ -31,6 +31,7 @@ struct iwarp_side {
 	struct iwarp_connect connect;
 	uint8_t *rx_stage, *tx_stage; /* IWARP_STAGE, IWARP_STAGE_OUT */
 	uint8_t *mem;                 /* IW_MEM */
+	uint64_t iova; /* what requests call it: an address of this run would be in the bytes */
 	uint32_t mulpdu;
 	bool opened, closed;
 	bool by_memory; /* what it says when both offered it; then there is no stream */

@@ -22,10 +22,10 @@ struct ibv_send_wr stage_request(struct iwarp_pair *p, unsigned side, enum ibv_w
 	struct ibv_sge *sge, uint32_t off, uint32_t len)
 {
 	struct ibv_send_wr wr = {.opcode = op, .sg_list = sge, .num_sge = 1};
-	uint64_t remote = (uintptr_t)p->side[!side].mem + off;
+	uint64_t remote = p->side[!side].iova + off;
 	uint32_t rkey = p->side[!side].mr->ibv.rkey;
 
-	*sge = (struct ibv_sge){(uintptr_t)p->side[side].mem + off, len, p->side[side].mr->ibv.lkey};
+	*sge = (struct ibv_sge){p->side[side].iova + off, len, p->side[side].mr->ibv.lkey};
 	if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 		wr.wr.atomic.remote_addr = remote;
 		wr.wr.atomic.rkey = rkey;
@@ -58,7 +58,7 @@ void stage_post(struct iwarp_pair *p, unsigned side, enum ibv_wr_opcode op, uint
 
 void stage_post_recv(struct iwarp_pair *p, unsigned side, uint64_t id, uint32_t off, uint32_t len)
 {
-	struct ibv_sge sge = {(uintptr_t)p->side[side].mem + off, len, p->side[side].mr->ibv.lkey};
+	struct ibv_sge sge = {p->side[side].iova + off, len, p->side[side].mr->ibv.lkey};
 	struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1}, *bad;
 
 	assert_int_equal(hca_qp_post_recv(p->side[side].qp, &wr, &bad), 0);

@@ -206,13 +206,13 @@ static void post(struct player *pl)
 		t.happened = o->wrong = true;
 		rkey ^= 0x5555;
 	}
-	remote = (uintptr_t)pl->peer->s->mem + o->to;
+	remote = pl->peer->s->iova + o->to;
 	wr.opcode = o->opcode;
 	wr.imm_data = o->imm;
 	wr.send_flags = (o->signaled ? IBV_SEND_SIGNALED : 0) | (draw(2) ? IBV_SEND_SOLICITED : 0);
 	cut = is_atomic(o) ? 8 : (uint32_t)draw(o->len + 1);
-	sge[0] = (struct ibv_sge){(uintptr_t)pl->s->mem + o->from, cut, lkey};
-	sge[1] = (struct ibv_sge){(uintptr_t)pl->s->mem + o->from + cut, o->len - cut, lkey};
+	sge[0] = (struct ibv_sge){pl->s->iova + o->from, cut, lkey};
+	sge[1] = (struct ibv_sge){pl->s->iova + o->from + cut, o->len - cut, lkey};
 	wr.num_sge = is_atomic(o) ? 1 : 2;
 	if (is_atomic(o)) {
 		wr.wr.atomic.remote_addr = remote;
@@ -246,8 +246,7 @@ static void post_recv(struct player *pl)
 {
 	uint32_t at = RECEIVES + (uint32_t)(pl->recv_posted % SLOTS) * SLOT, cut = (uint32_t)draw(SLOT);
 	uint32_t lkey = pl->s->mr->ibv.lkey;
-	struct ibv_sge sge[2] = {{(uintptr_t)pl->s->mem + at, cut, lkey},
-		{(uintptr_t)pl->s->mem + at + cut, SLOT - cut, lkey}};
+	struct ibv_sge sge[2] = {{pl->s->iova + at, cut, lkey}, {pl->s->iova + at + cut, SLOT - cut, lkey}};
 	struct ibv_recv_wr wr = {.wr_id = 1000 + pl->recv_posted, .sg_list = sge, .num_sge = 2}, *bad;
 
 	if (pl->recv_posted - pl->recv_done == SLOTS)
@@ -322,6 +321,7 @@ static void poll(struct player *pl)
 	struct ibv_wc wc;
 
 	while (hca_cq_take(pl->s->cq, &wc, 1)) {
+		sim_note_wc(&wc);
 		if (wc.wr_id >= 1000)
 			check_recv(pl, &wc);
 		else

@@ -49,9 +49,9 @@ void life_site_open(struct model *m, unsigned i)
 	site->send_cq = sim_cq(n, MAX_SIDES * MAX_WRS);
 	site->recv_cq = sim_cq(n, MAX_SIDES * MAX_WRS);
 	site->arena_mr = must_reg(m, n, arena, len, (uintptr_t)arena, IBV_ACCESS_LOCAL_WRITE);
-	site->source_mr =
-		must_reg(m, n, model_source, SOURCE, (uintptr_t)model_source, IBV_ACCESS_REMOTE_READ);
-	site->counter_mr = sim_mr(n, &site->counter, 8, (uintptr_t)&site->counter);
+	site->send_mr = must_reg(m, n, model_source, SOURCE, (uintptr_t)model_source, 0);
+	site->source_mr = must_reg(m, n, model_source, SOURCE, MODEL_SOURCE_IOVA, IBV_ACCESS_REMOTE_READ);
+	site->counter_mr = sim_mr(n, &site->counter, 8, MODEL_COUNTER_IOVA);
 	site->source_rkey = site->source_mr->ibv.rkey;
 	site->counter_rkey = site->counter_mr->ibv.rkey;
 	for (unsigned k = 0; k < m->world.nodes; k++)
@@ -78,6 +78,7 @@ void life_site_close(struct model *m, unsigned i)
 		sim_ah_free(site->group_ah[k]);
 	hca_mr_dereg(site->counter_mr);
 	hca_mr_dereg(site->source_mr);
+	hca_mr_dereg(site->send_mr);
 	hca_mr_dereg(site->arena_mr);
 	hca_cq_destroy(site->send_cq);
 	hca_cq_destroy(site->recv_cq);
@@ -220,6 +221,16 @@ static void make_windows(struct model *m, struct side *s)
 	}
 }
 
+/* Between real processes its address, since that is the usual case there. */
+static uint64_t own_iova(struct model *m, const struct side *s)
+{
+	size_t len;
+
+	if (!m->world.net)
+		return (uintptr_t)s->target;
+	return MODEL_ARENA_IOVA + (uint64_t)(s->target - (uint8_t *)model_arena(&len));
+}
+
 void life_side_birth(struct model *m, struct side *s)
 {
 	s->dead = s->skipped = s->failed = s->told = s->killable = s->recv_failed = s->last_wqe = false;
@@ -231,7 +242,7 @@ void life_side_birth(struct model *m, struct side *s)
 	if (s->rq == &s->own_rq)
 		rq_clear(s->rq, m->site[s->node_index].arena_mr->ibv.lkey);
 	make_qp(m, s);
-	s->target_iova = one_in(2) ? (uintptr_t)s->target : draw(1ull << 40) * 4096;
+	s->target_iova = one_in(2) ? own_iova(m, s) : draw(1ull << 40) * 4096;
 	s->target_mr =
 		must_reg(m, s->node, s->target, TARGET, s->target_iova, SIM_ALL_ACCESS | IBV_ACCESS_MW_BIND);
 	s->target_rkey = s->target_mr->ibv.rkey;

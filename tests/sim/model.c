@@ -421,8 +421,10 @@ static void poll_sends(struct model *m, unsigned node)
 {
 	struct ibv_wc wc;
 
-	while (hca_cq_take(m->site[node].send_cq, &wc, 1))
+	while (hca_cq_take(m->site[node].send_cq, &wc, 1)) {
+		sim_note_wc(&wc);
 		send_done(m, side_of(m, node, wc.qp_num), &wc);
+	}
 }
 
 static void poll_node(struct model *m, unsigned i)
@@ -432,8 +434,10 @@ static void poll_node(struct model *m, unsigned i)
 	struct ibv_wc wc;
 
 	poll_sends(m, i);
-	while (hca_cq_take(m->site[i].recv_cq, &wc, 1))
+	while (hca_cq_take(m->site[i].recv_cq, &wc, 1)) {
+		sim_note_wc(&wc);
 		model_recv_done(m, side_of(m, i, wc.qp_num), &wc);
+	}
 	while (!list_empty(&ctx->async.events) && !hca_async_get(ctx, &ev)) {
 		event(m, &ev);
 		hca_async_ack(&ev);

@@ -174,7 +174,8 @@ struct conn {
 /* What is made anew when an adapter is. */
 struct sim_site {
 	struct hca_cq *send_cq, *recv_cq;
-	struct hca_mr *arena_mr, *source_mr, *counter_mr;
+	struct hca_mr *arena_mr, *send_mr, *source_mr,
+		*counter_mr; /* send_mr: the source, for requests of its own */
 	uint32_t source_rkey, counter_rkey;
 	struct hca_ah *ah[SIM_NODES], *group_ah[GROUPS];
 	struct sim_rq srq;
@@ -230,6 +231,11 @@ _Noreturn void model_fail(struct model *m, const struct side *s, const char *fmt
 	__attribute__((format(printf, 3, 4)));
 
 extern uint8_t model_source[SOURCE];
+
+/* How peers call memory: an address of this run would be in packets, and no seed gave the same run twice. */
+#define MODEL_SOURCE_IOVA  0x100000000ull
+#define MODEL_COUNTER_IOVA 0x200000000ull
+#define MODEL_ARENA_IOVA   0x300000000ull
 /* The source's bytes, the same for every seed. */
 void model_init_source(void);
 /* len bytes that live until the seed is done. */

@@ -13,8 +13,8 @@ enum {
 	ATTACKER,
 	HONEST, /* nodes */
 
-	CANARY = 0xa5, /* a byte that the attacker never sends as payload */
-	GAP = 256,     /* canaries before, between and behind */
+	CANARY = ATTACKER_NEVER,
+	GAP = 256, /* canaries before, between and behind */
 	SLOT = 1024,
 	PIECE = 100, /* of a receive: it comes last */
 	REGION = 8192,
@@ -27,6 +27,8 @@ enum {
 	BULK = LANDING + PREY_WRS * STRIDE + GAP,
 	BULK_LEN = 48 * 1024,
 	MEMORY = BULK + BULK_LEN + GAP,
+
+	IOVA = 0x40000000, /* of the first byte: an address of this run would be in packets, and in payload */
 
 	SENDS = 6,
 	RECVS = 5, /* kept posted per queue pair */
@@ -70,6 +72,12 @@ static uint8_t *slot_of(const struct prey *p, uint8_t *base, const struct prey_w
 	return base + LANDING + (size_t)(wr - p->wr) * STRIDE;
 }
 
+/* The same in the prey's own memory, as requests name it. */
+static uint64_t slot_iova(const struct prey *p, const struct prey_wr *wr)
+{
+	return IOVA + LANDING + (uint64_t)(wr - p->wr) * STRIDE;
+}
+
 static struct prey_wr *wr_new(struct prey *p)
 {
 	for (unsigned i = 0; i < PREY_WRS; i++) {
@@ -93,9 +101,8 @@ static void post_recv(struct prey *p, struct hca_qp *qp)
 	if (!w)
 		return;
 	/* In two pieces that do not follow each other. */
-	sge[0] = (struct ibv_sge){
-		(uintptr_t)slot_of(p, p->memory, w) + PIECE, SLOT - PIECE, p->landing->ibv.lkey};
-	sge[1] = (struct ibv_sge){(uintptr_t)slot_of(p, p->memory, w), PIECE, p->landing->ibv.lkey};
+	sge[0] = (struct ibv_sge){slot_iova(p, w) + PIECE, SLOT - PIECE, p->landing->ibv.lkey};
+	sge[1] = (struct ibv_sge){slot_iova(p, w), PIECE, p->landing->ibv.lkey};
 	memset(slot_of(p, p->memory, w), CANARY, SLOT);
 	wr.wr_id = wr_id(p, w);
 	if (qp ? hca_qp_post_recv(qp, &wr, &bad) : hca_rq_post(&p->srq->rq, &wr))
@@ -123,8 +130,8 @@ static struct ibv_sge draw_piece(struct prey *p, const struct prey_wr *w, enum i
 	if (op == IBV_WR_ATOMIC_FETCH_AND_ADD || op == IBV_WR_ATOMIC_CMP_AND_SWP)
 		len = 8;
 	if (w->lands)
-		return (struct ibv_sge){(uintptr_t)slot_of(p, p->memory, w), len, p->landing->ibv.lkey};
-	return (struct ibv_sge){(uintptr_t)p->memory + SOURCE, len, p->source->ibv.lkey};
+		return (struct ibv_sge){slot_iova(p, w), len, p->landing->ibv.lkey};
+	return (struct ibv_sge){IOVA + SOURCE, len, p->source->ibv.lkey};
 }
 
 static void post_send(struct prey *p, struct prey_qp *q, const struct kind *k)
@@ -143,7 +150,7 @@ static void post_send(struct prey *p, struct prey_qp *q, const struct kind *k)
 	memset(slot_of(p, p->memory, w), CANARY, SLOT);
 	memset(slot_of(p, p->shadow, w), CANARY, SLOT);
 	if (k->bulk)
-		sge = (struct ibv_sge){(uintptr_t)p->memory + BULK, BULK_LEN, p->bulk->ibv.lkey};
+		sge = (struct ibv_sge){IOVA + BULK, BULK_LEN, p->bulk->ibv.lkey};
 	wr.wr_id = wr_id(p, w);
 	if (atomic)
 		wr.wr.atomic.remote_addr = 0x1000;
@@ -216,6 +223,7 @@ static void poll(struct prey *p)
 	struct ibv_wc wc;
 
 	while (hca_cq_take(p->cq, &wc, 1) > 0) {
+		sim_note_wc(&wc);
 		unsigned i = wc.wr_id & 0xffff;
 		struct prey_wr *w = &p->wr[i < PREY_WRS ? i : 0];
 		struct prey_qp *q = by_number(p, wc.qp_num);
@@ -340,7 +348,7 @@ static void check_work(struct prey *p)
 static void bind_window(struct prey *p)
 {
 	struct ibv_mw_bind_info info = {.mr = &p->open->ibv,
-		.addr = (uintptr_t)p->memory + OPEN + 1024,
+		.addr = IOVA + OPEN + 1024,
 		.length = 512,
 		.mw_access_flags = IBV_ACCESS_REMOTE_WRITE};
 	struct hca_bind bind;
@@ -365,11 +373,10 @@ static void tell_keys(struct prey *p)
 	for (unsigned i = 0; i < sizeof(mrs) / sizeof(mrs[0]); i++) {
 		if (mrs[i])
 			a->key[a->keys++] = (struct attacker_key){
-				mrs[i]->ibv.rkey, (uintptr_t)mrs[i]->ibv.addr, (uint32_t)mrs[i]->ibv.length};
+				mrs[i]->ibv.rkey, mrs[i]->key->iova, (uint32_t)mrs[i]->ibv.length};
 	}
 	if (p->has_key)
-		a->key[a->keys++] =
-			(struct attacker_key){p->window->ibv.rkey, (uintptr_t)p->memory + OPEN + 1024, 512};
+		a->key[a->keys++] = (struct attacker_key){p->window->ibv.rkey, IOVA + OPEN + 1024, 512};
 }
 
 static void tell_qps(struct prey *p)
@@ -499,7 +506,7 @@ static enum sim_fate judge(void *arg, const struct sim_packet *s)
 
 static struct hca_mr *region_in(struct prey *p, struct hca_pd *pd, uint32_t at, uint32_t len, unsigned access)
 {
-	struct hca_mr *mr = hca_mr_reg(pd, p->memory + at, len, (uintptr_t)p->memory + at, access);
+	struct hca_mr *mr = hca_mr_reg(pd, p->memory + at, len, IOVA + at, access);
 
 	if (!mr)
 		breach("memory cannot be registered");

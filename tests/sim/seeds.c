@@ -8,6 +8,20 @@
 #include <unistd.h>
 
 struct seeds seeds = {.first = 1, .count = 1};
+static uint64_t digest = 0xcbf29ce484222325ull; /* FNV-1a */
+
+void seeds_note(const void *bytes, size_t len)
+{
+	const uint8_t *b = bytes;
+
+	for (size_t i = 0; seeds.digests && i < len; i++)
+		digest = (digest ^ b[i]) * 0x100000001b3ull;
+}
+
+static void print_digest(void)
+{
+	printf("digest %016llx\n", (unsigned long long)digest);
+}
 
 static void on_crash(int sig)
 {
@@ -24,7 +38,8 @@ static void on_crash(int sig)
 void seeds_init(int argc, char **argv)
 {
 	static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-		{"seeds", required_argument, NULL, 'n'}, {"trace", no_argument, NULL, 't'}, {0}};
+		{"seeds", required_argument, NULL, 'n'}, {"trace", no_argument, NULL, 't'},
+		{"digest", no_argument, NULL, 'd'}, {0}};
 	int c;
 
 	seeds.program = argv[0];
@@ -36,8 +51,12 @@ void seeds_init(int argc, char **argv)
 		} else if (c == 't') {
 			seeds.trace = true;
 			setvbuf(stdout, NULL, _IOLBF, 0); /* nothing is lost in a crash */
+		} else if (c == 'd') {
+			seeds.digests = true;
+			atexit(print_digest);
 		} else {
-			fprintf(stderr, "usage: %s [--seed N] [--seeds COUNT] [--trace]\n", argv[0]);
+			fprintf(stderr, "usage: %s [--seed N] [--seeds COUNT] [--trace] [--digest]\n",
+				argv[0]);
 			exit(2);
 		}
 	}

@@ -2,6 +2,7 @@
 #include "sim_world.h"
 
 #include "ib/ibt.h"
+#include "seeds.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,6 +160,30 @@ void sim_run(struct sim_world *w, uint64_t limit)
 void sim_run_idle(struct sim_world *w)
 {
 	sim_run(w, UINT64_MAX);
+}
+
+/* ---- the run, for people and for its digest ---- */
+static void watch_packet(void *arg, const struct sim_packet *p)
+{
+	const uint64_t v[] = {p->at, p->arrives, p->arrives_again, p->from, p->to, p->fate};
+
+	seeds_note(v, sizeof(v));
+	seeds_note(p->bytes, p->len);
+	if (seeds.trace)
+		sim_trace_print(stdout, p);
+}
+
+void sim_watch(struct sim_world *w)
+{
+	if (w->net)
+		sim_trace_set(w->net, watch_packet, NULL);
+}
+
+void sim_note_wc(const struct ibv_wc *wc)
+{
+	const uint64_t v[] = {wc->wr_id, wc->status, wc->qp_num, wc->status ? 0 : (uint64_t)wc->opcode};
+
+	seeds_note(v, sizeof(v));
 }
 
 /* ---- objects ---- */

@@ -71,6 +71,10 @@ void sim_run(struct sim_world *w, uint64_t limit);
 /* Steps until no packet and no timer is left. */
 void sim_run_idle(struct sim_world *w);
 uint64_t sim_now(struct sim_world *w);
+/* Every packet from now on is printed when seeds.trace, and is part of the digest. */
+void sim_watch(struct sim_world *w);
+/* So is this completion. */
+void sim_note_wc(const struct ibv_wc *wc);
 
 struct hca_cq *sim_cq(struct sim_node *n, unsigned cqe);
 struct hca_mr *sim_mr(struct sim_node *n, void *addr, size_t len, uint64_t iova);

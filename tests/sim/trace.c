@@ -40,6 +40,7 @@ static void begin(struct model *m, const struct side *s)
 
 void trace_seed(struct model *m, const struct sim_rules *r, unsigned timeout, uint64_t pause)
 {
+	sim_watch(&m->world);
 	if (!seeds.trace)
 		return;
 	printf("seed %llu: %u nodes, %u pairs, loss %.1f%%, duplicates %.1f%%, delayed %.1f%%, corrupted "
@@ -48,7 +49,6 @@ void trace_seed(struct model *m, const struct sim_rules *r, unsigned timeout, ui
 		r->delayed / 1e4, r->corrupt / 1e4, (unsigned)(r->delay_min / 1000),
 		(unsigned)(r->delay_max / 1000), (unsigned)(r->late_max / 1000),
 		(unsigned)(ibt_timeout_ns(timeout) / 1000), (unsigned)(pause / 1000));
-	sim_trace_set(m->world.net, sim_trace_print, stdout);
 }
 
 void trace_side(struct model *m, const struct side *s)

@@ -242,13 +242,13 @@ static void remote_of(struct model *m, struct side *s, struct sim_wr *w, uint64_
 	*addr = p->target_iova + w->offset;
 	*rkey = p->target_rkey;
 	if (w->shared) {
-		*addr = (uintptr_t)&site->counter;
+		*addr = MODEL_COUNTER_IOVA;
 		*rkey = site->counter_rkey;
 	} else if (w->window >= 0) {
 		*addr = p->window[w->window].base + (w->offset - p->window[w->window].offset);
 		*rkey = p->window[w->window].rkey;
 	} else if (w->bad == BAD_RIGHT || (!w->in_target && (!w->bad || w->bad == BAD_LKEY))) {
-		*addr = (uintptr_t)model_source + w->offset;
+		*addr = MODEL_SOURCE_IOVA + w->offset;
 		*rkey = site->source_rkey;
 	}
 	if (w->bad == BAD_RKEY)
@@ -423,7 +423,7 @@ static void fill_entries(
 {
 	const struct sim_site *site = &m->site[s->node_index];
 	const uint8_t *at = read ? read->dest : w->dest ? w->dest : w->bytes;
-	uint32_t lkey = read || w->dest ? site->arena_mr->ibv.lkey : site->source_mr->ibv.lkey;
+	uint32_t lkey = read || w->dest ? site->arena_mr->ibv.lkey : site->send_mr->ibv.lkey;
 
 	p->wr.sg_list = p->sge;
 	p->wr.num_sge = cut(p->sge, s->opts.sge, at, w->bad == BAD_ATOMIC_LEN ? 4 : w->len, lkey);

@@ -18,7 +18,6 @@ void hca_adapter_init(struct hca_adapter *a)
 
 	memset(a, 0, sizeof(*a));
 	lock_init(&a->lock);
-	lock_init(&a->flow_lock);
 	lock_init(&a->bring_up);
 	lock_init(&a->board_lock);
 	lock_init(&a->engine.drive);
@@ -28,23 +27,17 @@ void hca_adapter_init(struct hca_adapter *a)
 	list_init(&a->mcast);
 	a->count = &a->own_count;
 	a->read_flow = calloc(1, sizeof(*a->read_flow));
-	if (idmap_init(&a->qps) || idmap_init(&a->keys) || !a->read_flow)
+	if (idmap_init(&a->qps) || idmap_init(&a->keys) || hca_flow_table_init(&a->flows) || !a->read_flow)
 		abort(); /* a few kilobytes at start */
 	hca_flow_init(a->read_flow, self, 0);
+	a->read_flow->users = 1; /* for ever */
 }
 
 void hca_adapter_fini(struct hca_adapter *a)
 {
 	for (struct list *n; (n = list_pop(&a->free_keys));)
 		free(container_of(n, struct hca_key, free));
-	for (unsigned i = 0; i < sizeof(a->flows) / sizeof(a->flows[0]); i++) {
-		while (a->flows[i]) {
-			struct hca_flow *f = a->flows[i];
-
-			a->flows[i] = f->next;
-			free(f);
-		}
-	}
+	hca_flow_table_fini(&a->flows);
 	free(a->read_flow);
 	idmap_fini(&a->qps);
 	idmap_fini(&a->keys);
@@ -124,56 +117,28 @@ void hca_adapter_del_qp(struct hca_adapter *a, struct hca_qp *qp)
 	lock_drop(&a->lock);
 }
 
-static unsigned flow_hash(const struct hca_adapter *a, const uint8_t dgid[16], uint32_t slot)
-{
-	uint32_t h = slot;
-
-	for (int i = 0; i < 16; i++)
-		h = h * 31 + dgid[i];
-	return h % (sizeof(a->flows) / sizeof(a->flows[0]));
-}
-
-/* flow_lock held */
-static struct hca_flow *flow_find(struct hca_adapter *a, const uint8_t dgid[16], uint32_t slot)
-{
-	struct hca_flow *f;
-
-	for (f = a->flows[flow_hash(a, dgid, slot)]; f; f = f->next) {
-		if (f->slot == slot && !memcmp(f->dgid, dgid, 16))
-			break;
-	}
-	return f;
-}
-
 struct hca_flow *hca_adapter_flow_find(struct hca_adapter *a, const uint8_t dgid[16], uint32_t qpn)
 {
-	struct hca_flow *f;
-
-	lock_take(&a->flow_lock);
-	f = flow_find(a, dgid, qpn_slot(qpn));
-	lock_drop(&a->flow_lock);
-	return f;
+	return hca_flow_table_get(&a->flows, dgid, qpn_slot(qpn));
 }
 
 struct hca_flow *hca_adapter_flow(struct hca_adapter *a, const uint8_t dgid[16], uint32_t qpn)
 {
-	struct hca_flow *f, **head = &a->flows[flow_hash(a, dgid, qpn_slot(qpn))];
+	struct hca_flow *f = hca_adapter_flow_find(a, dgid, qpn);
 
-	lock_take(&a->flow_lock);
-	f = flow_find(a, dgid, qpn_slot(qpn));
-	if (!f) {
-		f = malloc(sizeof(*f));
-		if (f) {
-			hca_flow_init(f, dgid, qpn_slot(qpn));
-			f->here = hca_devices_have(a, dgid);
-			if (a->read_flow->limit > f->limit)
-				f->most = f->limit = a->read_flow->limit;
-			f->next = *head;
-			*head = f;
-		} else {
-			f = a->read_flow; /* out of memory: share one, slower but right */
-		}
-	}
-	lock_drop(&a->flow_lock);
-	return f;
+	if (f)
+		return f;
+	f = malloc(sizeof(*f));
+	if (!f) /* share one, slower but right */
+		return hca_flow_table_hold(&a->flows, a->read_flow);
+	hca_flow_init(f, dgid, qpn_slot(qpn));
+	f->here = hca_devices_have(a, dgid);
+	if (a->read_flow->limit > f->limit)
+		f->most = f->limit = a->read_flow->limit;
+	return hca_flow_table_add(&a->flows, f);
+}
+
+void hca_adapter_flow_put(struct hca_adapter *a, struct hca_flow *f)
+{
+	hca_flow_table_put(&a->flows, f);
 }

@@ -12,6 +12,7 @@
 #include "hca/counters.h"
 #include "hca/engine.h"
 #include "hca/export.h"
+#include "hca/flow_table.h"
 #include "hca/gsi.h"
 #include "hca/local.h"
 #include "wire/qpn.h"
@@ -48,8 +49,7 @@ struct hca_adapter {
 	struct hca_qpn_rest resting;
 	struct idmap keys; /* lkey, rkey -> hca_key */
 	struct list free_keys;
-	struct hca_flow *flows[256]; /* guarded by flow_lock */
-	struct lock flow_lock;
+	struct hca_flow_table flows;
 	struct list mcast; /* attached groups, see mcast.c; changed under lock and drive lock */
 
 	struct lock bring_up; /* held while the engine is opened or closed */
@@ -87,10 +87,12 @@ uint32_t hca_adapter_random(struct hca_adapter *a);
 /* Draws a QP number and enters the QP; 0 or -ENOMEM when all are in use. */
 int hca_adapter_add_qp(struct hca_adapter *a, struct hca_qp *qp);
 void hca_adapter_del_qp(struct hca_adapter *a, struct hca_qp *qp);
-/* The flow towards a process, made on first use; lives as long as the adapter. */
+/* The flow towards the process of a QP, made when there is none, with a reference for the caller. */
 struct hca_flow *hca_adapter_flow(struct hca_adapter *a, const uint8_t dgid[16], uint32_t qpn);
 /* The same, but NULL when there is none: what strangers send must not make us remember them. */
 struct hca_flow *hca_adapter_flow_find(struct hca_adapter *a, const uint8_t dgid[16], uint32_t qpn);
+/* Gives the reference back; NULL is fine. */
+void hca_adapter_flow_put(struct hca_adapter *a, struct hca_flow *f);
 
 /* ---- multicast (mcast.c) ---- */
 int hca_mcast_attach(struct hca_qp *qp, const uint8_t mgid[16]);

@@ -59,8 +59,7 @@ bool hca_engine_executed(struct hca_engine *e, uint32_t note, uint32_t psn, bool
 	lock_take(&qp->lock);
 	taken = qp->transport->executed(qp, note, psn, done, now);
 	hca_engine_arm(e, qp);
-	more = qp->sq.tail != qp->sq.head ||
-	       (qp->flow && atomic_load_explicit(&qp->flow->waited_for, memory_order_relaxed));
+	more = qp->sq.tail != qp->sq.head || (qp->flow && hca_flow_is_waited_for(qp->flow));
 	lock_drop(&qp->lock);
 	if (taken && more)
 		hca_engine_touch(e, qp);
@@ -110,6 +109,7 @@ static void handle_echo(struct hca_engine *e, const struct frame_in *in)
 		if (f)
 			hca_flow_echoed(f, sent);
 		hca_engine_run_waiters(e, f, hca_engine_now(e));
+		hca_adapter_flow_put(e->adapter, f);
 	}
 }
 

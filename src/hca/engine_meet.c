@@ -110,7 +110,7 @@ static void carry_by_memory(struct stream *s, struct hca_qp *qp, uint64_t now)
 	attr->retry_cnt = RETRIES;
 	attr->rnr_retry = RNR_RETRIES;
 	attr->min_rnr_timer = RNR_TIMER;
-	qp->flow = hca_adapter_flow(qp->adapter, qp->dest.dgid, met->qpn);
+	hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, qp->dest.dgid, met->qpn));
 	qp->transport->modified(qp, IBV_QP_RQ_PSN | IBV_QP_SQ_PSN | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY, now);
 	hca_engine_say_here(&qp->adapter->engine, qp);
 	hca_board_show_qp(qp->adapter, qp);
@@ -122,7 +122,7 @@ static void carry_by_stream(struct hca_qp *qp)
 	qp->transport->reset(qp);
 	hca_qp_set_carrier(qp, qp->home);
 	qp->dest.local = false;
-	qp->flow = NULL;
+	hca_qp_set_flow(qp, NULL);
 	hca_board_show_qp(qp->adapter, qp);
 }
 

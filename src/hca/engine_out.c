@@ -199,7 +199,15 @@ static bool collect_answers(struct hca_engine *e, struct hca_qp *qp, uint64_t no
 	return more;
 }
 
-/* Lets a QP ask; *flow is what it sends by. false: it found a window closed and waits. */
+/* qp->lock held. A reference to what it sends by, if others wait for that. */
+static struct hca_flow *waited_for(struct hca_engine *e, struct hca_qp *qp)
+{
+	return qp->flow && hca_flow_is_waited_for(qp->flow)
+		       ? hca_flow_table_hold(&e->adapter->flows, qp->flow)
+		       : NULL;
+}
+
+/* Lets a QP ask; flow: gets what others wait for then. false: it found a window closed and waits. */
 static bool run_requests(struct hca_engine *e, struct hca_qp *qp, uint64_t now, struct hca_flow **flow)
 {
 	bool more, waits;
@@ -210,7 +218,8 @@ static bool run_requests(struct hca_engine *e, struct hca_qp *qp, uint64_t now, 
 	else
 		more = !qp->shaking && send_requests(e, qp, e->batch, ROUND_BATCHES, now);
 	hca_engine_arm(e, qp);
-	*flow = qp->flow;
+	if (flow)
+		*flow = waited_for(e, qp);
 	waits = qp->flow_closed;
 	lock_drop(&qp->lock);
 	if (more)
@@ -220,12 +229,11 @@ static bool run_requests(struct hca_engine *e, struct hca_qp *qp, uint64_t now, 
 
 void hca_engine_run_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t now)
 {
-	struct hca_flow *own;
 	struct list *n;
 
 	/* When one waits again the window is as good as closed. */
 	while (f && (n = hca_flow_pop(f)) &&
-		run_requests(e, container_of(n, struct hca_qp, flow_node), now, &own))
+		run_requests(e, container_of(n, struct hca_qp, flow_node), now, NULL))
 		;
 }
 
@@ -234,15 +242,8 @@ void hca_engine_sweep_waiters(struct hca_engine *e, uint64_t now)
 {
 	struct hca_adapter *a = e->adapter;
 
-	for (unsigned i = 0; i < sizeof(a->flows) / sizeof(a->flows[0]); i++) {
-		struct hca_flow *f;
-
-		lock_take(&a->flow_lock);
-		f = a->flows[i];
-		lock_drop(&a->flow_lock);
-		for (; f; f = f->next)
-			hca_engine_run_waiters(e, f, now);
-	}
+	for (struct hca_flow *f = NULL; (f = hca_flow_table_next(&a->flows, f));)
+		hca_engine_run_waiters(e, f, now);
 	hca_engine_run_waiters(e, a->read_flow, now);
 }
 
@@ -272,6 +273,7 @@ void hca_engine_run_touched(struct hca_engine *e, uint64_t now)
 			hca_engine_touch(e, qp);
 		run_requests(e, qp, now, &flow);
 		hca_engine_run_waiters(e, flow, now);
+		hca_adapter_flow_put(e->adapter, flow);
 	}
 	hca_engine_run_waiters(e, e->adapter->read_flow, now);
 	atomic_store(&e->backlog, !list_empty(&e->touched));

@@ -13,6 +13,7 @@ void hca_flow_init(struct hca_flow *f, const uint8_t dgid[16], uint32_t slot)
 	f->acked = FLOW_WINDOW;
 	lock_init(&f->lock);
 	list_init(&f->waiters);
+	list_init(&f->node);
 }
 
 uint32_t hca_flow_limit(uint32_t rcvbuf)
@@ -158,7 +159,7 @@ struct list *hca_flow_pop(struct hca_flow *f)
 	struct list *node = NULL;
 
 	/* Who waits said so before our release, or saw what it gave back: no lock for the usual case. */
-	if (!atomic_load_explicit(&f->waited_for, memory_order_relaxed))
+	if (!hca_flow_is_waited_for(f))
 		return NULL;
 	lock_take(&f->lock);
 	if (is_open(f, FLOW_PACKET))

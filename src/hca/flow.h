@@ -29,6 +29,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
 	FLOW_RCVBUF = 2 * 212992,          /* what SO_RCVBUF gives under default limits */
@@ -65,7 +66,10 @@ struct hca_flow {
 	bool echo_heard;     /* the peer has answered before: it is worth waiting for */
 	uint64_t deaf_until; /* the peer does not answer (it is no anyrdma adapter): do not wait until then */
 
-	struct hca_flow *next; /* in the adapter's table */
+	/* the table's (hca/flow_table.h): who has a reference, one of its lists, the next of the bucket */
+	unsigned users;
+	struct list node;
+	struct hca_flow *next;
 };
 
 static inline uint32_t flow_cost(uint32_t packets, uint64_t bytes)
@@ -75,6 +79,11 @@ static inline uint32_t flow_cost(uint32_t packets, uint64_t bytes)
 }
 
 void hca_flow_init(struct hca_flow *f, const uint8_t dgid[16], uint32_t slot);
+
+static inline bool hca_flow_is_to(const struct hca_flow *f, const uint8_t dgid[16], uint32_t slot)
+{
+	return f->slot == slot && !memcmp(f->dgid, dgid, 16);
+}
 
 /* The largest window for a socket buffer of so many bytes. */
 uint32_t hca_flow_limit(uint32_t rcvbuf);
@@ -108,6 +117,11 @@ uint64_t hca_flow_echo_deadline(struct hca_flow *f);
 /* Gives it up if it is due (true): the next packets ask again, or the peer is taken for deaf. */
 bool hca_flow_echo_timeout(struct hca_flow *f, uint64_t now);
 
+/* Somebody may be on the list. */
+static inline bool hca_flow_is_waited_for(struct hca_flow *f)
+{
+	return atomic_load_explicit(&f->waited_for, memory_order_relaxed);
+}
 /* Takes a waiter off the list when the window is open, else NULL. */
 struct list *hca_flow_pop(struct hca_flow *f);
 

@@ -176,6 +176,13 @@ static void leave_flow(struct hca_qp *qp)
 	qp->flow_closed = false;
 }
 
+void hca_qp_set_flow(struct hca_qp *qp, struct hca_flow *f)
+{
+	leave_flow(qp);
+	hca_adapter_flow_put(qp->adapter, qp->flow);
+	qp->flow = f;
+}
+
 bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, bool stuck)
 {
 	if (qp->waits_for != f)
@@ -203,10 +210,9 @@ static void reset(struct hca_qp *qp)
 		qp->home->reset(qp);
 	}
 	qp->lives++;
-	leave_flow(qp);
+	hca_qp_set_flow(qp, NULL);
 	hca_engine_released(&qp->adapter->engine);
-	qp->flow = NULL;
-	qp->dest.local = qp->by_ring = false;
+	qp->dest.local = qp->by_ring = qp->moving = false;
 	qp->count->local = 0;
 	qp->deadline = 0;
 	qp->sq.head = 0;
@@ -364,8 +370,7 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	if (mask & IBV_QP_AV)
 		qp->dest = dest;
 	if (mask & (IBV_QP_AV | IBV_QP_DEST_QPN)) {
-		leave_flow(qp);
-		qp->flow = hca_adapter_flow(qp->adapter, qp->dest.dgid, qp->attr.dest_qp_num);
+		hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, qp->dest.dgid, qp->attr.dest_qp_num));
 		qp->dest.local = hca_engine_reach(&qp->adapter->engine, qp->flow, false);
 		hca_qp_count_way(qp);
 		hca_engine_say_here(&qp->adapter->engine, qp);
@@ -385,10 +390,13 @@ static void find_way(struct hca_qp *qp, const struct ibv_qp_attr *attr)
 {
 	struct hca_adapter *a = qp->adapter;
 	struct frame_dest dest;
+	struct hca_flow *f;
 
-	if (!hca_device_resolve(qp->dev, &attr->ah_attr, &dest))
-		hca_engine_reach(
-			&a->engine, hca_adapter_flow(a, dest.dgid, attr->dest_qp_num & 0xffffff), true);
+	if (hca_device_resolve(qp->dev, &attr->ah_attr, &dest))
+		return;
+	f = hca_adapter_flow(a, dest.dgid, attr->dest_qp_num & 0xffffff);
+	hca_engine_reach(&a->engine, f, true);
+	hca_adapter_flow_put(a, f);
 }
 
 int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)

@@ -213,6 +213,8 @@ int hca_qp_check_attr(const struct hca_qp *qp, enum ibv_qp_state from, enum ibv_
 bool hca_qp_has_arrow(enum ibv_qp_state from, enum ibv_qp_state to);
 const char *hca_qp_state_name(enum ibv_qp_state s);
 
+/* What it sends by from now on; takes the reference. It waits for no other any more. qp->lock held. */
+void hca_qp_set_flow(struct hca_qp *qp, struct hca_flow *f);
 /*
  * Takes cost from the window of a flow; false: closed, and the engine calls request() again when it opens.
  * qp->lock held.

@@ -53,7 +53,8 @@ static void aim(struct hca_qp *qp, struct hca_send_wqe *w)
 {
 	if (gid_is_mcast(w->ud.dest.dgid))
 		return;
-	qp->flow = hca_adapter_flow(qp->adapter, w->ud.dest.dgid, w->ud.qpn);
+	if (!qp->flow || !hca_flow_is_to(qp->flow, w->ud.dest.dgid, qpn_slot(w->ud.qpn)))
+		hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, w->ud.dest.dgid, w->ud.qpn));
 	w->ud.dest.local = hca_engine_reach(&qp->adapter->engine, qp->flow, false);
 }
 

@@ -298,6 +298,7 @@ static void echo(struct attacker *a, struct hca_qp *qp)
 	const uint64_t sums[] = {f ? f->sent : 0, f ? f->sent + 1 : 1, f ? f->echoed : 0, ~0ull, 0};
 	struct draft d = draft(qp, OP_ACK, 0, 0);
 
+	hca_adapter_flow_put(qp->adapter, f);
 	d.hdr[0] = CHOOSE_FROM(a->choices, opcodes);
 	d.hdr_len = BTH_LEN + ECHO_LEN;
 	put_be32(d.hdr + BTH_LEN, hca_qpn(qp));

@@ -157,6 +157,51 @@ static void ud_receive_too_short_is_kept_for_the_next(void **state)
 	duo_end(d);
 }
 
+static void send_datagram(struct duo *d, struct hca_ah *ah)
+{
+	struct ibv_sge sge;
+	struct ibv_send_wr wr = request(d, 0, IBV_WR_SEND, &sge, 0, 64), *bad;
+
+	wr.wr.ud.ah = &ah->ibv;
+	wr.wr.ud.remote_qpn = hca_qpn(d->qp[1]);
+	wr.wr.ud.remote_qkey = SIM_QKEY;
+	assert_int_equal(hca_qp_post_send(d->qp[0], &wr, &bad), 0);
+	sim_run(&d->w, sim_now(&d->w) + SIM_US);
+	expect_wc(d, 0, wr.wr_id, IBV_WC_SUCCESS);
+}
+
+/* A service with peers without number remembers so many of them, and reaches those it forgot. */
+static void ud_to_a_hundred_thousand_peers_keeps_a_bounded_number_of_flows(void **state)
+{
+	enum { PEERS = 100000 };
+	struct duo *d = duo_new();
+	const struct hca_flow_table *flows = &d->w.node[0].adapter.flows;
+	struct hca_ah *peer;
+	uint8_t gid[16] = {[10] = 0xff, [11] = 0xff, [12] = 172};
+
+	d->opts[0].type = d->opts[1].type = IBV_QPT_UD;
+	duo_connect(d);
+	sim_trace_set(d->w.net, NULL, NULL); /* more packets than the log has room for */
+	peer = sim_ah(&d->w.node[0], &d->w.node[1]);
+	send_datagram(d, peer);
+	for (unsigned i = 0; i < PEERS; i++) {
+		struct hca_ah *ah;
+
+		put_be24(gid + 13, i);
+		ah = sim_ah_to_gid(&d->w.node[0], gid);
+		send_datagram(d, ah);
+		sim_ah_free(ah);
+	}
+	assert_int_equal(flows->nidle, FLOW_IDLE_MAX);
+	assert_int_equal(flows->count, FLOW_IDLE_MAX + 1); /* and the last one's */
+	post_recv(d, 1, 9, 4096, 256);
+	send_datagram(d, peer);
+	sim_run_idle(&d->w);
+	expect_wc(d, 1, 9, IBV_WC_SUCCESS);
+	sim_ah_free(peer);
+	duo_end(d);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -165,6 +210,7 @@ int main(void)
 		cmocka_unit_test(unreliable_pkey_and_qkey_mismatches_are_dropped_and_counted),
 		cmocka_unit_test(uc_drops_what_is_malformed_and_goes_on),
 		cmocka_unit_test(ud_receive_too_short_is_kept_for_the_next),
+		cmocka_unit_test(ud_to_a_hundred_thousand_peers_keeps_a_bounded_number_of_flows),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

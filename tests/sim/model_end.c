@@ -244,8 +244,8 @@ void model_check_flows(struct model *m)
 		if (!m->world.node[i].up)
 			continue;
 		check_flow(m, &m->world.node[i], a->read_flow, true);
-		for (unsigned k = 0; k < sizeof(a->flows) / sizeof(a->flows[0]); k++) {
-			for (const struct hca_flow *f = a->flows[k]; f; f = f->next)
+		for (unsigned k = 0; k < FLOW_BUCKETS; k++) {
+			for (const struct hca_flow *f = a->flows.bucket[k]; f; f = f->next)
 				check_flow(m, &m->world.node[i], f, false);
 		}
 	}

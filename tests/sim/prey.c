@@ -298,8 +298,8 @@ static void check_windows(struct prey *p)
 	const struct hca_adapter *a = &p->w.node[PREY].adapter;
 
 	check_flow(p, a->read_flow, true);
-	for (unsigned k = 0; k < sizeof(a->flows) / sizeof(a->flows[0]); k++) {
-		for (const struct hca_flow *f = a->flows[k]; f; f = f->next)
+	for (unsigned k = 0; k < FLOW_BUCKETS; k++) {
+		for (const struct hca_flow *f = a->flows.bucket[k]; f; f = f->next)
 			check_flow(p, f, false);
 	}
 }
@@ -591,8 +591,8 @@ static void check_nothing_left(struct prey *p)
 
 	if (a->read_flow->in_flight)
 		breach("%u is charged for READs when all is over", a->read_flow->in_flight);
-	for (unsigned k = 0; k < sizeof(a->flows) / sizeof(a->flows[0]); k++) {
-		for (const struct hca_flow *f = a->flows[k]; f; f = f->next) {
+	for (unsigned k = 0; k < FLOW_BUCKETS; k++) {
+		for (const struct hca_flow *f = a->flows.bucket[k]; f; f = f->next) {
 			if (f->in_flight)
 				breach("%u is charged to a flow when all is over", f->in_flight);
 		}

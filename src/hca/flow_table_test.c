@@ -3,6 +3,7 @@
 
 #include "hca/flow.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -187,6 +188,51 @@ static void a_walk_meets_all_that_are_in_use(void **state)
 	hca_flow_table_fini(&t);
 }
 
+static struct hca_flow_table common;
+
+/* Holds a few flows at a time, of more peers than are kept. */
+static void *use_many(void *arg)
+{
+	struct hca_flow *held[4] = {NULL};
+	unsigned seed = (unsigned)(uintptr_t)arg;
+
+	for (unsigned i = 0; i < 20000; i++) {
+		seed = seed * 1103515245 + 12345;
+		hca_flow_table_put(&common, held[i % 4]);
+		held[i % 4] = get(&common, seed >> 8 & (4 * FLOW_IDLE_MAX - 1));
+		lock_take(&held[i % 4]->lock); /* it is not gone */
+		held[i % 4]->sent++;
+		lock_drop(&held[i % 4]->lock);
+	}
+	for (unsigned i = 0; i < 4; i++)
+		hca_flow_table_put(&common, held[i]);
+	return NULL;
+}
+
+static void *walk(void *arg)
+{
+	for (unsigned i = 0; i < 2000; i++) {
+		for (struct hca_flow *f = NULL; (f = hca_flow_table_next(&common, f));)
+			assert_true(f->slot == SLOT);
+	}
+	return NULL;
+}
+
+static void threads_use_and_walk_it_at_once(void **state)
+{
+	pthread_t thread[4];
+
+	assert_int_equal(hca_flow_table_init(&common), 0);
+	for (uintptr_t i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, i ? use_many : walk, (void *)i), 0);
+	for (unsigned i = 0; i < 4; i++)
+		pthread_join(thread[i], NULL);
+	assert_true(list_empty(&common.used));
+	assert_int_equal(common.count, FLOW_IDLE_MAX);
+	assert_int_equal(common.nidle, FLOW_IDLE_MAX);
+	hca_flow_table_fini(&common);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -196,6 +242,7 @@ int main(void)
 		cmocka_unit_test(one_that_was_let_go_begins_anew),
 		cmocka_unit_test(two_that_make_the_same_flow_share_one),
 		cmocka_unit_test(a_walk_meets_all_that_are_in_use),
+		cmocka_unit_test(threads_use_and_walk_it_at_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,7 @@ enum {
 	READERS = 16,
 	BLOCK = 64 << 10,
 	HALF = READERS * BLOCK, /* of the memory: readers have the first, the rest is sent */
-	ACTS = 20,
+	ACTS = 12,
 	CYCLES = 10, /* of registrations in each, and of each reader at least so many: */
 	ROUNDS = 4,
 	MESSAGE = HALF,

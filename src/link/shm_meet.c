@@ -455,10 +455,8 @@ static int check_proof(struct shm_link *l, struct shm_reader *r, const struct me
 	if (!r->asked || !is_nonce(r->nonce, proof->nonce))
 		return -EPROTO;
 	r->asked = false;
-	if (!may_export(l))
-		return 0; /* not any more */
-	r->exported = true;
-	return meet_say(r->end.fd, &export, l->export_fd);
+	r->exported = may_export(l); /* it may not be so any more: then it gets nothing */
+	return meet_say(r->end.fd, &export, r->exported ? l->export_fd : -1);
 }
 
 /* Who listens in the slot that the reader names has told it the token of our HELLO there. */

@@ -390,7 +390,7 @@ static void verbs_out_of_place_are_refused(void **state)
 static void a_message_names_the_process_it_is_for(void **state)
 {
 	uint64_t service = 0;
-	struct cm_msg m = {.attr = CM_REJ};
+	struct cm_msg m = {.attr = CM_REJ, .local_id = 7, .rej.reason = CM_REJ_TIMEOUT};
 	uint8_t mad[MAD_LEN];
 
 	up_to_req();
@@ -403,6 +403,9 @@ static void a_message_names_the_process_it_is_for(void **state)
 	cm_msg_pack(&m, mad);
 	assert_int_equal(cm_owner(mad, MAD_LEN, &service), CM_OWNER_ANY);
 	assert_int_equal(cm_owner(mad, MAD_LEN - 1, &service), CM_OWNER_NONE);
+	m.rej.reason = CM_REJ_CONSUMER; /* its sender had our id */
+	cm_msg_pack(&m, mad);
+	assert_int_equal(cm_owner(mad, MAD_LEN, &service), CM_OWNER_NONE);
 	m = (struct cm_msg){.attr = CM_SIDR_REP, .local_id = comm_id_make(511, UINT32_MAX)};
 	cm_msg_pack(&m, mad);
 	assert_int_equal(cm_owner(mad, MAD_LEN, &service), 511);

@@ -86,9 +86,10 @@ struct hca_engine {
 	_Atomic int short_waits;  /* of callers, in a row; see engine_helper.c */
 	_Atomic unsigned woken;   /* enum hca_woken: what has something for who slept on the descriptors */
 	unsigned link_quiet,
-		link_skipped; /* looks at the link in vain, and times it was left out; drive lock */
-	_Atomic bool ticks;   /* the helper comes to look before long: answers may be held back */
-	_Atomic bool holding; /* held is not empty */
+		link_skipped;  /* looks at the link in vain, and times it was left out; drive lock */
+	_Atomic unsigned look; /* enum hca_look: what the helper was asked to look at */
+	_Atomic bool ticks;    /* the helper comes to look before long: answers may be held back */
+	_Atomic bool holding;  /* held is not empty */
 };
 
 /* NULL clock: CLOCK_MONOTONIC. Takes over the link. */
@@ -98,6 +99,11 @@ void hca_engine_fini(struct hca_engine *e);
 int hca_engine_start_helper(struct hca_engine *e);
 void hca_engine_stop_helper(struct hca_engine *e);
 void hca_engine_wake_helper(struct hca_engine *e);
+/*
+ * The helper looks whether the files that we share with other processes are there and hold what is ours, and
+ * puts that right. `asked`: by another process; else we ask them to do the same. Any thread, never waits.
+ */
+void hca_engine_look(struct hca_engine *e, bool asked);
 bool hca_engine_unread(struct hca_engine *e); /* something came that nobody has looked at yet */
 void hca_engine_close_helper_fds(struct hca_engine *e);
 

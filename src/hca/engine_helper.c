@@ -289,6 +289,7 @@ static void *helper_main(void *arg)
 
 		if (atomic_load(&e->stop))
 			break;
+		hca_engine_look_now(e);
 		atomic_store(&e->ticks, true);
 		drove = drive_bursts(e);
 		if (!link)
@@ -306,6 +307,7 @@ static void *helper_main(void *arg)
 				patience = PATIENT_WAKES;
 			useless = 0;
 			hca_engine_drive(e);
+			hca_engine_look_now(e);
 		}
 	}
 	hca_board_end(e->adapter);

@@ -104,6 +104,30 @@ static int open_link(struct hca_adapter *a, struct link **link)
 	return err;
 }
 
+enum hca_look { LOOK_ASKED = 1, LOOK_OWN = 2 };
+
+void hca_engine_look(struct hca_engine *e, bool asked)
+{
+	atomic_fetch_or(&e->look, asked ? LOOK_ASKED : LOOK_OWN);
+	hca_engine_wake_helper(e);
+}
+
+void hca_engine_look_now(struct hca_engine *e)
+{
+	unsigned look =
+		atomic_load_explicit(&e->look, memory_order_relaxed) ? atomic_exchange(&e->look, 0) : 0;
+
+	if (!look)
+		return;
+	hca_ports_look(e->adapter->ports, !(look & LOOK_OWN));
+	hca_registry_look(e->adapter->registry);
+}
+
+static void asked_to_look(void *arg)
+{
+	hca_engine_look(arg, true);
+}
+
 int hca_engine_udp(struct hca_adapter *a)
 {
 	if (a->no_udp == -EADDRINUSE)
@@ -125,6 +149,8 @@ int hca_engine_open(struct hca_adapter *a)
 	err = open_link(a, &link);
 	if (err)
 		return err;
+	link->look = asked_to_look;
+	link->look_arg = e;
 	add_memory(a, &link, a->udp_port);
 	err = hca_engine_init(e, a, link, NULL, NULL);
 	if (err) {

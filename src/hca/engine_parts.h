@@ -73,6 +73,10 @@ void hca_streams_tidy(struct hca_engine *e, uint64_t now);
 /* Sends for a QP with a stream; qp->lock held. driving: the drive lock too. Whether there is more. */
 bool hca_stream_out(struct hca_engine *e, struct hca_qp *qp, bool driving, uint64_t now);
 
+/* ---- engine_open.c ---- */
+/* The helper, without a lock: what hca_engine_look() asked for. */
+void hca_engine_look_now(struct hca_engine *e);
+
 /* ---- engine_wait.c ---- */
 /* Whether the QP's acknowledge waits a moment longer. */
 bool hca_engine_hold(struct hca_engine *e, struct hca_qp *qp, uint64_t now);

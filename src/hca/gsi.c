@@ -94,11 +94,11 @@ static bool hand_over(struct hca_adapter *a, uint32_t slot, const struct frame_i
 
 static void hand_to_listeners(struct hca_adapter *a, const struct frame_in *in)
 {
-	uint64_t slots[8];
+	struct slots slots;
 
-	hca_ports_listeners(a->ports, slots);
+	hca_ports_listeners(a->ports, &slots);
 	for (uint32_t slot = 1; slot < QPN_SLOTS; slot++) {
-		if (slot != a->slot && slots[slot / 64] >> slot % 64 & 1)
+		if (slot != a->slot && slots_has(&slots, slot))
 			hand_over(a, slot, in, false);
 	}
 }
@@ -113,7 +113,9 @@ void hca_gsi_receive(struct hca_adapter *a, const struct frame_in *in, uint64_t 
 	}
 	/* Whoever handed it over has looked who it is for: a second opinion could send it round in circles.
 	 */
-	switch (in->handed ? GSI_SLOT : hca_gsi_route(a, in->bytes + BTH_LEN + DETH_LEN, in->dgid, &slot)) {
+	switch (in->handed
+			? GSI_SLOT
+			: hca_gsi_route(a, in->bytes + BTH_LEN + DETH_LEN, in->sgid, in->dgid, now, &slot)) {
 	case GSI_SLOT:
 		if (!in->handed && slot != a->slot) {
 			if (hand_over(a, slot, in, true))
@@ -130,6 +132,10 @@ void hca_gsi_receive(struct hca_adapter *a, const struct frame_in *in, uint64_t 
 	case GSI_NOBODY:
 		count(&a->count->mads_unclaimed);
 		break;
+	case GSI_LOST:
+		count(&a->count->mads_dropped);
+		hca_engine_look(&a->engine, false);
+		return;
 	}
 	give(a, in, now);
 }

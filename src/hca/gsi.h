@@ -41,10 +41,21 @@ struct hca_gsi_ops {
 	void (*changed)(void *arg); /* devices, perhaps; may be NULL */
 };
 
+/* Who got a request, for the REJ of a peer that gives up and knows no id of ours. */
+struct hca_gsi_request {
+	uint8_t sgid[16];
+	uint32_t comm_id, slot; /* the peer's; of ours, 0: none */
+};
+
+enum { HCA_GSI_REQUESTS = 256 };
+
 struct hca_gsi {
 	const struct hca_gsi_ops *ops; /* changed under bring-up and drive lock; NULL: nobody's */
 	void *arg;
 	_Atomic uint32_t psn;
+	/* Drive lock: */
+	struct hca_gsi_request request[HCA_GSI_REQUESTS]; /* the last ones, by hash */
+	uint64_t asked_all_until;                         /* see may_ask_all(), gsi_route.c */
 };
 
 /* Brings the adapter up, if it is not, and takes its MADs from now on: 0 or -errno; -EBUSY: somebody does. */
@@ -71,10 +82,11 @@ enum hca_gsi_whom {
 	GSI_SLOT,      /* the process of one slot */
 	GSI_LISTENERS, /* whoever listens: only they can know */
 	GSI_NOBODY,
+	GSI_LOST, /* the port file has to be made whole first: its sender will try again */
 };
-/* Whom a MAD to this address of ours concerns. */
-enum hca_gsi_whom hca_gsi_route(
-	struct hca_adapter *a, const uint8_t mad[MAD_LEN], const uint8_t dgid[16], uint32_t *slot);
+/* Whom a MAD concerns that came from there to this address of ours. Drive lock. */
+enum hca_gsi_whom hca_gsi_route(struct hca_adapter *a, const uint8_t mad[MAD_LEN], const uint8_t sgid[16],
+	const uint8_t dgid[16], uint64_t now, uint32_t *slot);
 /* Turns a request nobody listens for into its refusal; false: it wants none. */
 bool hca_gsi_refuse(const uint8_t mad[MAD_LEN], uint8_t answer[MAD_LEN]);
 

@@ -20,6 +20,7 @@ enum { TCP = 0x0106, UDP = 0x0111, RPING = 7174, SLOT = 9 };
 #define CLIENT 0x7b089c1au
 #define SERVER 0xbbce5ffeu
 
+static const uint8_t client[16] = {[10] = 0xff, 0xff, 10, 77, 0, 1};
 static const uint8_t server[16] = {[10] = 0xff, 0xff, 10, 77, 0, 2};
 
 static const struct golden {
@@ -38,7 +39,10 @@ static const struct golden {
 	{"SIDR_REP", 0x18, {0x7f, 8, 0x9c, 0x1a, [10] = 0x14, [16] = 1, 0x11, 0x1c, 6}, GSI_SLOT,
 		0x7f089c1a >> 23},
 	/* not seen, but meant (IBA 12.6.7.2, and what else may come) */
-	{"REJ by who knows no id", 0x12, {0x7b, 8, 0x9c, 0x1a, [11] = 4}, GSI_LISTENERS, 0},
+	{"REJ by who gave up", 0x12, {0x7b, 8, 0x9c, 0x1a, [11] = 4}, GSI_SLOT, SLOT},
+	{"REJ by who gave up what we did not see", 0x12, {0x7b, 8, 0x9c, 0x1b, [11] = 4}, GSI_LISTENERS, 0},
+	{"REJ without an id, for another reason", 0x12, {0x7b, 8, 0x9c, 0x1a, [11] = 8}, GSI_NOBODY, 0},
+	{"REJ that names nothing", 0x12, {[11] = 4}, GSI_NOBODY, 0},
 	{"REQ to another port", 0x10, {0x7b, 8, 0x9c, 0x1a, [12] = 1, 6, 0x1c, 7}, GSI_NOBODY, 0},
 	{"REQ to another service", 0x10, {0x7b, 8, 0x9c, 0x1a, [11] = 1, 1, 6, 0x1c, 6}, GSI_NOBODY, 0},
 	{"RTU without an id", 0x14, {0x7b, 8, 0x9c, 0x1a}, GSI_NOBODY, 0},
@@ -66,12 +70,32 @@ static void mads_name_whom_they_concern(void **state)
 		enum hca_gsi_whom whom;
 
 		fill(g, mad);
-		whom = hca_gsi_route(a, mad, server, &slot);
+		whom = hca_gsi_route(a, mad, client, server, 0, &slot);
 		if (whom != g->whom || (whom == GSI_SLOT && slot != g->slot))
 			fail_msg("%s: %d, slot %u", g->name, whom, slot);
 		mad[1] = 4; /* another class */
-		assert_int_equal(hca_gsi_route(a, mad, server, &slot), GSI_NOBODY);
+		assert_int_equal(hca_gsi_route(a, mad, client, server, 0, &slot), GSI_NOBODY);
 	}
+}
+
+/* Each of them wakes every listener: four, and one more a second. */
+static void not_all_are_asked_for_ever(void **state)
+{
+	static const struct golden rej = {.attribute = 0x12, .body = {1, 2, 3, 4, [11] = 4}};
+	const uint64_t second = 1000000000, start = 100 * second;
+	struct hca_adapter *a = *state;
+	unsigned asked = 0;
+	uint8_t mad[MAD_LEN];
+	uint32_t slot;
+
+	fill(&rej, mad);
+	for (unsigned i = 0; i < 1000; i++)
+		asked += hca_gsi_route(a, mad, client, server, start + i, &slot) == GSI_LISTENERS;
+	assert_int_equal(asked, 4);
+	for (unsigned i = 0; i < 1000; i++)
+		asked +=
+			hca_gsi_route(a, mad, client, server, start + 2 * second + i, &slot) == GSI_LISTENERS;
+	assert_int_equal(asked, 6);
 }
 
 static void requests_are_refused_as_the_kernel_does(void **state)
@@ -131,6 +155,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(mads_name_whom_they_concern),
+		cmocka_unit_test(not_all_are_asked_for_ever),
 		cmocka_unit_test(requests_are_refused_as_the_kernel_does),
 	};
 

@@ -173,16 +173,23 @@ static void prepare(uint8_t pkt[PACKET], uint16_t attribute, uint8_t whom)
 	put_be16(pkt + MAD_AT + 16, attribute);
 }
 
-/* From a source port the kernel picks: the hash differs every time. */
-static void send_packet(uint8_t *pkt, size_t len)
+/* At a source port the kernel picks: the hash differs every time. */
+static int forger(void)
 {
 	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_DGRAM, 0), probe = IP_PMTUDISC_PROBE;
-	struct icrc_flow flow = {.dport = udp_port};
-	socklen_t salen = sizeof(sa);
 
 	setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));
 	assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	return fd;
+}
+
+static void send_by(int fd, uint8_t *pkt, size_t len)
+{
+	struct icrc_flow flow = {.dport = udp_port};
+	struct sockaddr_in sa;
+	socklen_t salen = sizeof(sa);
+
 	getsockname(fd, (struct sockaddr *)&sa, &salen);
 	memcpy(flow.src, lo, 16);
 	memcpy(flow.dst, lo, 16);
@@ -190,6 +197,13 @@ static void send_packet(uint8_t *pkt, size_t len)
 	icrc_put(pkt + len - ICRC_LEN, icrc_packet(&flow, pkt, len - ICRC_LEN, 0));
 	sa.sin_port = htons(udp_port);
 	assert_int_equal(sendto(fd, pkt, len, 0, (struct sockaddr *)&sa, sizeof(sa)), len);
+}
+
+static void send_packet(uint8_t *pkt, size_t len)
+{
+	int fd = forger();
+
+	send_by(fd, pkt, len);
 	close(fd);
 }
 
@@ -260,16 +274,86 @@ static void what_concerns_nobody_is_answered(void **state)
 	assert_int_equal(TOTAL(wrong) + TOTAL(right), 0);
 }
 
-static void who_gave_up_early_is_heard_by_all_listeners(void **state)
+/* The request and its end come from one port, as a peer's do. */
+static void who_gives_up_early_is_heard_by_whom_it_asked(void **state)
 {
 	reset();
-	for (int i = 1; i <= 10; i++) {
-		/* Whoever got it: three listeners, and the fourth knows nothing. */
-		forge_answer(REJ, 0, ALL);
-		wait_until(heard, MANAGERS * i);
+	for (int i = 0; i < MANAGERS * 10; i++) {
+		uint8_t whom = (uint8_t)(i % MANAGERS), pkt[PACKET];
+		int fd = forger();
+
+		prepare(pkt, REQ, whom);
+		put_be32(pkt + MAD_AT + BODY, 1000 + (uint32_t)i);
+		put_be64(pkt + MAD_AT + BODY + 8, (uint64_t)TCP << 16 | (PORT + whom));
+		send_by(fd, pkt, sizeof(pkt));
+		wait_until(heard, 2 * i + 1);
+		prepare(pkt, REJ, whom);
+		put_be32(pkt + MAD_AT + BODY, 1000 + (uint32_t)i);
+		pkt[MAD_AT + BODY + 11] = 4; /* timeout */
+		send_by(fd, pkt, sizeof(pkt));
+		wait_until(heard, 2 * i + 2);
+		close(fd);
 	}
+	assert_int_equal(TOTAL(wrong), 0);
 	for (int i = 0; i < MANAGERS; i++)
-		assert_int_equal(process[i].right, 10);
+		assert_int_equal(process[i].right, 2 * 10);
+}
+
+static uint64_t handed_over(void)
+{
+	uint64_t n = 0;
+
+	for (int i = 0; i < PROCESSES; i++)
+		n += process[i].seen.mads_handed_over;
+	return n;
+}
+
+static bool looked_at(int n)
+{
+	uint64_t seen = 0;
+
+	for (int i = 0; i < PROCESSES; i++)
+		seen += process[i].seen.mads_received + process[i].seen.mads_unclaimed;
+	return (int)seen >= n;
+}
+
+static int looked_at_before(void)
+{
+	int n = 0;
+
+	while (looked_at(n + 1))
+		n++;
+	return n;
+}
+
+/* Every listener has to look at one that names nothing: four a process, and one a second. */
+static void rejections_of_nothing_are_bounded(void **state)
+{
+	struct timespec begin, end;
+	uint64_t before, after;
+	int seen;
+
+	reset();
+	forge_request(REQ, TCP, PORT, 1, 0); /* the counters are copied now and then: all before are seen */
+	wait_until(heard, 1);
+	usleep(20000);
+	before = handed_over();
+	seen = looked_at_before();
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	for (int i = 1; i <= 200; i++) {
+		uint8_t pkt[PACKET];
+
+		prepare(pkt, REJ, ALL);
+		put_be32(pkt + MAD_AT + BODY, 0x10000 + (uint32_t)i);
+		pkt[MAD_AT + BODY + 11] = i % 2 ? 4 : 8; /* timeout; or what cannot come without an id */
+		send_packet(pkt, sizeof(pkt));
+		wait_until(looked_at, seen + i);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	after = handed_over();
+	assert_true(after - before <=
+		    (uint64_t)PROCESSES * MANAGERS * (uint64_t)(4 + 1 + end.tv_sec - begin.tv_sec));
+	assert_true(after > before); /* the first ones were not lost */
 }
 
 static int dropped(void)
@@ -410,7 +494,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(mads_reach_whom_they_concern),
 		cmocka_unit_test(what_concerns_nobody_is_answered),
-		cmocka_unit_test(who_gave_up_early_is_heard_by_all_listeners),
+		cmocka_unit_test(who_gives_up_early_is_heard_by_whom_it_asked),
+		cmocka_unit_test(rejections_of_nothing_are_bounded),
 		cmocka_unit_test(other_packets_are_dropped),
 		cmocka_unit_test(the_timer_rings),
 		cmocka_unit_test(mads_of_the_dead_concern_nobody),

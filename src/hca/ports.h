@@ -3,6 +3,10 @@
  * RDMA port spaces, shared by all processes of a user in a network namespace: a file in the run directory,
  * called ports-<UDP port> like the group it goes with.
  *
+ * It is read and written by system calls, never mapped (base/runfile.h): each process knows its own claims
+ * itself and enters them again when the file is removed, emptied or filled with anything else. Who finds it
+ * new asks the others to (slots_ask_to_look), and waits a moment for them.
+ *
  * Byte 0 of it is locked by who changes the table, byte n by the process of slot n for as long as it lives:
  * what a crash leaves is seen to be nobody's, and is dropped by the next claim it is in the way of. A process
  * that gets the slot of a dead one drops what that one left before it says that it is there. Not real TCP
@@ -12,6 +16,7 @@
 #define HCA_PORTS_H
 
 #include "base/export.h"
+#include "base/slot.h"
 #include "hca/ports_table.h"
 
 struct hca_ports;
@@ -35,9 +40,17 @@ EXPORTED int hca_ports_listen(struct hca_ports *p, hca_port_id id);
 /* Gives a claim back; 0 is none. Never waits. */
 EXPORTED void hca_ports_release(struct hca_ports *p, hca_port_id id);
 
-/* The slot of the process that listens for requests to this address and port; 0: nobody. Never waits. */
-uint32_t hca_ports_owner(struct hca_ports *p, uint16_t ps, const uint8_t dgid[16], uint16_t port);
-/* The slots of all processes that listen, as bits. */
-void hca_ports_listeners(struct hca_ports *p, uint64_t slots[8]);
+/*
+ * The slot of the process that listens for requests to this address and port; 0: nobody; -EAGAIN: the file is
+ * lost: hca_ports_look(), and ask again. Never waits.
+ */
+int hca_ports_owner(struct hca_ports *p, uint16_t ps, const uint8_t dgid[16], uint16_t port);
+/* The slots of all processes that listen. */
+void hca_ports_listeners(struct hca_ports *p, struct slots *slots);
+/*
+ * Makes sure that our claims are in the file that others will find. `asked`: by another process that asks
+ * everybody; else the others are asked too, if the file turns out to be new. May wait, as a claim does.
+ */
+void hca_ports_look(struct hca_ports *p, bool asked);
 
 #endif

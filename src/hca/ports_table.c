@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAGIC = 0x706f7274 };
+enum { MAGIC = 0x706f7275 };
 
 /*
  * The word:  generation(18) | used listening reuse afonly v6 (5) | slot(9) | port space(16) | port(16)
@@ -21,8 +21,14 @@ enum { AT_PORT = 0, AT_PS = 16, AT_SLOT = 32, AT_FLAGS = 41, AT_GENERATION = 46 
 #define LISTENING (8ull << AT_FLAGS)
 #define USED      (16ull << AT_FLAGS)
 
-static_assert(sizeof(struct ports_entry) == 32, "entries lie in a file");
+static_assert(
+	sizeof(struct ports_entry) == 32 && sizeof(struct ports_header) % 32 == 0, "they lie in a file");
 static_assert(QPN_SLOTS == 1 << (AT_FLAGS - AT_SLOT), "a slot fits");
+
+static void mark(struct ports_table *t, uint32_t i)
+{
+	t->changed[i / 64] |= 1ull << i % 64;
+}
 
 static uint64_t pack(const struct hca_port_claim *c)
 {
@@ -56,52 +62,41 @@ static struct ports_entry *find(struct ports_table *t, hca_port_id id, uint64_t 
 
 	if (i >= PORTS_MAX)
 		return NULL;
-	*head = atomic_load(&t->entry[i].head);
+	*head = t->entry[i].head;
 	return *head & USED && id_of(i, *head) == id ? &t->entry[i] : NULL;
 }
 
-void ports_table_check(struct ports_table *t)
+bool ports_header_is_whole(const struct ports_header *h, uint32_t entries)
 {
-	uint32_t n = atomic_load(&t->magic) ? PORTS_MAX : ports_table_count(t); /* none: a new file */
+	return h->magic == MAGIC && h->used <= PORTS_MAX && h->used <= entries;
+}
 
-	if (atomic_load(&t->magic) == MAGIC && atomic_load(&t->used) <= PORTS_MAX)
-		return;
-	for (uint32_t i = 0; i < n; i++)
-		atomic_store(&t->entry[i].head, 0);
-	atomic_store(&t->used, 0);
-	atomic_store(&t->magic, MAGIC);
+void ports_table_clear(struct ports_table *t)
+{
+	memset(t->entry, 0, ports_table_count(t) * sizeof(t->entry[0]));
+	memset(t->changed, 0, sizeof(t->changed));
+	memset(&t->h, 0, sizeof(t->h));
+	t->h.magic = MAGIC;
 }
 
 uint32_t ports_table_count(const struct ports_table *t)
 {
-	uint32_t n = atomic_load_explicit(&t->used, memory_order_acquire);
-
-	return n < PORTS_MAX ? n : PORTS_MAX;
+	return t->h.used < PORTS_MAX ? t->h.used : PORTS_MAX;
 }
 
-static uint64_t head_of(const struct ports_table *t, uint32_t i)
+bool ports_entry_get(const struct ports_entry *e, uint32_t i, struct hca_port_claim *c, hca_port_id *id)
 {
-	return atomic_load_explicit(&t->entry[i].head, memory_order_acquire);
-}
-
-/* The address that goes with this word; false: the claim was changed meanwhile. */
-static bool read_addr(const struct ports_entry *e, uint64_t head, uint8_t addr[16])
-{
-	uint64_t a[2] = {atomic_load(&e->addr[0]), atomic_load(&e->addr[1])};
-
-	memcpy(addr, a, sizeof(a));
-	return atomic_load(&e->head) == head;
+	if (!(e->head & USED))
+		return false;
+	*c = unpack(e->head);
+	memcpy(c->addr, e->addr, 16);
+	*id = id_of(i, e->head);
+	return true;
 }
 
 bool ports_table_get(const struct ports_table *t, uint32_t i, struct hca_port_claim *c, hca_port_id *id)
 {
-	uint64_t head = head_of(t, i);
-
-	if (!(head & USED))
-		return false;
-	*c = unpack(head);
-	*id = id_of(i, head);
-	return read_addr(&t->entry[i], head, c->addr);
+	return ports_entry_get(&t->entry[i], i, c, id);
 }
 
 /* ---- the rules ---- */
@@ -136,7 +131,7 @@ int ports_table_allows(struct ports_table *t, const struct hca_port_claim *c, hc
 		hca_port_id id;
 		int err;
 
-		if ((head_of(t, i) & UINT32_MAX) != space || !ports_table_get(t, i, &other, &id) ||
+		if ((t->entry[i].head & UINT32_MAX) != space || !ports_table_get(t, i, &other, &id) ||
 			id == self)
 			continue;
 		err = ports_conflict(c, &other, reuse);
@@ -156,7 +151,7 @@ uint16_t ports_table_pick(
 	uint32_t n = ports_table_count(t), range = high >= low ? high - low + 1u : 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		uint64_t head = head_of(t, i);
+		uint64_t head = t->entry[i].head;
 		uint16_t port = (uint16_t)(head >> AT_PORT);
 
 		if (head & USED && (uint16_t)(head >> AT_PS) == ps)
@@ -180,46 +175,43 @@ static bool is_for(const struct hca_port_claim *c, const uint8_t dgid[16], bool 
 	return c->v6 == v6 && !memcmp(c->addr, dgid, 16);
 }
 
+bool ports_entry_listens(const struct ports_entry *e, uint16_t ps, const uint8_t dgid[16], uint16_t port)
+{
+	struct hca_port_claim c;
+	hca_port_id id;
+
+	return (e->head & UINT32_MAX) == ((uint32_t)ps << AT_PS | port) && ports_entry_get(e, 0, &c, &id) &&
+	       c.listening && is_for(&c, dgid, !gid_is_v4(dgid));
+}
+
 uint32_t ports_table_owner(const struct ports_table *t, uint16_t ps, const uint8_t dgid[16], uint16_t port)
 {
-	bool v6 = !gid_is_v4(dgid);
 	uint32_t n = ports_table_count(t);
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct hca_port_claim c;
-		hca_port_id id;
-
-		if ((head_of(t, i) & UINT32_MAX) == ((uint32_t)ps << AT_PS | port) &&
-			ports_table_get(t, i, &c, &id) && c.listening && is_for(&c, dgid, v6))
-			return c.slot;
+		if (ports_entry_listens(&t->entry[i], ps, dgid, port))
+			return unpack(t->entry[i].head).slot;
 	}
 	return 0;
 }
 
 /* ---- changing it ---- */
-/* Takes a free entry; false: somebody was faster. */
-static bool take(struct ports_entry *e, const struct hca_port_claim *c, uint64_t head)
-{
-	uint64_t next = pack(c) | ((head >> AT_GENERATION) + 1) << AT_GENERATION, a[2];
-
-	if (head & USED)
-		return false;
-	memcpy(a, c->addr, sizeof(a));
-	atomic_store(&e->addr[0], a[0]);
-	atomic_store(&e->addr[1], a[1]);
-	atomic_store(&e->pid, (uint64_t)getpid());
-	return atomic_compare_exchange_strong(&e->head, &head, next);
-}
-
 hca_port_id ports_table_add(struct ports_table *t, const struct hca_port_claim *c, uint32_t room)
 {
 	uint32_t n = ports_table_count(t);
 
 	for (uint32_t i = 0; i < room && i < PORTS_MAX; i++) {
+		struct ports_entry *e = &t->entry[i];
+
+		if (i < n && e->head & USED)
+			continue;
 		if (i >= n)
-			atomic_store(&t->used, i + 1); /* before: too high is no harm */
-		if (take(&t->entry[i], c, atomic_load(&t->entry[i].head)))
-			return id_of(i, atomic_load(&t->entry[i].head));
+			t->h.used = i + 1;
+		e->head = pack(c) | ((e->head >> AT_GENERATION) + 1) << AT_GENERATION;
+		memcpy(e->addr, c->addr, 16);
+		e->pid = (uint64_t)getpid();
+		mark(t, i);
+		return id_of(i, e->head);
 	}
 	return 0;
 }
@@ -229,7 +221,16 @@ bool ports_table_listen(struct ports_table *t, hca_port_id id)
 	uint64_t head;
 	struct ports_entry *e = find(t, id, &head);
 
-	return e && atomic_compare_exchange_strong(&e->head, &head, (head | LISTENING) & ~REUSE);
+	if (!e)
+		return false;
+	e->head = (head | LISTENING) & ~REUSE;
+	mark(t, (uint32_t)id - 1);
+	return true;
+}
+
+void ports_entry_free(struct ports_entry *e)
+{
+	e->head = e->head >> AT_GENERATION << AT_GENERATION;
 }
 
 void ports_table_drop(struct ports_table *t, hca_port_id id, uint32_t slot)
@@ -237,15 +238,17 @@ void ports_table_drop(struct ports_table *t, hca_port_id id, uint32_t slot)
 	uint64_t head;
 	struct ports_entry *e = find(t, id, &head);
 
-	if (e && unpack(head).slot == slot)
-		atomic_compare_exchange_strong(&e->head, &head, head >> AT_GENERATION << AT_GENERATION);
+	if (!e || unpack(head).slot != slot)
+		return;
+	ports_entry_free(e);
+	mark(t, (uint32_t)id - 1);
 }
 
 void ports_table_trim(struct ports_table *t)
 {
 	uint32_t n = ports_table_count(t);
 
-	while (n && !(head_of(t, n - 1) & USED))
+	while (n && !(t->entry[n - 1].head & USED))
 		n--;
-	atomic_store(&t->used, n);
+	t->h.used = n;
 }

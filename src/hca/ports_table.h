@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table of claimed RDMA ports as it lies in a file that all processes of a user map: who has which port,
- * by which rules two claims get in each other's way, whom a request is for. No lock, no system call:
- * hca/ports.c brings those.
+ * The table of claimed RDMA ports: who has which port, by which rules two claims get in each other's way,
+ * whom a request is for. It lies in a file that all processes of a user share; here is a copy of it in
+ * private memory, or of some entries. No lock, no system call: hca/ports.c brings those, and writes back the
+ * entries that are marked.
  *
- * A claim is one atomic word and an address. The address is written first, so that a claim is there or not
- * there at whatever instruction its maker is killed. Nothing read here is believed without bounds: any
- * process of the user may have written it. Look-ups are linear: thousands of claims are a few microseconds,
- * and there is nothing to repair.
+ * A claim is one entry, which is written as a whole by the process whose it is. Nothing read here is believed
+ * without bounds: any process of the user may have written it. Look-ups are linear: thousands of claims are
+ * some microseconds, and there is nothing to repair.
  */
 #ifndef HCA_PORTS_TABLE_H
 #define HCA_PORTS_TABLE_H
 
-#include <stdatomic.h>
+#include "wire/qpn.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,16 +23,24 @@ enum {
 };
 
 struct ports_entry {
-	_Atomic uint64_t head; /* see ports_table.c; a free one keeps its generation */
-	_Atomic uint64_t addr[2];
-	_Atomic uint64_t pid; /* for people */
+	uint64_t head; /* see ports_table.c; a free one keeps its generation */
+	uint8_t addr[16];
+	uint64_t pid; /* for people */
+};
+
+struct ports_header {
+	uint32_t magic;
+	uint32_t used;   /* entries behind are free; any number may stand here */
+	uint32_t formed; /* who had a slot when this file was new was asked to enter its claims */
+	uint32_t reserved[5];
+	uint8_t present[QPN_SLOTS]; /* 1: the process of this slot has entered its claims */
 };
 
 struct ports_table {
-	_Atomic uint32_t magic;
-	_Atomic uint32_t used; /* entries behind are free; any number may stand here */
-	uint32_t reserved[6];
+	struct ports_header h;
 	struct ports_entry entry[PORTS_MAX];
+	/* Not in the file: entries to be written back. */
+	uint64_t changed[PORTS_MAX / 64];
 };
 
 /* What a program asks for when it binds. */
@@ -48,11 +57,15 @@ struct hca_port_claim {
 /* A claim's name: where it lies and its generation. 0 is none. */
 typedef uint64_t hca_port_id;
 
-/* A new, torn or foreign file becomes an empty table. */
-void ports_table_check(struct ports_table *t);
+/* A header of which `used` entries are there, in a file of so many: false: it is new, torn or foreign. */
+bool ports_header_is_whole(const struct ports_header *h, uint32_t entries);
+/* An empty table. */
+void ports_table_clear(struct ports_table *t);
+/* A claim as an entry says it; false: it is free. i: where it lies. */
+bool ports_entry_get(const struct ports_entry *e, uint32_t i, struct hca_port_claim *c, hca_port_id *id);
 /* How many entries there are to look at: never more than fit. */
 uint32_t ports_table_count(const struct ports_table *t);
-/* Reads entry i as one; false: it is free, or was changed meanwhile. */
+/* The same for entry i. */
 bool ports_table_get(const struct ports_table *t, uint32_t i, struct hca_port_claim *c, hca_port_id *id);
 
 /* The rule of Linux's rdma_cm: 0, -EADDRINUSE (same address) or -EADDRNOTAVAIL (one is the wildcard). */
@@ -72,9 +85,13 @@ hca_port_id ports_table_add(struct ports_table *t, const struct hca_port_claim *
 bool ports_table_listen(struct ports_table *t, hca_port_id id);
 /* Frees the claim if it is still there and its process has this slot. */
 void ports_table_drop(struct ports_table *t, hca_port_id id, uint32_t slot);
+/* Makes the entry a free one. */
+void ports_entry_free(struct ports_entry *e);
 /* Lowers `used` to what is used. */
 void ports_table_trim(struct ports_table *t);
-/* The slot of who listens for a request to this address; 0: nobody. */
+/* Whether the entry listens for a request to this address. */
+bool ports_entry_listens(const struct ports_entry *e, uint16_t ps, const uint8_t dgid[16], uint16_t port);
+/* The slot of who does; 0: nobody. */
 uint32_t ports_table_owner(const struct ports_table *t, uint16_t ps, const uint8_t dgid[16], uint16_t port);
 
 #endif

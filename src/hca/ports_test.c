@@ -151,20 +151,20 @@ static void requests_find_who_listens(void **state)
 
 	for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
 		struct hca_ports *a = at(1);
-		uint64_t slots[8];
+		struct slots slots;
 		hca_port_id id;
 		uint32_t slot;
 
 		assert_int_equal(claim(a, filled(requests[i].claim), &id), 0);
 		assert_int_equal(hca_ports_owner(b, TCP, requests[i].dgid, PORT), 0);
-		hca_ports_listeners(b, slots);
-		assert_int_equal(slots[0], 0);
+		hca_ports_listeners(b, &slots);
+		assert_int_equal(slots.bits[0], 0);
 		assert_int_equal(hca_ports_listen(a, id), 0);
 		slot = hca_ports_owner(b, TCP, requests[i].dgid, PORT);
 		if (slot != requests[i].found)
 			fail_msg("%s: slot %u", requests[i].what, slot);
-		hca_ports_listeners(b, slots);
-		assert_int_equal(slots[0], 1 << 1);
+		hca_ports_listeners(b, &slots);
+		assert_int_equal(slots.bits[0], 1 << 1);
 		hca_ports_release(a, id);
 		assert_int_equal(hca_ports_owner(b, TCP, requests[i].dgid, PORT), 0);
 		hca_ports_close(a);
@@ -343,6 +343,7 @@ static void a_torn_file_leads_nobody_out_of_bounds(void **state)
 	uint8_t any[16] = {1};
 
 	memset(t, 0xff, sizeof(*t));
+	assert_false(ports_header_is_whole(&t->h, PORTS_MAX));
 	assert_int_equal(ports_table_count(t), PORTS_MAX);
 	assert_int_equal(ports_table_add(t, &c, UINT32_MAX), 0);
 	assert_int_equal(ports_table_owner(t, TCP, any, PORT), 0);
@@ -350,7 +351,8 @@ static void a_torn_file_leads_nobody_out_of_bounds(void **state)
 	ports_table_drop(t, UINT64_MAX, 3);
 	assert_false(ports_table_listen(t, UINT64_MAX));
 	ports_table_trim(t);
-	ports_table_check(t);
+	ports_table_clear(t);
+	assert_true(ports_header_is_whole(&t->h, 0));
 	assert_int_equal(ports_table_count(t), 0);
 	id = ports_table_add(t, &c, PORTS_STEP);
 	assert_true(id && ports_table_listen(t, id));
@@ -380,9 +382,101 @@ static void a_torn_file_works_again(void **state)
 	hca_ports_close(p);
 }
 
-/* ---- a directory of our own ---- */
+/* ---- the file is lost while processes have claims ---- */
 static char dir[] = "/tmp/ports-test-XXXXXX";
 
+static void path_of_file(char path[256])
+{
+	assert_int_equal(base_rundir(path, 256 - 16), 0);
+	strcat(path, "/ports-4791");
+}
+
+static void remove_all(void)
+{
+	char command[64];
+
+	snprintf(command, sizeof(command), "rm -r %s", dir);
+	assert_int_equal(system(command), 0);
+	assert_int_equal(mkdir(dir, 0700), 0);
+}
+
+static void empty_it(void)
+{
+	char path[256];
+
+	path_of_file(path);
+	assert_int_equal(truncate(path, 0), 0);
+}
+
+static void cut_it(void)
+{
+	char path[256];
+
+	path_of_file(path);
+	assert_int_equal(truncate(path, sizeof(struct ports_header) + 7), 0);
+}
+
+static void fill_it(void)
+{
+	char path[256];
+	int fd;
+
+	path_of_file(path);
+	fd = open(path, O_WRONLY);
+	for (unsigned i = 0; i < 100; i++)
+		assert_int_equal(write(fd, "nonsense in every single entry..", 32), 32);
+	close(fd);
+}
+
+static void claims_outlive_the_file(void **state)
+{
+	static void (*const lose[])(void) = {remove_all, empty_it, cut_it, fill_it};
+	struct hca_port_claim c = {.ps = TCP, .port = PORT, .addr = V4(1)};
+	static const uint8_t addr[16] = V4(1);
+
+	for (unsigned i = 0; i < sizeof(lose) / sizeof(lose[0]); i++) {
+		struct hca_ports *old = at(1), *older = at(2), *young;
+		hca_port_id id, other, third;
+
+		assert_int_equal(
+			claim(older, (struct hca_port_claim){.ps = TCP, .port = PORT + 1}, &other), 0);
+		assert_int_equal(claim(old, c, &id), 0);
+		assert_int_equal(hca_ports_listen(old, id), 0);
+		lose[i]();
+		young = at(3);
+		hca_ports_look(old, true); /* as the young one's LOOK asks */
+		hca_ports_look(older, true);
+		assert_int_equal(hca_ports_owner(young, TCP, addr, PORT), 1);
+		assert_int_equal(hca_ports_owner(older, TCP, addr, PORT), 1);
+		assert_int_equal(claim(young, c, &third), -EADDRINUSE);
+		assert_int_equal(hca_ports_listen(older, other), 0); /* names are still good */
+		assert_int_equal(hca_ports_owner(young, TCP, addr, PORT + 1), 2);
+		hca_ports_release(old, id);
+		assert_int_equal(claim(young, c, &third), 0);
+		hca_ports_close(old);
+		hca_ports_close(older);
+		hca_ports_close(young);
+	}
+}
+
+/* Between the loss and the repair a request is nobody's to refuse. */
+static void a_lost_file_refuses_nobody(void **state)
+{
+	struct hca_ports *p = at(1);
+	uint8_t any[16] = {1};
+	hca_port_id id;
+
+	assert_int_equal(claim(p, (struct hca_port_claim){.ps = TCP, .port = PORT}, &id), 0);
+	assert_int_equal(hca_ports_listen(p, id), 0);
+	assert_int_equal(hca_ports_owner(p, TCP, any, PORT), 1);
+	empty_it();
+	assert_int_equal(hca_ports_owner(p, TCP, any, PORT), -EAGAIN);
+	hca_ports_look(p, false);
+	assert_int_equal(hca_ports_owner(p, TCP, any, PORT), 1);
+	hca_ports_close(p);
+}
+
+/* ---- a directory of our own ---- */
 static int own_dir(void **state)
 {
 	return !mkdtemp(dir) || setenv("ANYRDMA_DIR", dir, 1);
@@ -409,6 +503,8 @@ int main(void)
 		cmocka_unit_test(cycles_do_not_grow),
 		cmocka_unit_test(a_torn_file_leads_nobody_out_of_bounds),
 		cmocka_unit_test(a_torn_file_works_again),
+		cmocka_unit_test(claims_outlive_the_file),
+		cmocka_unit_test(a_lost_file_refuses_nobody),
 	};
 
 	return cmocka_run_group_tests(tests, own_dir, remove_dir);

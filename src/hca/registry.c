@@ -15,16 +15,20 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 struct hca_registry {
-	int fd;
+	int fd; /* holds the file's lock */
 	char path[256];
-	struct hca_registry_file *file;
+	uint32_t slot;
+	int segment; /* -1: the counters are private memory */
+	struct hca_registry_counters *shown;
 	struct lock lock; /* guards which records are in use */
 	uint32_t free_hint;
+	bool used[REGISTRY_QPS];
 };
 
 /* ---- names ---- */
@@ -103,66 +107,145 @@ void hca_registry_clean(void)
 		bury_dead(dir);
 }
 
+/* ---- the counters ---- */
+/* A segment; where there are none (a kernel without, or its limits), memory that nobody else can read. */
+static int counters_open(struct hca_registry *r)
+{
+	r->shown = (void *)-1;
+	r->segment = shmget(IPC_PRIVATE, sizeof(*r->shown), IPC_CREAT | 0600);
+	if (r->segment >= 0) {
+		r->shown = shmat(r->segment, NULL, 0);
+		shmctl(r->segment, IPC_RMID, NULL);
+	}
+	if (r->shown == (void *)-1) {
+		log_info("no shared memory segment (%s): nobody can read this process's counters",
+			strerror(errno));
+		r->segment = -1;
+		r->shown = mmap(
+			NULL, sizeof(*r->shown), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (r->shown == MAP_FAILED)
+			return -errno;
+	}
+	r->shown->magic = REGISTRY_MAGIC;
+	r->shown->version = REGISTRY_VERSION;
+	r->shown->pid = (uint32_t)getpid();
+	r->shown->slot = r->slot;
+	return 0;
+}
+
+static void counters_close(struct hca_registry *r)
+{
+	if (r->segment >= 0)
+		shmdt(r->shown);
+	else
+		munmap(r->shown, sizeof(*r->shown));
+}
+
+/* ---- the file ---- */
+static struct hca_registry_file description(const struct hca_registry *r)
+{
+	struct hca_registry_file f = {.magic = REGISTRY_MAGIC,
+		.version = REGISTRY_VERSION,
+		.pid = (uint32_t)getpid(),
+		.slot = r->slot,
+		.segment = r->segment};
+
+	prctl(PR_GET_NAME, f.comm);
+	return f;
+}
+
+/* Nothing has that name when it returns, but what we made. */
+static int create(const char *path)
+{
+	const int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+	int fd = open(path, flags, 0600);
+
+	if (fd < 0 && errno == EEXIST) { /* left by a dead process of the same id */
+		unlink(path);
+		fd = open(path, flags, 0600);
+	}
+	fd = fd_above_stdio(fd);
+	return fd < 0 ? -errno : fd;
+}
+
+/* Makes our file, locks it, and gives it its name: the descriptor or -errno. */
+static int file_open(struct hca_registry *r)
+{
+	struct hca_registry_file f = description(r);
+	char dir[200], making[256], name[40];
+	int fd, err = base_rundir(dir, sizeof(dir));
+
+	if (err)
+		return err;
+	bury_dead(dir);
+	/* Made under a name that bury_dead lets alone for a while, and renamed once locked. */
+	snprintf(making, sizeof(making), "%s/new-%d", dir, (int)getpid());
+	fd = create(making);
+	if (fd < 0)
+		return fd;
+	hca_registry_name(name, sizeof(name), r->slot, (uint32_t)getpid());
+	snprintf(r->path, sizeof(r->path), "%s/%s", dir, name);
+	if (write(fd, &f, sizeof(f)) == (ssize_t)sizeof(f) && !flock(fd, LOCK_EX | LOCK_NB) &&
+		!rename(making, r->path))
+		return fd;
+	err = errno ? -errno : -ENOSPC;
+	unlink(making);
+	close(fd);
+	return err;
+}
+
 int hca_registry_open(struct hca_registry **out, uint32_t slot)
 {
 	struct hca_registry *r = calloc(1, sizeof(*r));
-	char dir[200], name[40];
 	int err;
 
 	if (!r)
 		return -ENOMEM;
-	err = base_rundir(dir, sizeof(dir));
-	if (err)
-		goto free_r;
-	bury_dead(dir);
-	/* Made under a name that bury_dead lets alone for a while, and renamed once locked. */
-	snprintf(r->path, sizeof(r->path), "%s/new-%d", dir, (int)getpid());
-	r->fd = open(r->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (r->fd < 0 && errno == EEXIST) { /* left by a dead process of the same id */
-		unlink(r->path);
-		r->fd = open(r->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	}
-	r->fd = fd_above_stdio(r->fd);
-	if (r->fd < 0) {
-		err = -errno;
-		goto free_r;
-	}
-	/* Room for all of it now: a full file system must not be noticed by a SIGBUS later. */
-	err = -posix_fallocate(r->fd, 0, sizeof(*r->file));
-	if (err)
-		goto close_fd;
-	if (flock(r->fd, LOCK_EX | LOCK_NB)) {
-		err = -errno;
-		goto close_fd;
-	}
-	r->file = mmap(NULL, sizeof(*r->file), PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
-	if (r->file == MAP_FAILED) {
-		err = -errno;
-		goto close_fd;
-	}
-	r->file->magic = REGISTRY_MAGIC;
-	r->file->version = REGISTRY_VERSION;
-	r->file->pid = (uint32_t)getpid();
-	r->file->slot = slot;
-	prctl(PR_GET_NAME, r->file->comm);
+	r->slot = slot;
 	lock_init(&r->lock);
-	hca_registry_name(name, sizeof(name), slot, (uint32_t)getpid());
-	snprintf(dir + strlen(dir), sizeof(dir) - strlen(dir), "/%s", name);
-	if (rename(r->path, dir)) {
-		err = -errno;
-		munmap(r->file, sizeof(*r->file));
-		goto close_fd;
+	err = counters_open(r);
+	if (err)
+		goto free_r;
+	r->fd = file_open(r);
+	if (r->fd < 0) {
+		err = r->fd;
+		goto close_counters;
 	}
-	snprintf(r->path, sizeof(r->path), "%s", dir);
 	*out = r;
 	return 0;
 
-close_fd:
-	unlink(r->path);
-	close(r->fd);
+close_counters:
+	counters_close(r);
 free_r:
 	free(r);
 	return err;
+}
+
+/* Whether our file is where others will look for it, and says what it should. */
+static bool file_is_there(const struct hca_registry *r)
+{
+	struct hca_registry_file f, want = description(r);
+	struct stat mine, there;
+	char dir[200];
+
+	return !base_rundir(dir, sizeof(dir)) && !strncmp(dir, r->path, strlen(dir)) &&
+	       !fstat(r->fd, &mine) && !lstat(r->path, &there) && mine.st_dev == there.st_dev &&
+	       mine.st_ino == there.st_ino && pread(r->fd, &f, sizeof(f), 0) == (ssize_t)sizeof(f) &&
+	       f.magic == want.magic && f.version == want.version && f.pid == want.pid &&
+	       f.slot == want.slot && f.segment == want.segment;
+}
+
+void hca_registry_look(struct hca_registry *r)
+{
+	int fd;
+
+	if (!r || file_is_there(r))
+		return;
+	fd = file_open(r);
+	if (fd < 0)
+		return;
+	close(r->fd);
+	r->fd = fd;
 }
 
 void hca_registry_close(struct hca_registry *r)
@@ -170,7 +253,7 @@ void hca_registry_close(struct hca_registry *r)
 	if (!r)
 		return;
 	hca_registry_retire(r);
-	munmap(r->file, sizeof(*r->file));
+	counters_close(r);
 	close(r->fd);
 	free(r);
 }
@@ -185,7 +268,7 @@ void hca_registry_abandon(struct hca_registry *r)
 {
 	if (!r)
 		return;
-	if (mmap(r->file, sizeof(*r->file), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+	if (mmap(r->shown, sizeof(*r->shown), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
 		    -1, 0) == MAP_FAILED)
 		return;
 	close(r->fd);
@@ -193,7 +276,7 @@ void hca_registry_abandon(struct hca_registry *r)
 
 struct hca_adapter_counters *hca_registry_adapter(struct hca_registry *r, struct hca_adapter_counters *own)
 {
-	return r ? &r->file->adapter : own;
+	return r ? &r->shown->adapter : own;
 }
 
 struct hca_qp_counters *hca_registry_qp(
@@ -206,11 +289,12 @@ struct hca_qp_counters *hca_registry_qp(
 		for (uint32_t i = 0; i < REGISTRY_QPS; i++) {
 			uint32_t at = (r->free_hint + i) % REGISTRY_QPS;
 
-			if (!r->file->qp[at].qpn) {
-				c = &r->file->qp[at];
+			if (!r->used[at]) {
+				c = &r->shown->qp[at];
+				r->used[at] = true;
 				r->free_hint = at + 1;
-				if (r->file->nqps <= at)
-					r->file->nqps = at + 1;
+				if (r->shown->nqps <= at)
+					r->shown->nqps = at + 1;
 				break;
 			}
 		}
@@ -229,5 +313,7 @@ void hca_registry_qp_done(struct hca_registry *r, struct hca_qp_counters *c)
 		return;
 	lock_take(&r->lock);
 	c->qpn = 0;
+	if (c >= r->shown->qp && c < r->shown->qp + REGISTRY_QPS)
+		r->used[c - r->shown->qp] = false;
 	lock_drop(&r->lock);
 }

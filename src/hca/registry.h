@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The registry: one file per process in the run directory, held by a lock that a crash releases. It says who
- * we are and carries our counters, so that others can read them while we run. Files of the dead are removed
- * by whoever opens the registry next.
+ * we are and which System V shared memory segment has our counters, so that others can read them while we
+ * run. Files of the dead are removed by whoever opens the registry next.
+ *
+ * Why a segment: we count on the data path, and nobody can truncate it, as one can a file, whose pages then
+ * are a SIGBUS away. It is marked to be removed as soon as we have it: on Linux others of our user can still
+ * attach it by its number, whether we are stopped or may not be looked into (PR_SET_DUMPABLE), and it goes
+ * when the last one has let go of it.
  */
 #ifndef HCA_REGISTRY_H
 #define HCA_REGISTRY_H
@@ -13,13 +18,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { REGISTRY_MAGIC = 0x79617272, REGISTRY_VERSION = 5, REGISTRY_QPS = 1024 };
+enum { REGISTRY_MAGIC = 0x79617272, REGISTRY_VERSION = 6, REGISTRY_QPS = 1024 };
 
 /* The file. Readers check magic and version, and believe nothing else without bounds. */
 struct hca_registry_file {
 	uint32_t magic, version;
 	uint32_t pid, slot;
 	char comm[16];
+	int32_t segment; /* shmat(2); -1: its counters cannot be read */
+	uint32_t reserved;
+};
+
+/* The segment. */
+struct hca_registry_counters {
+	uint32_t magic, version;
+	uint32_t pid, slot;
 	uint32_t nqps; /* records below that were ever used */
 	uint32_t reserved;
 	struct hca_adapter_counters adapter;
@@ -43,9 +56,18 @@ struct hca_adapter_counters *hca_registry_adapter(struct hca_registry *r, struct
 struct hca_qp_counters *hca_registry_qp(
 	struct hca_registry *r, uint32_t qpn, uint32_t type, struct hca_qp_counters *own);
 void hca_registry_qp_done(struct hca_registry *r, struct hca_qp_counters *c);
+/* Makes the file again when it is gone or damaged. Any thread. */
+void hca_registry_look(struct hca_registry *r);
 /* The process is about to exit: take the file away, keep everything else. */
 void hca_registry_retire(struct hca_registry *r);
 /* After fork, in the child: the file stays the parent's; records we have handed out stay valid memory. */
 void hca_registry_abandon(struct hca_registry *r);
+
+/* ---- registry_read.c: for those who look at others ---- */
+/* A file of a living process, whatever lies there under that name; false: it is none. */
+bool hca_registry_read(int dir, const char *name, struct hca_registry_file *f);
+/* Its counters, to be let go of by hca_registry_detach; NULL: they cannot be read. */
+const struct hca_registry_counters *hca_registry_attach(const struct hca_registry_file *f);
+void hca_registry_detach(const struct hca_registry_counters *c);
 
 #endif

@@ -117,6 +117,12 @@ struct link {
 	/* Calls receive within ns although all sleep; called by receive when it holds something back. */
 	void (*promise)(void *arg, uint64_t ns);
 	void *promise_arg;
+	/*
+	 * Called by receive: another process asks whether the files that all share are still there and hold
+	 * what we wrote. NULL: nobody wants to know.
+	 */
+	void (*look)(void *arg);
+	void *look_arg;
 };
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "link/none.h"
 
-#include "link/steer.h"
+#include "base/slot.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 struct none_link {
 	struct link link;
 	int slot_fd;
+	unsigned polls;
 };
 
 static int none_send(struct link *link, const struct frame_batch *b)
@@ -19,6 +20,22 @@ static int none_send(struct link *link, const struct frame_batch *b)
 
 static int none_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
 {
+	enum { EVERY = 64, AT_ONCE = 64 };
+	struct none_link *l = (struct none_link *)link;
+	bool look = false;
+
+	if (max && l->polls++ % EVERY)
+		return 0;
+	for (int i = 0; i < AT_ONCE; i++) {
+		uint8_t datagram[64];
+		ssize_t len = slot_receive(l->slot_fd, datagram, sizeof(datagram));
+
+		if (len < 0)
+			break;
+		look |= slot_is_look(datagram, (size_t)len);
+	}
+	if (look && link->look)
+		link->look(link->look_arg);
 	return 0;
 }
 
@@ -29,7 +46,8 @@ static int none_hand_over(struct link *link, uint32_t slot, const struct frame_i
 
 static int none_fds(struct link *link, int fds[4])
 {
-	return 0;
+	fds[0] = ((struct none_link *)link)->slot_fd;
+	return 1;
 }
 
 static int none_mcast(struct link *link, const uint8_t mgid[16], uint32_t ifindex, bool join)
@@ -65,7 +83,7 @@ int link_none_open(struct link **out, uint16_t port, uint32_t *slot)
 	if (!l)
 		return -ENOMEM;
 	l->link.ops = &none_ops;
-	l->slot_fd = steer_slot_claim(port, slot);
+	l->slot_fd = slot_claim(port, slot);
 	if (l->slot_fd < 0) {
 		int err = l->slot_fd;
 

@@ -1,38 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-#include "link/steer.h"
+#include "link/steer_parts.h"
 
 #include "base/bytes.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/rundir.h"
-#include "base/user.h"
 #include "link/steer_group.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
 	PLACE_WAIT_MS = 50,
+	ENTER_WAIT_MS = 50, /* for others to come into a new file */
 	REPAIR_EVERY_MS = 20,
 	SILENT_FOR_MS = 1000,
 	LOCK_WAIT_MS = 2000,
-	HAND_WAIT_MS = 4, /* for room in another process's socket */
-	IN_VAIN_MS = 20,  /* after which it is tried again */
+	LOOK_LOCK_MS = 10, /* while packets wait */
 };
 
-static uint64_t now_ms(void)
+uint64_t steer_now_ms(void)
 {
 	struct timespec t;
 
@@ -40,59 +36,21 @@ static uint64_t now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* ---- slots: abstract Unix names ---- */
-static socklen_t slot_name(struct sockaddr_un *sa, uint16_t port, uint32_t slot)
+static void nap(void)
 {
-	memset(sa, 0, sizeof(*sa));
-	sa->sun_family = AF_UNIX;
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-			   (size_t)snprintf(
-				   sa->sun_path + 1, sizeof(sa->sun_path) - 1, "anyrdma/%u/%u", port, slot));
-}
+	struct timespec half_ms = {.tv_nsec = 500000};
 
-static bool slot_alive(uint16_t port, uint32_t slot)
-{
-	struct sockaddr_un sa;
-	socklen_t len = slot_name(&sa, port, slot);
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	bool alive = fd < 0 || connect(fd, (struct sockaddr *)&sa, len) == 0 || errno != ECONNREFUSED;
-
-	if (fd >= 0)
-		close(fd);
-	return alive;
-}
-
-int steer_slot_claim(uint16_t port, uint32_t *slot)
-{
-	uint32_t first = random_u32();
-	struct timeval wait = {.tv_usec = HAND_WAIT_MS * 1000};
-	int one = 1, fd = fd_above_stdio(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-
-	if (fd < 0)
-		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
-	setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one));
-	/* Slot 0 holds QP0 and QP1, the last one the multicast QPN. */
-	for (uint32_t i = 0; i < STEER_SLOTS - 2; i++) {
-		struct sockaddr_un sa;
-
-		*slot = 1 + (first + i) % (STEER_SLOTS - 2);
-		if (!bind(fd, (struct sockaddr *)&sa, slot_name(&sa, port, *slot)))
-			return fd;
-	}
-	log_error("all %d process slots of UDP port %u are in use on this host", STEER_SLOTS - 2, port);
-	close(fd);
-	return -EUSERS;
+	nanosleep(&half_ms, NULL);
 }
 
 /* ---- the program ---- */
-static void attach(struct steer *s)
+static void attach(struct steer *s, struct steer_group *g)
 {
 	struct sock_filter code[STEER_CODE];
 	struct sock_fprog prog;
 
 	memset(&prog, 0, sizeof(prog)); /* the kernel is handed its padding too */
-	prog.len = (unsigned short)steer_group_program(s->group, code);
+	prog.len = (unsigned short)steer_group_program(g, code);
 	prog.filter = code;
 	for (int i = 0; i < 2; i++) {
 		int fd = i ? s->fd6 : s->fd4;
@@ -102,87 +60,93 @@ static void attach(struct steer *s)
 				 "slowly",
 				strerror(errno));
 	}
-	s->group->stale = 0;
+	g->order = STEER_ATTACHED;
 }
 
 /* ---- the group file ---- */
-static int group_open(struct steer *s)
+static void say_no_directory(int err)
 {
-	char path[256];
-	size_t n;
-	int err = base_rundir(path, sizeof(path));
-
-	if (err && secure_getenv("ANYRDMA_DIR")) {
+	if (secure_getenv("ANYRDMA_DIR"))
 		log_error("ANYRDMA_DIR must be yours, no link, and writable by nobody else (%s)",
 			strerror(-err));
-		return err;
-	}
-	if (err) {
+	else
 		log_error("no run directory: neither /dev/shm/anyrdma-%d nor /tmp/anyrdma-%d can be ours "
 			  "alone (%s); "
 			  "set ANYRDMA_DIR to a directory of your own",
 			(int)geteuid(), (int)geteuid(), strerror(-err));
+}
+
+static int group_open(struct steer *s)
+{
+	char path[256], name[32];
+	int err = base_rundir(path, sizeof(path));
+
+	if (err) {
+		say_no_directory(err);
 		return err;
 	}
-	n = strlen(path);
-	snprintf(path + n, sizeof(path) - n, "/group-%u", s->port);
-	s->file_fd = fd_above_stdio(open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-	/* Room for all of it now: a full file system must not be noticed by a SIGBUS later. */
-	err = s->file_fd < 0 ? -errno : -posix_fallocate(s->file_fd, 0, sizeof(struct steer_group));
-	if (err) {
-		log_error("cannot open %s: %s", path, fd_reason(-err));
-		goto close_file;
-	}
-	s->group = mmap(NULL, sizeof(*s->group), PROT_READ | PROT_WRITE, MAP_SHARED, s->file_fd, 0);
-	if (s->group != MAP_FAILED)
-		return 0;
-	err = -errno;
-close_file:
-	if (s->file_fd >= 0)
-		close(s->file_fd);
+	snprintf(name, sizeof(name), "group-%u", s->port);
+	err = runfile_open(&s->file, name, sizeof(struct steer_group));
+	if (err)
+		log_error("cannot open %s/%s: %s", path, name, fd_reason(-err));
 	return err;
 }
 
-/* Waits, but not for ever: who holds the lock may be stopped. */
-static bool group_lock(struct steer *s, bool wait)
+static void group_read(const struct steer *s, struct steer_group *g)
 {
-	uint64_t until = now_ms() + (wait ? LOCK_WAIT_MS : 0);
+	runfile_read(&s->file, 0, g, sizeof(*g));
+}
 
-	if (wait)
+/* All but the answers, which are their members' to write. */
+static void group_write(struct steer *s, const struct steer_group *g)
+{
+	int err = runfile_write(&s->file, 0, g, offsetof(struct steer_group, answer));
+
+	if (err)
+		log_warn("cannot write down who shares UDP port %u: %s", s->port, strerror(-err));
+}
+
+/*
+ * Locks the file that is there now, and reads it. Waits, but not for ever: who holds the lock may be stopped.
+ */
+static bool group_lock(struct steer *s, unsigned wait_ms, struct steer_group *g)
+{
+	uint64_t until = steer_now_ms() + wait_ms;
+
+	if (wait_ms == LOCK_WAIT_MS)
 		pthread_mutex_lock(&s->mutex);
 	else if (pthread_mutex_trylock(&s->mutex))
 		return false;
-	while (flock(s->file_fd, LOCK_EX | LOCK_NB)) {
-		struct timespec ms = {.tv_nsec = 1000000};
-
-		if (now_ms() >= until) {
-			if (wait)
+	runfile_renew(&s->file, sizeof(*g));
+	while (flock(s->file.fd, LOCK_EX | LOCK_NB)) {
+		if (steer_now_ms() >= until) {
+			if (wait_ms == LOCK_WAIT_MS)
 				log_warn("a stopped process holds the lock of UDP port %u: going on without",
 					s->port);
 			pthread_mutex_unlock(&s->mutex);
 			return false;
 		}
-		nanosleep(&ms, NULL);
+		nap();
 	}
-	steer_group_check(s->group);
+	group_read(s, g);
+	steer_group_check(g);
 	return true;
 }
 
 static void group_unlock(struct steer *s)
 {
-	flock(s->file_fd, LOCK_UN);
+	flock(s->file.fd, LOCK_UN);
 	pthread_mutex_unlock(&s->mutex);
 }
 
-static unsigned bury_dead(struct steer *s)
+static unsigned remove_dead(struct steer *s, struct steer_group *g)
 {
-	struct steer_group *g = s->group;
 	unsigned dead = 0;
 
 	for (uint32_t i = 0; i < steer_group_count(g);) {
-		uint32_t slot = g->member[i].slot;
+		uint32_t slot = g->member[i];
 
-		if (slot == s->slot || slot_alive(s->port, slot)) {
+		if (slot == STEER_UNKNOWN || slot == s->slot || slot_is_alive(s->port, slot)) {
 			i++;
 		} else {
 			steer_group_remove(g, i);
@@ -192,8 +156,21 @@ static unsigned bury_dead(struct steer *s)
 	return dead;
 }
 
+/* Those who have a slot, as far as names tell, and are not in the file. */
+static struct slots strangers(struct steer *s, const struct steer_group *g)
+{
+	struct slots alive = slots_alive(s->port);
+
+	slots_del(&alive, s->slot);
+	for (uint32_t slot = 1; slot < STEER_SLOTS; slot++) {
+		if (steer_group_has(g, slot) || slots_has(&g->arriving, slot))
+			slots_del(&alive, slot);
+	}
+	return alive;
+}
+
 /* ---- asking who sits where ---- */
-static void ask_places(struct steer *s, uint32_t places)
+static void ask_places(struct steer *s, uint64_t nonce, uint32_t places)
 {
 	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(s->port)};
 	uint8_t pkt[PLACE_LEN] = {OPCODE_PLACE};
@@ -202,8 +179,8 @@ static void ask_places(struct steer *s, uint32_t places)
 	if (fd < 0)
 		return;
 	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	put_be64(pkt + NONCE_OFF, s->group->nonce);
-	for (uint32_t i = 0; i < places; i++) {
+	put_be64(pkt + NONCE_OFF, nonce);
+	for (uint32_t i = 0; i < places && i < STEER_SLOTS; i++) {
 		put_be16(pkt + PLACE_OFF, (uint16_t)i);
 		sendto(fd, pkt, sizeof(pkt), MSG_DONTWAIT, (struct sockaddr *)&to, sizeof(to));
 	}
@@ -213,47 +190,117 @@ static void ask_places(struct steer *s, uint32_t places)
 /* Takes PLACE packets off our own socket while we wait: the helper may be the one that waits here. */
 static void read_own_place(struct steer *s)
 {
-	uint8_t pkt[64];
-	ssize_t n = recv(s->fd4, pkt, sizeof(pkt), MSG_DONTWAIT | MSG_PEEK);
+	for (unsigned i = 0; i < STEER_SLOTS; i++) {
+		uint8_t pkt[64];
+		ssize_t n = recv(s->fd4, pkt, sizeof(pkt), MSG_DONTWAIT | MSG_PEEK);
 
-	if (n < PLACE_LEN || pkt[0] != OPCODE_PLACE)
-		return;
-	n = recv(s->fd4, pkt, sizeof(pkt), MSG_DONTWAIT);
-	if (n >= PLACE_LEN)
-		steer_placed(s, pkt, (uint32_t)n);
+		if (n < PLACE_LEN || pkt[0] != OPCODE_PLACE)
+			return;
+		n = recv(s->fd4, pkt, sizeof(pkt), MSG_DONTWAIT);
+		if (n >= PLACE_LEN)
+			steer_placed(s, pkt, (uint32_t)n);
+	}
 }
 
 /* Returns whether everyone answered. */
-static bool find_places(struct steer *s)
+static bool find_places(struct steer *s, struct steer_group *g)
 {
-	struct steer_group *g = s->group;
-	uint64_t until = now_ms() + PLACE_WAIT_MS, nonce;
-	uint32_t n = steer_group_count(g), told;
+	uint64_t until = steer_now_ms() + PLACE_WAIT_MS;
+	struct slots others = strangers(s, g);
+	uint32_t known = steer_group_known(g), told;
 
 	do
-		random_bytes(&nonce, sizeof(nonce));
-	while (nonce <= STEER_SLOTS);
-	atomic_store(&g->nonce, nonce);
-	for (uint32_t i = 0; i < n; i++)
-		atomic_store(&g->member[i].answer, 0);
-	ask_places(s, n);
+		random_bytes(&g->nonce, sizeof(g->nonce));
+	while (g->nonce <= STEER_SLOTS);
+	memset(g->answer, 0, sizeof(g->answer));
+	runfile_write(&s->file, 0, g, sizeof(*g));
+	ask_places(s, g->nonce, known + slots_count(&others));
 	for (;;) {
-		struct timespec ms = {.tv_nsec = 500000};
-
 		read_own_place(s);
+		runfile_read(&s->file, offsetof(struct steer_group, answer), g->answer, sizeof(g->answer));
 		told = steer_group_told(g);
-		if (told >= n || now_ms() >= until)
+		if (told >= known || steer_now_ms() >= until)
 			break;
-		nanosleep(&ms, NULL);
+		nap();
 	}
-	log_info("UDP port %u: %u of %u processes told their place", s->port, told, n);
+	log_info("UDP port %u: %u of %u processes told their place", s->port, told, known);
 	steer_group_sort(g);
-	return told >= n;
+	return told >= known;
 }
 
 void steer_placed(struct steer *s, const uint8_t *pkt, uint32_t len)
 {
-	steer_group_placed(s->group, s->slot, pkt, len);
+	struct steer_group g;
+	uint64_t answer;
+	int i;
+
+	runfile_read(&s->file, offsetof(struct steer_group, nonce), &g.nonce, sizeof(g.nonce));
+	if (len < PLACE_LEN || get_be64(pkt + NONCE_OFF) != g.nonce)
+		return; /* anybody's */
+	group_read(s, &g);
+	i = steer_group_find(&g, s->slot);
+	if (i < 0)
+		return;
+	answer = steer_group_answer(&g, (uint32_t)i, pkt, len);
+	runfile_write(
+		&s->file, offsetof(struct steer_group, answer[0]) + 8 * (size_t)i, &answer, sizeof(answer));
+}
+
+/* ---- a file that is new, while there are processes ---- */
+/* Asks those who have a slot to enter, and waits for them; not for long: anybody can bind their names. */
+static void gather(struct steer *s, struct steer_group *g)
+{
+	uint64_t until = steer_now_ms() + ENTER_WAIT_MS;
+	struct slots missing = strangers(s, g);
+	unsigned n = slots_count(&missing);
+
+	slots_ask_to_look(s->port, &missing);
+	while (slots_count(&missing) && steer_now_ms() < until) {
+		nap();
+		group_read(s, g);
+		for (uint32_t slot = 1; slot < STEER_SLOTS; slot++) {
+			if (steer_group_has(g, slot) || slots_has(&g->arriving, slot))
+				slots_del(&missing, slot);
+		}
+	}
+	if (n)
+		log_info("UDP port %u: the group's file is new; %u of %u who have a slot entered it", s->port,
+			n - slots_count(&missing), n);
+}
+
+/* When the file is new: all others are in it. */
+static void form_group(struct steer *s)
+{
+	struct steer_group g;
+
+	if (!group_lock(s, LOCK_WAIT_MS, &g))
+		return;
+	if (!g.formed) {
+		slots_add(&g.arriving, s->slot);
+		group_write(s, &g);
+	}
+	group_unlock(s);
+	if (!g.formed)
+		gather(s, &g);
+}
+
+void steer_look(struct steer *s, bool asked)
+{
+	struct steer_group g;
+	bool form;
+
+	if (s->on_look)
+		s->on_look(s->on_look_arg);
+	if (!group_lock(s, LOOK_LOCK_MS, &g))
+		return; /* who asks will ask again, when he misses us */
+	form = !asked && !g.formed;
+	if (!steer_group_has(&g, s->slot) && steer_group_add(&g, s->slot))
+		g.order = STEER_MIXED;
+	g.formed |= form;
+	group_write(s, &g);
+	group_unlock(s);
+	if (form)
+		gather(s, &g);
 }
 
 /* ---- joining and leaving ---- */
@@ -267,52 +314,70 @@ static int bind_port(int fd, int family, uint16_t port)
 	return bind(fd, (struct sockaddr *)&a6, sizeof(a6)) ? -errno : 0;
 }
 
+/* Takes the last place of the kernel's group, and writes that down. */
+static int take_place(struct steer *s)
+{
+	struct steer_group g;
+	bool locked = group_lock(s, LOCK_WAIT_MS, &g);
+	unsigned dead;
+	int err;
+
+	if (!locked) {
+		group_read(s, &g);
+		steer_group_check(&g);
+	}
+	slots_del(&g.arriving, s->slot);
+	if (steer_group_has(&g, s->slot)) /* a dead process had the same slot */
+		steer_group_remove(&g, (uint32_t)steer_group_find(&g, s->slot));
+	dead = remove_dead(s, &g);
+	err = bind_port(s->fd4, AF_INET, s->port);
+	if (!err && s->fd6 >= 0)
+		err = bind_port(s->fd6, AF_INET6, s->port);
+	if (!err) {
+		bool mixed = g.order == STEER_MIXED;
+
+		steer_group_add(&g, s->slot);
+		if (!mixed)
+			attach(s, &g);
+		if (dead > 1 || mixed) {
+			find_places(s, &g);
+			attach(s, &g);
+		}
+	}
+	g.formed = true;
+	group_write(s, &g);
+	if (locked)
+		group_unlock(s);
+	return err;
+}
+
 int steer_join(struct steer *s, uint16_t port, int fd4, int fd6)
 {
-	struct steer_group *g;
-	unsigned dead;
-	bool locked;
 	int err;
 
 	s->port = port;
 	s->fd4 = fd4;
 	s->fd6 = fd6;
+	s->on_look = NULL;
 	atomic_init(&s->repaired_at, 0);
+	atomic_init(&s->missed_at, 0);
 	atomic_init(&s->in_vain_at, 0);
 	pthread_mutex_init(&s->mutex, NULL);
 	err = group_open(s);
 	if (err)
 		return err;
-	g = s->group;
-	locked = group_lock(s, true);
-	dead = bury_dead(s); /* before we have a slot: a dead process may have had the same */
-	s->hand_fd = steer_slot_claim(port, &s->slot);
+	s->hand_fd = slot_claim(port, &s->slot);
 	if (s->hand_fd < 0) {
 		err = s->hand_fd;
-		goto unlock;
+		goto close_file;
 	}
-	err = bind_port(fd4, AF_INET, port);
-	if (!err && fd6 >= 0)
-		err = bind_port(fd6, AF_INET6, port);
-	if (err) {
-		close(s->hand_fd);
-		goto unlock;
-	}
-	steer_group_add(g, s->slot);
-	attach(s);
-	if (dead > 1) {
-		find_places(s);
-		attach(s);
-	}
-	if (locked)
-		group_unlock(s);
-	return 0;
-
-unlock:
-	if (locked)
-		group_unlock(s);
-	munmap(s->group, sizeof(*s->group));
-	close(s->file_fd);
+	form_group(s);
+	err = take_place(s);
+	if (!err)
+		return 0;
+	close(s->hand_fd);
+close_file:
+	runfile_close(&s->file);
 	return err;
 }
 
@@ -326,148 +391,88 @@ static void close_sockets(struct steer *s)
 
 void steer_leave(struct steer *s)
 {
-	struct steer_group *g = s->group;
-	bool locked;
+	struct steer_group g;
+	bool locked = group_lock(s, LOCK_WAIT_MS, &g);
+	int i = locked ? steer_group_find(&g, s->slot) : -1;
 
-	locked = group_lock(s, true);
-	for (uint32_t i = 0; locked && i < steer_group_count(g); i++) {
-		if (g->member[i].slot == s->slot) {
-			steer_group_remove(g, i);
-			g->stale = 1; /* only a member can attach a program, and we close first: no packet may
-					 be ours */
-			break;
-		}
+	if (i >= 0) {
+		steer_group_remove(&g, (uint32_t)i);
+		if (g.order == STEER_ATTACHED)
+			g.order = STEER_KNOWN; /* only a member can attach a program, and we close first: no
+						  packet may be ours */
+		group_write(s, &g);
 	}
 	close_sockets(s);
 	if (locked)
 		group_unlock(s);
-	munmap(s->group, sizeof(*s->group));
-	close(s->file_fd);
+	runfile_close(&s->file);
 	pthread_mutex_destroy(&s->mutex);
 }
 
 void steer_abandon(struct steer *s)
 {
 	close_sockets(s);
-	munmap(s->group, sizeof(*s->group));
-	close(s->file_fd);
+	runfile_close(&s->file);
+}
+
+/* ---- when something is wrong ---- */
+/* Whether it is time again; of many threads, one is told so. */
+static bool is_due(_Atomic uint64_t *last_at, uint64_t now)
+{
+	uint64_t last = atomic_load(last_at);
+
+	return now >= last + REPAIR_EVERY_MS && atomic_compare_exchange_strong(last_at, &last, now);
 }
 
 void steer_misled(struct steer *s)
 {
-	uint64_t last = atomic_load(&s->repaired_at), now = now_ms();
+	uint64_t now = steer_now_ms();
+	struct steer_group g;
 	unsigned dead;
 
-	if (now < last + REPAIR_EVERY_MS || !atomic_compare_exchange_strong(&s->repaired_at, &last, now))
+	if (!is_due(&s->repaired_at, now))
 		return;
-	if (!group_lock(s, false))
+	if (!group_lock(s, 0, &g))
 		return; /* somebody is at it, and may be waiting for our answer */
-	dead = bury_dead(s);
-	if ((dead > 1 || (!dead && !s->group->stale)) && !find_places(s))
+	dead = remove_dead(s, &g);
+	if (!steer_group_has(&g, s->slot) && steer_group_add(&g, s->slot))
+		g.order = STEER_MIXED;
+	if ((dead > 1 || g.order == STEER_MIXED || (!dead && g.order == STEER_ATTACHED)) &&
+		!find_places(s, &g))
 		atomic_store(&s->repaired_at,
 			now + SILENT_FOR_MS); /* somebody is stopped: do not ask all the time */
-	attach(s);
+	attach(s, &g);
+	group_write(s, &g);
 	group_unlock(s);
 }
 
-/* ---- packets that landed wrong ---- */
-struct hand {
-	uint8_t sgid[16], dgid[16];
-	uint32_t ifindex, len;
-	uint8_t tclass, hop_limit;
-};
-
-bool steer_is_member(const struct steer *s, uint32_t slot)
+/*
+ * A frame names a slot that is in no file: nobody's, or that of a process which was stopped when everybody
+ * entered a new one, or we are those who look into an old one.
+ */
+static void missed(struct steer *s, uint32_t slot)
 {
-	return steer_group_has(s->group, slot);
+	struct slots one = {{0}};
+
+	if (!slot || slot >= STEER_UNKNOWN || !is_due(&s->missed_at, steer_now_ms()))
+		return;
+	steer_look(s, false);
+	slots_add(&one, slot);
+	slots_ask_to_look(s->port, &one);
 }
 
-/* A Unix socket holds ten datagrams where nobody raised net.unix.max_dgram_qlen: bursts have to wait. */
-static int send_waiting(struct steer *s, const struct msghdr *m)
+static bool is_in_file(const struct steer *s, uint32_t slot)
 {
-	uint64_t last = atomic_load(&s->in_vain_at);
+	struct steer_group g;
 
-	if (last && now_ms() < last + IN_VAIN_MS)
-		return -EAGAIN;
-	if (sendmsg(s->hand_fd, m, MSG_NOSIGNAL) >= 0)
-		return 0;
-	if (errno != EAGAIN)
-		return -errno;
-	atomic_store(&s->in_vain_at, now_ms());
-	return -EAGAIN;
+	group_read(s, &g);
+	return steer_group_has(&g, slot);
 }
 
-int steer_hand_over(struct steer *s, uint32_t slot, const struct frame_in *in, bool wait)
+bool steer_is_member(struct steer *s, uint32_t slot)
 {
-	struct hand h = {
-		.ifindex = in->ifindex, .len = in->len, .tclass = in->tclass, .hop_limit = in->hop_limit};
-	struct iovec iov[2] = {{&h, sizeof(h)}, {(void *)in->bytes, in->len}};
-	struct sockaddr_un sa;
-	struct msghdr m = {.msg_name = &sa,
-		.msg_namelen = slot_name(&sa, s->port, slot),
-		.msg_iov = iov,
-		.msg_iovlen = 2};
-
-	memcpy(h.sgid, in->sgid, 16);
-	memcpy(h.dgid, in->dgid, 16);
-	if (sendmsg(s->hand_fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
-		return 0;
-	return wait && errno == EAGAIN ? send_waiting(s, &m) : -errno;
-}
-
-static bool same_user(const struct msghdr *m)
-{
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR((struct msghdr *)m, c)) {
-		struct ucred cred;
-
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_CREDENTIALS)
-			continue;
-		memcpy(&cred, CMSG_DATA(c), sizeof(cred));
-		return user_is_us(&cred) || cred.uid == 0;
-	}
-	return false;
-}
-
-bool steer_hand_parse(const uint8_t *datagram, size_t len, struct frame_in *in)
-{
-	struct hand h;
-
-	if (len < sizeof(h) + BTH_LEN)
-		return false;
-	memcpy(&h, datagram, sizeof(h));
-	if (h.len != len - sizeof(h))
-		return false;
-	*in = (struct frame_in){.bytes = datagram + sizeof(h),
-		.len = h.len,
-		.ifindex = h.ifindex,
-		.tclass = h.tclass,
-		.hop_limit = h.hop_limit,
-		.handed = true};
-	memcpy(in->sgid, h.sgid, 16);
-	memcpy(in->dgid, h.dgid, 16);
-	return true;
-}
-
-int steer_receive(struct steer *s, unsigned max, void (*deliver)(void *, const struct frame_in *), void *arg)
-{
-	unsigned n = 0;
-
-	for (; n < max; n++) {
-		uint8_t datagram[sizeof(struct hand) + 8192];
-		char control[CMSG_SPACE(sizeof(struct ucred))];
-		struct iovec iov = {datagram, sizeof(datagram)};
-		struct msghdr m = {.msg_iov = &iov,
-			.msg_iovlen = 1,
-			.msg_control = control,
-			.msg_controllen = sizeof(control)};
-		ssize_t len = recvmsg(s->hand_fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-		struct frame_in in;
-
-		if (len < 0)
-			break;
-		if (!(m.msg_flags & MSG_TRUNC) && same_user(&m) &&
-			steer_hand_parse(datagram, (size_t)len, &in))
-			deliver(arg, &in);
-	}
-	return (int)n;
+	if (is_in_file(s, slot))
+		return true;
+	missed(s, slot);
+	return is_in_file(s, slot);
 }

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Many processes, one UDP port. All bind it with SO_REUSEPORT; a classic BPF program reads the destination
- * QPN of each packet, whose upper bits are the slot of the process it belongs to, and names the socket's
- * place in the group. No privilege is needed.
- *
- * A slot is claimed by binding the abstract Unix name anyrdma/<port>/<slot>: that is atomic, keyed by network
- * namespace like the port itself, and released by a crash. The same socket takes the packets that reached
+ * QPN of each packet, whose upper bits are the slot of the process it belongs to (base/slot.h), and names the
+ * socket's place in the group. No privilege is needed. The slot's Unix socket takes the packets that reached
  * the wrong process.
  *
  * The order of sockets in the group is the kernel's: a new one comes last; when one closes, the last takes
@@ -14,11 +11,16 @@
  * lands in some process of the group, which hands it over and repairs. One death is followed by the kernel's
  * own rule; after several, every place is asked who sits there by a PLACE packet, which the program steers by
  * the place it carries.
+ *
+ * The file may be removed or emptied while processes run. Who joins and finds it new asks all who have a slot
+ * to look (slots_ask_to_look): each enters itself, and then all places are asked. Who was stopped meanwhile
+ * is asked again by whoever gets a packet of its.
  */
 #ifndef LINK_STEER_H
 #define LINK_STEER_H
 
 #include "base/frame.h"
+#include "base/runfile.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -26,21 +28,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct steer_group;
-
 struct steer {
 	uint16_t port;
 	uint32_t slot;
 	int fd4, fd6; /* the UDP sockets; fd6 -1 without IPv6 */
 	int hand_fd;  /* the Unix socket of our slot */
-	int file_fd;
-	struct steer_group *group; /* shared with the other processes */
-	_Atomic uint64_t repaired_at, in_vain_at;
+	struct runfile file;
+	_Atomic uint64_t repaired_at, missed_at, in_vain_at;
 	pthread_mutex_t mutex; /* with the file lock, which does not keep our own threads apart */
+	/* Called when another process asked to look at the files that all share; set by the owner, or NULL.
+	 */
+	void (*on_look)(void *arg);
+	void *on_look_arg;
 };
-
-/* Claims a slot of those who share the port: its socket, which keeps it until it is closed, or -errno. */
-int steer_slot_claim(uint16_t port, uint32_t *slot);
 
 /* Binds fd4 and fd6 to the port within the group. 0 or -errno (-EADDRINUSE: the port is someone else's). */
 int steer_join(struct steer *s, uint16_t port, int fd4, int fd6);
@@ -52,9 +52,11 @@ void steer_abandon(struct steer *s);
 
 /* A PLACE packet reached us: note where we sit. */
 void steer_placed(struct steer *s, const uint8_t *pkt, uint32_t len);
-/* Whether one of our own processes has that slot: others may have bound its name to catch what is not theirs.
+/*
+ * Whether one of our own processes has that slot: others may have bound its name to catch what is not theirs.
+ * One that should be there and is not is asked to look.
  */
-bool steer_is_member(const struct steer *s, uint32_t slot);
+bool steer_is_member(struct steer *s, uint32_t slot);
 /*
  * Hands a frame over to another slot: 0, -EAGAIN when it has no room, another -errno when nobody is there.
  * `wait` for room: not long, and not again soon after it was in vain, since who does not drain its socket may

@@ -3,41 +3,64 @@
 
 #include "base/bytes.h"
 
-enum { MAGIC = 0x616e7972 };
+#include <assert.h>
+#include <string.h>
 
-void steer_group_check(struct steer_group *g)
+enum { MAGIC = 0x616e7973 };
+
+static_assert((int)SLOTS == (int)STEER_SLOTS, "a slot is part of a QP number");
+
+/* A file that was cut off has zeros for members. */
+static bool is_whole(const struct steer_group *g)
 {
-	if (g->magic == MAGIC && g->members < STEER_SLOTS)
-		return;
+	if (g->magic != MAGIC || g->members >= STEER_SLOTS || g->order > STEER_MIXED)
+		return false;
+	for (uint32_t i = 0; i < g->members; i++) {
+		if (!g->member[i] || g->member[i] >= STEER_SLOTS)
+			return false;
+	}
+	return true;
+}
+
+bool steer_group_check(struct steer_group *g)
+{
+	if (is_whole(g))
+		return true;
+	memset(g, 0, sizeof(*g));
 	g->magic = MAGIC;
-	g->members = 0;
+	return false;
 }
 
 uint32_t steer_group_count(const struct steer_group *g)
 {
-	uint32_t n = atomic_load_explicit(&g->members, memory_order_relaxed);
+	return g->members < STEER_SLOTS ? g->members : STEER_SLOTS;
+}
 
-	return n < STEER_SLOTS ? n : STEER_SLOTS;
+int steer_group_find(const struct steer_group *g, uint32_t slot)
+{
+	uint32_t n = steer_group_count(g);
+
+	for (uint32_t i = 0; i < n && slot != STEER_UNKNOWN; i++) {
+		if (g->member[i] == slot)
+			return (int)i;
+	}
+	return -1;
 }
 
 bool steer_group_has(const struct steer_group *g, uint32_t slot)
 {
-	uint32_t n = steer_group_count(g);
-
-	for (uint32_t i = 0; i < n; i++) {
-		if (g->member[i].slot == slot)
-			return true;
-	}
-	return false;
+	return steer_group_find(g, slot) >= 0;
 }
 
 bool steer_group_add(struct steer_group *g, uint32_t slot)
 {
 	uint32_t n = steer_group_count(g);
 
-	if (n == STEER_SLOTS)
+	if (n >= STEER_SLOTS - 1)
 		return false;
-	g->member[n].slot = slot;
+	slots_del(&g->arriving, slot % STEER_SLOTS);
+	g->member[n] = slot;
+	g->answer[n] = 0;
 	g->members = n + 1;
 	return true;
 }
@@ -48,30 +71,42 @@ void steer_group_remove(struct steer_group *g, uint32_t i)
 
 	if (i >= n)
 		return;
-	g->member[i].slot = g->member[n - 1].slot;
-	g->member[n - 1].slot = 0;
+	g->member[i] = g->member[n - 1];
+	g->member[n - 1] = 0;
 	g->members = n - 1;
 }
 
 /* ---- places ---- */
-void steer_group_placed(struct steer_group *g, uint32_t slot, const uint8_t *pkt, uint32_t len)
-{
-	uint64_t nonce = g->nonce;
-
-	if (len < PLACE_LEN || get_be64(pkt + NONCE_OFF) != nonce)
-		return;
-	for (uint32_t i = 0; i < STEER_SLOTS; i++) {
-		if (g->member[i].slot == slot)
-			atomic_store(&g->member[i].answer, nonce ^ ((uint64_t)get_be16(pkt + PLACE_OFF) + 1));
-	}
-}
-
 /* -1: did not tell. */
-static int place_of(const struct steer_group *g, uint32_t i)
+static int place_of(const struct steer_group *g, uint64_t answer)
 {
-	uint64_t v = atomic_load(&g->member[i].answer) ^ g->nonce;
+	uint64_t v = answer ^ g->nonce;
 
 	return v && v <= STEER_SLOTS ? (int)(v - 1) : -1;
+}
+
+/*
+ * More places are asked for than there are where somebody sits who is not in the file: the kernel gives those
+ * packets to anybody. Each member has got its own too, which has a lower number than any of those.
+ */
+uint64_t steer_group_answer(const struct steer_group *g, uint32_t i, const uint8_t *pkt, uint32_t len)
+{
+	uint64_t answer;
+	int before = place_of(g, g->answer[i]);
+
+	if (len < PLACE_LEN || get_be64(pkt + NONCE_OFF) != g->nonce)
+		return g->answer[i];
+	answer = g->nonce ^ ((uint64_t)get_be16(pkt + PLACE_OFF) + 1);
+	return before < 0 || place_of(g, answer) < before ? answer : g->answer[i];
+}
+
+uint32_t steer_group_known(const struct steer_group *g)
+{
+	uint32_t n = steer_group_count(g), known = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		known += g->member[i] != STEER_UNKNOWN;
+	return known;
 }
 
 uint32_t steer_group_told(const struct steer_group *g)
@@ -79,34 +114,37 @@ uint32_t steer_group_told(const struct steer_group *g)
 	uint32_t n = steer_group_count(g), told = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		told += place_of(g, i) >= 0;
+		told += g->member[i] != STEER_UNKNOWN && place_of(g, g->answer[i]) >= 0;
 	return told;
 }
 
 void steer_group_sort(struct steer_group *g)
 {
-	uint32_t slots[STEER_SLOTS], silent[STEER_SLOTS], n = steer_group_count(g), nsilent = 0, at = 0;
-	bool taken[STEER_SLOTS] = {false};
+	uint32_t at_place[STEER_SLOTS] = {0}, silent[STEER_SLOTS];
+	uint32_t n = steer_group_count(g), places = steer_group_known(g), nsilent = 0, at = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		int p = place_of(g, i);
-		uint32_t slot = g->member[i].slot;
+		int p = place_of(g, g->answer[i]);
 
-		if (p < 0 || p >= (int)n || taken[p]) {
-			silent[nsilent++] = slot;
+		if (g->member[i] == STEER_UNKNOWN)
+			continue;
+		if (p < 0 || p >= STEER_SLOTS - 1 || at_place[p]) {
+			silent[nsilent++] = g->member[i];
 			continue;
 		}
-		slots[p] = slot;
-		taken[p] = true;
+		at_place[p] = g->member[i];
+		if ((uint32_t)p >= places)
+			places = (uint32_t)p + 1;
 	}
-	/* Those that did not answer (stopped?) sit in what is left, in some order. */
+	/* Those that did not answer (stopped?) sit in what is left, in some order; others we do not know. */
 	for (uint32_t i = 0; i < nsilent; i++) {
-		while (taken[at])
+		while (at_place[at])
 			at++;
-		slots[at++] = silent[i];
+		at_place[at] = silent[i];
 	}
-	for (uint32_t i = 0; i < n; i++)
-		g->member[i].slot = slots[i];
+	for (uint32_t i = 0; i < places; i++)
+		g->member[i] = at_place[i] ? at_place[i] : STEER_UNKNOWN;
+	g->members = places;
 }
 
 /* ---- the program ---- */
@@ -122,7 +160,9 @@ unsigned steer_group_program(const struct steer_group *g, struct sock_filter cod
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 5);
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, QPN_SLOT_SHIFT - 8);
 	for (uint32_t i = 0; i < members; i++) {
-		code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, g->member[i].slot, 0, 1);
+		if (g->member[i] == STEER_UNKNOWN)
+			continue;
+		code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, g->member[i], 0, 1);
 		code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, i);
 	}
 	/* Nobody's: out of range, the kernel picks by hash. */

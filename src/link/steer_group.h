@@ -1,53 +1,66 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The file in which the processes that share a port write who sits at which place of the kernel's group
- * (steer.h), and the program made from it. Every process of the user maps it and may have written anything
- * into it, or be writing now: whoever reads it believes no number without a bound. No I/O here.
+ * What the processes that share a port write down about who sits at which place of the kernel's group
+ * (steer.h), and the program made from it. It lies in a file that every process of the user may have written
+ * anything into, cut off or emptied; here is a copy of it in private memory, of which no number is believed
+ * without a bound. No I/O here.
  */
 #ifndef LINK_STEER_GROUP_H
 #define LINK_STEER_GROUP_H
 
+#include "base/slot.h"
 #include "wire/ibt.h"
 #include "wire/qpn.h"
 
 #include <linux/filter.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { STEER_SLOTS = QPN_SLOTS, STEER_CODE = 7 + 2 * STEER_SLOTS };
+enum {
+	STEER_SLOTS = QPN_SLOTS,
+	STEER_CODE = 7 + 2 * STEER_SLOTS,
+	STEER_UNKNOWN = STEER_SLOTS - 1, /* at a place where somebody sits who is not in the file */
+};
 
-/* Written under the file lock, except `answer`, which is its member's. */
+enum steer_order {
+	STEER_ATTACHED, /* the order of members is right, and the program was made from it */
+	STEER_KNOWN,    /* right, but no program was attached for it yet */
+	STEER_MIXED,    /* members came back into the file in any order: they have to be asked */
+};
+
+/* Changed under the file's lock, except `answer`, which is its member's. */
 struct steer_group {
 	uint32_t magic;
-	_Atomic uint32_t members;
-	uint32_t stale; /* the order below is right, but no program was attached for it yet */
-	uint32_t reserved;
-	_Atomic uint64_t nonce; /* of the PLACE round under way */
-	struct {
-		_Atomic uint32_t slot;
-		_Atomic uint64_t answer; /* nonce xor place + 1 of the last PLACE packet that came */
-	} member[STEER_SLOTS];           /* in the order of places */
+	uint32_t members; /* places */
+	uint32_t order;
+	uint32_t formed;              /* who had a slot when this file was new was asked to enter it */
+	uint64_t nonce;               /* of the PLACE round under way */
+	struct slots arriving;        /* have a slot, and will enter by themselves */
+	uint32_t member[STEER_SLOTS]; /* slots, in the order of places */
+	uint64_t answer[STEER_SLOTS]; /* of each: nonce xor place + 1 of the PLACE packet that came */
 };
 
 /* PLACE packet: BTH with the place in the P_Key's field and the nonce behind it. */
 enum { PLACE_OFF = 2, NONCE_OFF = BTH_LEN, PLACE_LEN = BTH_LEN + 8 };
 
-/* A new, torn or foreign file becomes an empty group. */
-void steer_group_check(struct steer_group *g);
-/* How many members there are: never more than fit. */
+/* A new, torn or foreign file becomes an empty group: false. */
+bool steer_group_check(struct steer_group *g);
+/* How many places there are: never more than fit. */
 uint32_t steer_group_count(const struct steer_group *g);
 bool steer_group_has(const struct steer_group *g, uint32_t slot);
+/* The place of the member with this slot; -1: it has none. */
+int steer_group_find(const struct steer_group *g, uint32_t slot);
 /* Adds a member at the last place, as the kernel does; false when there is no room. */
 bool steer_group_add(struct steer_group *g, uint32_t slot);
 /* The kernel's rule: the last takes the place of the one that left. */
 void steer_group_remove(struct steer_group *g, uint32_t i);
 
-/* The member with this slot got a PLACE packet: notes where it sits. */
-void steer_group_placed(struct steer_group *g, uint32_t slot, const uint8_t *pkt, uint32_t len);
-/* How many members have told their place since the nonce was set. */
+/* A PLACE packet reached member i: its answer, which is what it was or names a lower place. */
+uint64_t steer_group_answer(const struct steer_group *g, uint32_t i, const uint8_t *pkt, uint32_t len);
+/* How many members there are, and how many of them have told their place since the nonce was set. */
+uint32_t steer_group_known(const struct steer_group *g);
 uint32_t steer_group_told(const struct steer_group *g);
-/* Brings the members into the order they told. */
+/* Brings the members to the places they told. */
 void steer_group_sort(struct steer_group *g);
 
 /* The program that names the place of a packet's slot; returns its length. */

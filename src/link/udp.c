@@ -85,6 +85,14 @@ static const struct link_ops udp_ops = {
 	.abandon = udp_abandon,
 };
 
+static void asked_to_look(void *arg)
+{
+	struct udp_link *l = arg;
+
+	if (l->link.look)
+		l->link.look(l->link.look_arg);
+}
+
 /* ---- opening ---- */
 static void set(int fd, int level, int name, int value)
 {
@@ -174,6 +182,8 @@ int link_udp_open(struct link **out, uint16_t port, uint32_t *slot)
 	err = steer_join(&l->steer, port, fd4, fd6 < 0 ? -1 : fd6);
 	if (err)
 		goto unmap;
+	l->steer.on_look = asked_to_look;
+	l->steer.on_look_arg = l;
 	*slot = l->steer.slot;
 	*out = &l->link;
 	return 0;

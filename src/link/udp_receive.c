@@ -5,6 +5,7 @@
  */
 #include "link/udp_parts.h"
 
+#include "base/slot.h"
 #include "wire/ibt.h"
 #include "wire/icrc.h"
 #include "wire/qpn.h"
@@ -55,7 +56,10 @@ int link_udp_hand_over(struct link *link, uint32_t slot, const struct frame_in *
 {
 	struct steer *s = &((struct udp_link *)link)->steer;
 
-	return steer_is_member(s, slot) ? steer_hand_over(s, slot, in, wait) : -ESRCH;
+	if (steer_is_member(s, slot))
+		return steer_hand_over(s, slot, in, wait);
+	/* Perhaps one of ours that has to find its way back to us (steer.h): not yet then. */
+	return wait && slot_is_alive(s->port, slot) ? -EAGAIN : -ESRCH;
 }
 
 static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len, struct rx_meta *meta,

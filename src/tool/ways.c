@@ -5,37 +5,19 @@
 #include "tool/tool.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 struct ways {
 	unsigned memory, wire;
 };
 
-/* Anything may lie there: a whole file of the right kind, whose process lives. */
-static bool load(int dir, const char *name, struct hca_registry_file *f)
-{
-	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	bool ok;
-
-	if (fd < 0)
-		return false;
-	ok = flock(fd, LOCK_SH | LOCK_NB) && read(fd, f, sizeof(*f)) == (ssize_t)sizeof(*f) &&
-	     f->magic == REGISTRY_MAGIC && f->version == REGISTRY_VERSION && f->nqps <= REGISTRY_QPS;
-	close(fd);
-	return ok;
-}
-
 /* A QP that has moved nothing yet may not be connected. */
-static struct ways count(const struct hca_registry_file *f)
+static struct ways count(const struct hca_registry_counters *c)
 {
 	struct ways w = {0};
 
-	for (uint32_t i = 0; i < f->nqps; i++) {
-		const struct hca_qp_counters *q = &f->qp[i];
+	for (uint32_t i = 0; i < c->nqps && i < REGISTRY_QPS; i++) {
+		const struct hca_qp_counters *q = &c->qp[i];
 
 		if (q->qpn && q->local)
 			w.memory++;
@@ -45,10 +27,8 @@ static struct ways count(const struct hca_registry_file *f)
 	return w;
 }
 
-static void print(const struct hca_registry_file *f, bool *begun)
+static void print(const struct hca_registry_file *f, struct ways w, bool *begun)
 {
-	struct ways w = count(f);
-
 	if (!w.memory && !w.wire)
 		return;
 	if (!*begun)
@@ -59,20 +39,23 @@ static void print(const struct hca_registry_file *f, bool *begun)
 
 void tool_print_ways(void)
 {
-	struct hca_registry_file *f = malloc(sizeof(*f));
+	struct hca_registry_file f;
 	bool begun = false;
 	char path[200];
 	struct dirent *e;
 	DIR *d;
 
-	if (!f || base_rundir_find(path, sizeof(path)) || !(d = opendir(path))) {
-		free(f);
+	if (base_rundir_find(path, sizeof(path)) || !(d = opendir(path)))
 		return;
-	}
 	while ((e = readdir(d))) {
-		if (!strncmp(e->d_name, "adapter-", 8) && load(dirfd(d), e->d_name, f))
-			print(f, &begun);
+		const struct hca_registry_counters *c = NULL;
+
+		if (!strncmp(e->d_name, "adapter-", 8) && hca_registry_read(dirfd(d), e->d_name, &f))
+			c = hca_registry_attach(&f);
+		if (!c)
+			continue;
+		print(&f, count(c), &begun);
+		hca_registry_detach(c);
 	}
 	closedir(d);
-	free(f);
 }

@@ -369,7 +369,7 @@ int cm_owner(const uint8_t *mad, size_t len, uint64_t *service_id)
 	}
 	if (m.attr == CM_SIDR_REP)
 		return (int)comm_id_slot(m.local_id);
-	if (m.attr == CM_REJ && !m.remote_id)
-		return CM_OWNER_ANY;
+	if (m.attr == CM_REJ && !m.remote_id) /* who gives up before a REP names its own id (IBA 12.6.7.2) */
+		return m.rej.reason == CM_REJ_TIMEOUT && m.local_id ? CM_OWNER_ANY : CM_OWNER_NONE;
 	return (int)comm_id_slot(m.remote_id);
 }

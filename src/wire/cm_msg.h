@@ -212,7 +212,7 @@ const char *cm_sidr_name(unsigned status);
 enum {
 	CM_OWNER_SERVICE = -1, /* who listens to *service_id */
 	CM_OWNER_ANY = -2,     /* every process of the host may have the connection */
-	CM_OWNER_NONE = -3,    /* malformed */
+	CM_OWNER_NONE = -3,    /* malformed, or can be no connection's */
 };
 int cm_owner(const uint8_t *mad, size_t len, uint64_t *service_id);
 

@@ -6,21 +6,20 @@
  *
  *   sweep FROM TO OPCODE QPN PSN COUNT VARY COUNTERS OFFSET...
  *
- * VARY is "psn" or "qpn". COUNTERS is the target's registry file, the OFFSETs are 64-bit counters in it whose
- * sum grows by one with every packet. Says how many were sent, and how long it took.
+ * VARY is "psn" or "qpn". COUNTERS is the target's segment (src/hca/registry.h), the OFFSETs are 64-bit
+ * counters in it whose sum grows by one with every packet. Says how many were sent, and how long it took.
  *
  * An acknowledge (opcode 17) claims a remote access error; every other opcode has no more than a BTH behind
  * which zeros stand.
  */
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/udp.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -185,8 +184,8 @@ int main(int argc, char **argv)
 	crc_init();
 	for (uint16_t i = 0; i < BATCH; i++)
 		envelopes[i] = crc_envelope(&s, i);
-	file = mmap(NULL, 1 << 20, PROT_READ, MAP_SHARED, open(argv[8], O_RDONLY), 0);
-	if (file == MAP_FAILED)
+	file = shmat(atoi(argv[8]), NULL, SHM_RDONLY);
+	if (file == (void *)-1)
 		return 2;
 	before = seen(file, argv + 9, argc - 9);
 	start = moved = now();

@@ -20,9 +20,12 @@ import sys
 import tempfile
 import time
 
-from packet import PORT, icrc
-
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.dirname(HERE))
+
+import counters  # noqa: E402
+from packet import PORT, icrc  # noqa: E402
+
 ROOT = os.path.dirname(os.path.dirname(HERE))
 BUILD = os.environ.get("ANYRDMA_BUILD", os.path.join(ROOT, "build"))
 PATIENCE = 40 * (4 if os.environ.get("SANITIZED") else 1)
@@ -81,39 +84,18 @@ def sh(command, host=None):
 
 
 # ---- counters ----
-def names_of(text, macro):
-    return re.findall(r"X\((\w+)\)", re.search(macro + r"\(X\)(.*?)\n\n", text, re.S).group(1))
-
-
-class Counters:
-    """The registry file of a victim, laid out as src/hca/registry.h says."""
-
-    HEAD = 40
+class Counters(counters.Counters):
+    """The counters of a victim."""
 
     def __init__(self, run, pid):
-        with open(os.path.join(ROOT, "src/hca/counters.h"), encoding="ascii") as f:
-            text = f.read()
-        self.adapter_names = names_of(text, "HCA_ADAPTER_COUNTERS")
-        self.qp_names = names_of(text, "HCA_QP_COUNTERS")
-        self.path = glob.glob(f"{run}/net-*/adapter-*-{pid}")[0]
+        super().__init__(glob.glob(f"{run}/net-*/adapter-*-{pid}")[0])
         self.slot = int(os.path.basename(self.path).split("-")[1])
-        if (os.path.getsize(self.path) - self.HEAD - 8 * len(self.adapter_names)) % (8 * len(self.qp_names) + 8):
-            raise Failure("the registry file is not laid out as this test thinks")
-
-    def read(self, offset, size=8):
-        with open(self.path, "rb") as f:
-            f.seek(offset)
-            return int.from_bytes(f.read(size), "little")
 
     def offset(self, name, qpn=None):
-        if qpn is None:
-            return self.HEAD + 8 * self.adapter_names.index(name)
-        at = self.HEAD + 8 * len(self.adapter_names)
-        while self.read(at, 4) != qpn:
-            at += 8 * len(self.qp_names) + 8
-            if at >= os.path.getsize(self.path):
-                raise Failure(f"no counters for QP {qpn:#x}")
-        return at + 8 + 8 * self.qp_names.index(name)
+        at = super().offset(name, qpn)
+        if at is None:
+            raise Failure(f"no counters for QP {qpn:#x}")
+        return at
 
     def get(self, name, qpn=None):
         return self.read(self.offset(name, qpn))
@@ -260,7 +242,7 @@ class Forger:
         before = victim.ask("cpu")["us"] if not victim.busy else 0
         out = subprocess.run(
             ["nsenter", "-t", str(self.world.host_c), "-n", "--", BUILD + "/tests/attack/attack_sweep", self.name, A,
-             str(opcode), str(qpn), str(psn), str(count), vary, known.path] +
+             str(opcode), str(qpn), str(psn), str(count), vary, str(known.segment)] +
             [str(known.offset(*c)) for c in counters], check=True, stdout=subprocess.PIPE).stdout.decode()
         r = {k: int(v) for k, v in (w.split("=") for w in out.split())}
         r["cpu"] = victim.ask("cpu")["us"] - before if not victim.busy else 0

@@ -87,6 +87,7 @@ struct hca_engine {
 	_Atomic unsigned woken;   /* enum hca_woken: what has something for who slept on the descriptors */
 	unsigned link_quiet,
 		link_skipped;  /* looks at the link in vain, and times it was left out; drive lock */
+	struct link *wire;     /* the link to the network, which `link` may stand before */
 	_Atomic unsigned look; /* enum hca_look: what the helper was asked to look at */
 	_Atomic bool ticks;    /* the helper comes to look before long: answers may be held back */
 	_Atomic bool holding;  /* held is not empty */

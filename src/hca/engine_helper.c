@@ -150,8 +150,10 @@ static bool watch_once(struct hca_engine *e)
 		drain_timer(e);
 	if (p[1].revents)
 		drain_wake(e);
-	if (p[2].revents)
+	if (p[2].revents) {
 		hca_devices_changed(e->adapter, e->netlink_fd);
+		hca_engine_interfaces_changed(e);
+	}
 	for (nfds_t i = 0; i < n; i++) {
 		if (p[3 + i].revents)
 			woken |= p[3 + i].fd == hca_streams_fd(e) ? WOKEN_STREAMS : WOKEN_LINK;

@@ -123,6 +123,12 @@ void hca_engine_look_now(struct hca_engine *e)
 	hca_registry_look(e->adapter->registry);
 }
 
+void hca_engine_interfaces_changed(struct hca_engine *e)
+{
+	if (e->wire && e->wire->ops->interfaces_changed)
+		e->wire->ops->interfaces_changed(e->wire);
+}
+
 static void asked_to_look(void *arg)
 {
 	hca_engine_look(arg, true);
@@ -151,6 +157,7 @@ int hca_engine_open(struct hca_adapter *a)
 		return err;
 	link->look = asked_to_look;
 	link->look_arg = e;
+	e->wire = link;
 	add_memory(a, &link, a->udp_port);
 	err = hca_engine_init(e, a, link, NULL, NULL);
 	if (err) {

@@ -76,6 +76,8 @@ bool hca_stream_out(struct hca_engine *e, struct hca_qp *qp, bool driving, uint6
 /* ---- engine_open.c ---- */
 /* The helper, without a lock: what hca_engine_look() asked for. */
 void hca_engine_look_now(struct hca_engine *e);
+/* The helper: addresses may have come or gone. */
+void hca_engine_interfaces_changed(struct hca_engine *e);
 
 /* ---- engine_wait.c ---- */
 /* Whether the QP's acknowledge waits a moment longer. */

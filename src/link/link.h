@@ -103,6 +103,8 @@ struct link_ops {
 	int (*hand_over)(struct link *l, uint32_t slot, const struct frame_in *in, bool wait);
 	/* Joins or leaves a multicast group on an interface: 0 or -errno. */
 	int (*mcast)(struct link *l, const uint8_t mgid[16], uint32_t ifindex, bool join);
+	/* Addresses may have come or gone; any thread. NULL: that does not matter. */
+	void (*interfaces_changed)(struct link *l);
 	void (*close)(struct link *l);
 	/* After fork, in the child: close the descriptors, change nothing that is shared with the parent. */
 	void (*abandon)(struct link *l);

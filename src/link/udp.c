@@ -51,6 +51,11 @@ static int udp_mcast(struct link *link, const uint8_t mgid[16], uint32_t ifindex
 	}
 }
 
+static void udp_interfaces_changed(struct link *link)
+{
+	link_udp_filter((struct udp_link *)link);
+}
+
 static void udp_close(struct link *link)
 {
 	struct udp_link *l = (struct udp_link *)link;
@@ -81,6 +86,7 @@ static const struct link_ops udp_ops = {
 	.hand_over = link_udp_hand_over,
 	.fds = udp_fds,
 	.mcast = udp_mcast,
+	.interfaces_changed = udp_interfaces_changed,
 	.close = udp_close,
 	.abandon = udp_abandon,
 };
@@ -185,6 +191,7 @@ int link_udp_open(struct link **out, uint16_t port, uint32_t *slot)
 	l->steer.on_look = asked_to_look;
 	l->steer.on_look_arg = l;
 	*slot = l->steer.slot;
+	link_udp_filter(l);
 	*out = &l->link;
 	return 0;
 

@@ -39,6 +39,9 @@ int link_udp_send(struct link *link, const struct frame_batch *b);
 int link_udp_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg);
 int link_udp_hand_over(struct link *link, uint32_t slot, const struct frame_in *in, bool wait);
 
+/* Has the kernel drop what is not for us alone and no group's (udp_filter.c). Any thread. */
+void link_udp_filter(struct udp_link *l);
+
 /* Message i can be received into (again): the kernel writes over the lengths of what it fills. */
 void link_udp_rx_ready(struct udp_link *l, unsigned i);
 

@@ -21,6 +21,7 @@ struct rx_meta {
 	struct icrc_flow flow;
 	uint32_t ifindex;
 	uint16_t ip_id;   /* the next packet's, if it is as we send them */
+	bool to_all;      /* for an address that is not ours alone, nor a group's */
 	unsigned segment; /* size of the packets merged into one buffer; 0: one packet */
 };
 
@@ -29,6 +30,7 @@ static void read_control(struct msghdr *m, bool v4, struct rx_meta *meta)
 	meta->segment = 0;
 	meta->ifindex = 0;
 	meta->ip_id = 0;
+	meta->to_all = false;
 	memset(meta->flow.dst, 0, 16);
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
 		if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
@@ -42,6 +44,8 @@ static void read_control(struct msghdr *m, bool v4, struct rx_meta *meta)
 			memcpy(&pi, CMSG_DATA(c), sizeof(pi));
 			gid_of_v4(&pi.ipi_addr, meta->flow.dst);
 			meta->ifindex = (uint32_t)pi.ipi_ifindex;
+			meta->to_all = pi.ipi_addr.s_addr != pi.ipi_spec_dst.s_addr &&
+				       !IN_MULTICAST(ntohl(pi.ipi_addr.s_addr));
 		} else if (!v4 && c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
 			struct in6_pktinfo pi;
 
@@ -105,6 +109,8 @@ static int receive_message(struct udp_link *l, unsigned i, bool v4, link_deliver
 	int n = 0;
 
 	read_control(&l->rx_msg[i].msg_hdr, v4, &meta);
+	if (meta.to_all)
+		return 0; /* the filter does not know that address yet (udp_filter.c) */
 	if (v4) {
 		gid_of_v4(&l->rx_from[i].v4.sin_addr, meta.flow.src);
 		meta.flow.sport = ntohs(l->rx_from[i].v4.sin_port);

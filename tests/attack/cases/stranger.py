@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The attacker has an address of its own, and knows or guesses the rest."""
+import socket
+import struct
+
 from packet import ACK, PLACE, READ_REQUEST, SEND_ONLY, UC, UD, WRITE_ONLY, aeth, bth, deth, echo, reth
-from world import B, End, Forger, check, tell, until
+from world import A_BY_C, B, C, MAC_A, MAC_C, PORT, End, Forger, check, sh, tell, until
 
 ALL = 1 << 24
 
@@ -125,3 +128,70 @@ def stranger_talks_to_unreliable_connection(w):
         c.send(bth(UC | WRITE_ONLY, a.qpn, psn) + reth(a.addr, a.rkey, 64) + b"!" * 64)
     until(lambda: a.count("wrong_peer") == c.sent, "counted")
     check(a.victim.ask("poll", a.ep)["status"] == -1 and a.touched() == 0, "no receive taken, no byte written")
+
+
+def _to_all(data, to, device):
+    """A broadcast as a program sends it, from the network namespace the caller is in."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
+        s.sendto(data, (to, PORT))
+
+
+def _to_all_by_unicast(data, to):
+    """A broadcast address in a frame that is for A's interface alone."""
+    def mac(text):
+        return bytes(int(x, 16) for x in text.split(":"))
+
+    ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 28 + len(data), 0, 0, 64, 17, 0, socket.inet_aton(C), socket.inet_aton(to))
+    total = sum(struct.unpack(">10H", ip))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    ip = ip[:10] + struct.pack(">H", ~total & 0xFFFF) + ip[12:]
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as s:
+        s.bind(("ca", 0x0800))
+        s.send(mac(MAC_A) + mac(MAC_C) + b"\x08\x00" + ip + struct.pack(">HHHH", PORT, PORT, 8 + len(data), 0) + data)
+
+
+def broadcasts_wake_nobody(w):
+    """to every process of the host at once, by every way there is"""
+    victims = [w.victim_a() for _ in range(8)]
+    ends = [End(v) for v in victims]
+    junk = bth(SEND_ONLY, 0x7FFFFF, 0) + bytes(16)
+    ways = ["10.78.0.255", "10.78.0.0", "255.255.255.255", "224.0.0.1", "10.77.0.255", "127.255.255.255"]
+
+    def refused():
+        return sum(v.counters().get("bad_icrc") for v in victims)
+
+    def burst():
+        with w.inside(w.host_c):
+            for to in ways[:4]:
+                _to_all(junk, to, "ca")
+            for to in ways:
+                _to_all_by_unicast(junk, to)
+        for to, device in (("10.77.0.255", "ab"), ("255.255.255.255", "ab"), ("224.0.0.1", "ab"), ("127.255.255.255", "lo")):
+            _to_all(junk, to, device)
+
+    before = refused()
+    cpu = [v.ask("cpu")["us"] for v in victims]
+    for _ in range(50):
+        burst()
+    # One that does reach each of them, behind the others on the same way.
+    c = Forger(w)
+    c.patient = False
+    for end in ends:
+        c.send(bth(SEND_ONLY, end.qpn, 0), to=A_BY_C, good=False)
+    until(lambda: refused() - before >= len(ends), "a packet to each")
+    tell(f"{sum(v.ask('cpu')['us'] - x for v, x in zip(victims, cpu)) / 700:.1f} us of all processes' CPU for each of 700 packets")
+    check(refused() - before == len(ends), f"{refused() - before - len(ends)} packets that were for nobody reached a process")
+    sh("ip addr add 10.99.0.1/24 dev ac")
+    sh("ip addr add 10.99.0.2/24 dev ca", w.host_c)
+    before = refused()
+    with w.inside(w.host_c):
+        _to_all(junk, "10.99.0.255", "ca")
+    for end in ends:
+        c.send(bth(SEND_ONLY, end.qpn, 0), to=A_BY_C, good=False)
+    until(lambda: refused() - before >= len(ends), "a packet to each")
+    check(refused() - before == len(ends), "nor did one to an address that came later")
+    a, b = w.pair(victims[0])
+    a.works_with(b, "what is for a process still comes")

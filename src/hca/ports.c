@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "hca/ports.h"
 
+#include "base/cancel.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/runfile.h"
@@ -32,6 +33,7 @@ struct hca_ports {
 	struct ports_own own;      /* what we have claimed */
 	struct ports_table *table; /* the file as it was when it was locked */
 	struct ports_header was;   /* its header */
+	int cancel;                /* of the thread that has the table */
 	pthread_mutex_t mutex;     /* guards the table; with the file's lock, which does not keep our own
 				      threads apart */
 };
@@ -193,9 +195,11 @@ static void enter_own(struct hca_ports *p)
 /* Locks and reads the file that is there now. Waits, but not for ever: who holds the lock may be stopped. */
 static bool lock_table(struct hca_ports *p)
 {
+	int cancel = cancel_off();
 	bool locked = false;
 
 	pthread_mutex_lock(&p->mutex);
+	p->cancel = cancel;
 	if (runfile_renew(&p->file, room_for(PORTS_STEP)))
 		lock_byte(p->file.fd, p->slot, F_WRLCK);
 	for (int ms = 0; ms < LOCK_WAIT_MS && !locked; ms++) {
@@ -211,9 +215,12 @@ static bool lock_table(struct hca_ports *p)
 
 static void unlock_table(struct hca_ports *p, bool locked)
 {
+	int cancel = p->cancel;
+
 	if (locked)
 		lock_byte(p->file.fd, TABLE_LOCK, F_UNLCK);
 	pthread_mutex_unlock(&p->mutex);
+	cancel_restore(cancel);
 }
 
 /* ---- a file that is new, while there are processes ---- */
@@ -423,20 +430,28 @@ int hca_ports_listen(struct hca_ports *p, hca_port_id id)
 }
 
 /* Without the table's lock, which may have to be waited for: while we live the entry is ours alone. */
-void hca_ports_release(struct hca_ports *p, hca_port_id id)
+static void free_entry(struct hca_ports *p, hca_port_id at)
 {
-	hca_port_id at = ports_own_remove(&p->own, id), now;
 	uint32_t i = (uint32_t)at - 1;
 	struct hca_port_claim c;
 	struct ports_entry e;
+	hca_port_id now;
 
-	if (!at)
-		return;
 	runfile_read(&p->file, room_for(i), &e, sizeof(e));
 	if (!ports_entry_get(&e, i, &c, &now) || now != at || c.slot != p->slot)
 		return;
 	ports_entry_free(&e);
 	runfile_write(&p->file, room_for(i), &e.head, sizeof(e.head));
+}
+
+void hca_ports_release(struct hca_ports *p, hca_port_id id)
+{
+	int cancel = cancel_off();
+	hca_port_id at = ports_own_remove(&p->own, id);
+
+	if (at)
+		free_entry(p, at);
+	cancel_restore(cancel);
 }
 
 /* ---- whom a request is for ---- */

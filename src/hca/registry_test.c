@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -102,6 +103,81 @@ static void next_one_removes_what_a_killed_process_left(void **state)
 	close(ready[1]);
 }
 
+/* ---- what others read ---- */
+static const struct hca_registry_counters *read_own(uint32_t slot)
+{
+	struct hca_registry_file f;
+	char name[40];
+	int fd = open(dir, O_RDONLY | O_DIRECTORY);
+	bool there;
+
+	hca_registry_name(name, sizeof(name), slot, (uint32_t)getpid());
+	there = hca_registry_read(fd, name, &f);
+	close(fd);
+	return there ? hca_registry_attach(&f) : NULL;
+}
+
+static void lose_file(uint32_t slot, bool removed)
+{
+	char name[40];
+
+	hca_registry_name(name, sizeof(name), slot, (uint32_t)getpid());
+	assert_int_equal(removed ? unlink(path_of(name)) : truncate(path_of(name), 0), 0);
+}
+
+/* Counting goes on whatever becomes of the file, and is read again when it was made anew. */
+static void counters_outlive_the_file(void **state)
+{
+	struct hca_adapter_counters own, *count;
+	struct hca_registry *r;
+
+	assert_int_equal(hca_registry_open(&r, 11), 0);
+	count = hca_registry_adapter(r, &own);
+	for (int removed = 0; removed < 2; removed++) {
+		const struct hca_registry_counters *c;
+
+		lose_file(11, removed);
+		assert_null(read_own(11));
+		count->tx_packets++;
+		hca_registry_look(r);
+		c = read_own(11);
+		assert_non_null(c);
+		assert_int_equal(c->adapter.tx_packets, removed + 1);
+		hca_registry_detach(c);
+	}
+	hca_registry_close(r);
+}
+
+static void counters_of_who_may_not_be_looked_into_can_be_read(void **state)
+{
+	const struct hca_registry_counters *c;
+	struct hca_registry *r;
+
+	assert_int_equal(prctl(PR_SET_DUMPABLE, 0), 0);
+	assert_int_equal(hca_registry_open(&r, 12), 0);
+	c = read_own(12);
+	assert_non_null(c);
+	hca_registry_detach(c);
+	hca_registry_close(r);
+	assert_int_equal(prctl(PR_SET_DUMPABLE, 1), 0);
+}
+
+/* A number that is another's segment, or nobody's. */
+static void a_file_may_lie(void **state)
+{
+	struct hca_registry_file f = {.magic = REGISTRY_MAGIC, .version = REGISTRY_VERSION};
+	int other = shmget(IPC_PRIVATE, sizeof(struct hca_registry_counters), IPC_CREAT | 0600);
+	int small = shmget(IPC_PRIVATE, 8, IPC_CREAT | 0600);
+	int32_t numbers[] = {-1, INT32_MAX, other, small};
+
+	for (unsigned i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		f.segment = numbers[i];
+		assert_null(hca_registry_attach(&f));
+	}
+	shmctl(other, IPC_RMID, NULL);
+	shmctl(small, IPC_RMID, NULL);
+}
+
 /* Killed before its file had its name. */
 static void what_was_in_the_making_goes_after_a_while(void **state)
 {
@@ -121,6 +197,9 @@ int main(void)
 		cmocka_unit_test(a_name_says_slot_and_process),
 		cmocka_unit_test(other_names_are_nobodys),
 		cmocka_unit_test(next_one_removes_what_a_killed_process_left),
+		cmocka_unit_test(counters_outlive_the_file),
+		cmocka_unit_test(counters_of_who_may_not_be_looked_into_can_be_read),
+		cmocka_unit_test(a_file_may_lie),
 		cmocka_unit_test(what_was_in_the_making_goes_after_a_while),
 	};
 

@@ -121,7 +121,7 @@ listens_rdma() {
 		return
 	fi
 	port=$(printf %04x "$2") pid=$(printf %016x "$1")
-	od -An -v -tx8 -w32 -j32 "$RUN_DIR/net-${NAMESPACES[0]}/ports-4791" 2>/dev/null |
+	od -An -v -tx8 -w32 -j544 "$RUN_DIR/net-${NAMESPACES[0]}/ports-4791" 2>/dev/null |
 		awk -v port="$port" -v pid="$pid" \
 			'$4 == pid && substr($1, 13) == port && substr($1, 5, 1) ~ /[37bf]/ { found = 1 }
 			END { exit !found }'

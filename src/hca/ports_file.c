@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/* The file of all claims (ports.h): locking, our copy of it, and what is done when it was lost. */
+#include "hca/ports_parts.h"
+
+#include "base/cancel.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+enum {
+	LOCK_WAIT_MS = 2000,
+	ENTER_WAIT_MS = 50, /* for others to come into a new file */
+	TABLE_LOCK = 0,     /* slot 0 is no process */
+};
+
+size_t ports_room(uint32_t entries)
+{
+	return offsetof(struct ports_table, entry[0]) + entries * sizeof(struct ports_entry);
+}
+
+static void nap(void)
+{
+	struct timespec ms = {.tv_nsec = 1000000};
+
+	nanosleep(&ms, NULL);
+}
+
+/* ---- locks: a byte each, gone with the process ---- */
+int ports_lock_byte(int fd, uint32_t byte, short type)
+{
+	struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+
+	return fcntl(fd, F_OFD_SETLK, &l) ? -errno : 0;
+}
+
+bool ports_is_alive(void *arg, uint32_t slot)
+{
+	struct hca_ports *p = arg;
+	struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+
+	if (slot == p->slot)
+		return true;
+	return slot != TABLE_LOCK && (fcntl(p->file.fd, F_OFD_GETLK, &l) || l.l_type != F_UNLCK);
+}
+
+/* ---- the file and our copy of it ---- */
+/* How many entries the file has room for. */
+uint32_t ports_entries(const struct hca_ports *p)
+{
+	struct stat st;
+
+	if (fstat(p->file.fd, &st) || st.st_size < (off_t)ports_room(0))
+		return 0;
+	st.st_size -= (off_t)ports_room(0);
+	return st.st_size / 32 < PORTS_MAX ? (uint32_t)(st.st_size / 32) : PORTS_MAX;
+}
+
+/* Room for that many entries now: a full file system is noticed by who claims. */
+static int make_room(struct hca_ports *p, uint32_t entries)
+{
+	return entries > ports_entries(p) ? -posix_fallocate(p->file.fd, 0, (off_t)ports_room(entries)) : 0;
+}
+
+static void read_table(struct hca_ports *p)
+{
+	struct ports_table *t = p->table;
+
+	runfile_read(&p->file, 0, &t->h, sizeof(t->h));
+	if (ports_header_is_whole(&t->h, ports_entries(p))) {
+		runfile_read(&p->file, ports_room(0), t->entry, t->h.used * sizeof(t->entry[0]));
+		memset(t->changed, 0, sizeof(t->changed));
+		p->was = t->h;
+		return;
+	}
+	make_room(p, PORTS_STEP);
+	ports_table_clear(t);
+	memset(&p->was, 0, sizeof(p->was));
+}
+
+/* Writes what was changed. Entries of others that live are theirs to write, at any time, without the lock. */
+static int write_table(struct hca_ports *p)
+{
+	struct ports_table *t = p->table;
+	int err = 0;
+
+	if (memcmp(&p->was, &t->h, sizeof(t->h)))
+		err = runfile_write(&p->file, 0, &t->h, sizeof(t->h));
+	p->was = t->h;
+	for (uint32_t i = 0; i < PORTS_MAX && !err; i++) {
+		if (!t->changed[i / 64]) {
+			i |= 63;
+			continue;
+		}
+		if (t->changed[i / 64] >> i % 64 & 1)
+			err = runfile_write(&p->file, ports_room(i), &t->entry[i], sizeof(t->entry[i]));
+	}
+	memset(t->changed, 0, sizeof(t->changed));
+	return err;
+}
+
+/* ---- what is left over ---- */
+/* Drops the claims of the dead, or those of one slot. */
+void ports_bury(struct hca_ports *p, uint32_t only)
+{
+	enum { UNKNOWN, ALIVE, DEAD } fate[QPN_SLOTS] = {UNKNOWN};
+	uint32_t n = ports_table_count(p->table);
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct hca_port_claim c;
+		hca_port_id id;
+
+		if (!ports_table_get(p->table, i, &c, &id))
+			continue;
+		if (fate[c.slot] == UNKNOWN)
+			fate[c.slot] = (only ? c.slot != only : ports_is_alive(p, c.slot)) ? ALIVE : DEAD;
+		if (fate[c.slot] == DEAD)
+			ports_table_drop(p->table, id, c.slot);
+	}
+	ports_table_trim(p->table);
+}
+
+/* ---- claims that the file has lost ---- */
+int ports_add(struct hca_ports *p, const struct hca_port_claim *c, hca_port_id *id)
+{
+	uint32_t room;
+	int err;
+
+	ports_table_trim(p->table);
+	room = (ports_table_count(p->table) / PORTS_STEP + 1) * PORTS_STEP;
+	if (room > PORTS_MAX) {
+		ports_bury(p, 0);
+		room = PORTS_MAX;
+	}
+	err = make_room(p, room);
+	if (err)
+		return err;
+	*id = ports_table_add(p->table, c, room);
+	return *id ? 0 : -ENOSPC;
+}
+
+static bool is_in_table(struct hca_ports *p, hca_port_id at)
+{
+	uint32_t i = (uint32_t)at - 1;
+	struct hca_port_claim c;
+	hca_port_id now;
+
+	return i < ports_table_count(p->table) && ports_table_get(p->table, i, &c, &now) && now == at &&
+	       c.slot == p->slot;
+}
+
+/*
+ * Enters what we have claimed, where it is missing, whatever others have claimed meanwhile: programs live by
+ * it. Table locked.
+ */
+void ports_enter_own(struct hca_ports *p)
+{
+	lock_take(&p->own.lock);
+	for (uint32_t i = 0; i < p->own.count; i++) {
+		struct ports_own_claim *own = &p->own.claims[i];
+		hca_port_id at;
+
+		if (own->at && !is_in_table(p, own->at) && !ports_add(p, &own->claim, &at))
+			own->at = at;
+	}
+	p->table->h.present[p->slot] = 1;
+	write_table(p);
+	lock_drop(&p->own.lock);
+}
+
+/* Locks and reads the file that is there now. Waits, but not for ever: who holds the lock may be stopped. */
+bool ports_lock_table(struct hca_ports *p)
+{
+	int cancel = cancel_off();
+	bool locked = false;
+
+	pthread_mutex_lock(&p->mutex);
+	p->cancel = cancel;
+	if (runfile_renew(&p->file, ports_room(PORTS_STEP)))
+		ports_lock_byte(p->file.fd, p->slot, F_WRLCK);
+	for (int ms = 0; ms < LOCK_WAIT_MS && !locked; ms++) {
+		locked = !ports_lock_byte(p->file.fd, TABLE_LOCK, F_WRLCK);
+		if (!locked)
+			nap();
+	}
+	if (!locked)
+		log_warn("a stopped process holds the lock of the RDMA ports: going on without");
+	read_table(p);
+	return locked;
+}
+
+void ports_unlock_table(struct hca_ports *p, bool locked)
+{
+	int cancel = p->cancel;
+
+	if (locked)
+		ports_lock_byte(p->file.fd, TABLE_LOCK, F_UNLCK);
+	pthread_mutex_unlock(&p->mutex);
+	cancel_restore(cancel);
+}
+
+/* ---- a file that is new, while there are processes ---- */
+static struct slots slots_absent(const struct hca_ports *p, struct slots of)
+{
+	struct ports_header h;
+
+	runfile_read(&p->file, 0, &h, sizeof(h));
+	for (uint32_t slot = 0; slot < SLOTS; slot++) {
+		if (h.present[slot])
+			slots_del(&of, slot);
+	}
+	return of;
+}
+
+/* Asks all who have a slot to enter their claims, and waits for them; not for long: anybody can bind a name.
+ */
+static void gather(struct hca_ports *p)
+{
+	struct slots missing = slots_alive(p->udp_port);
+
+	missing = slots_absent(p, missing);
+	slots_ask_to_look(p->udp_port, &missing);
+	for (int ms = 0; ms < ENTER_WAIT_MS && slots_count(&missing); ms++) {
+		nap();
+		missing = slots_absent(p, missing);
+	}
+}
+
+/* A locked table in which our claims are, and those of all others. */
+bool ports_take_lock(struct hca_ports *p)
+{
+	bool locked = ports_lock_table(p);
+
+	ports_enter_own(p);
+	if (p->table->h.formed)
+		return locked;
+	ports_unlock_table(p, locked);
+	gather(p);
+	locked = ports_lock_table(p);
+	p->table->h.formed = 1;
+	ports_enter_own(p);
+	return locked;
+}
+
+int ports_drop_lock(struct hca_ports *p, bool locked)
+{
+	int err = write_table(p);
+
+	ports_unlock_table(p, locked);
+	return err;
+}

@@ -123,7 +123,7 @@ void hca_engine_deliver(struct hca_engine *e, const struct frame_in *in, uint64_
 		handle_echo(e, in);
 		return;
 	}
-	if (bth_opcode(in->bytes) == OPCODE_HERE) {
+	if (in->from && bth_opcode(in->bytes) == OPCODE_HERE) {
 		hca_engine_hear_here(e, in);
 		return;
 	}

@@ -73,7 +73,7 @@ void hca_engine_hear_here(struct hca_engine *e, const struct frame_in *in)
 {
 	struct hca_qp *qp = idmap_get(&e->adapter->qps, bth_dqpn(in->bytes));
 
-	if (!qp || !in->from || in->len != BTH_LEN + HERE_LEN || hca_qp_type(qp) == IBV_QPT_UD)
+	if (!qp || in->len != BTH_LEN + HERE_LEN || hca_qp_type(qp) == IBV_QPT_UD)
 		return;
 	lock_take(&qp->lock);
 	if (is_connected(qp) && get_be32(in->bytes + BTH_LEN) == qp->attr.dest_qp_num && hears_ring(qp, in) &&

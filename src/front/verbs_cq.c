@@ -2,6 +2,7 @@
 /* Completion queues and channels; the extended reader. */
 #include "front/verbs_front.h"
 
+#include "base/guard.h"
 #include "hca/adapter.h"
 #include "hca/context.h"
 #include "hca/cq.h"
@@ -91,9 +92,10 @@ static void drive_for(struct hca_cq *cq)
 	if (!hca_engine_poll(&cq->ctx->adapter->engine, &cq->looks))
 		return;
 	empty = atomic_load_explicit(&cq->empty_polls, memory_order_relaxed);
-	if (hca_cq_empty(cq) && empty >= PATIENCE)
+	if (hca_cq_empty(cq) && empty >= PATIENCE) {
+		guard_doubt();
 		sched_yield();
-	else
+	} else
 		atomic_store_explicit(
 			&cq->empty_polls, hca_cq_empty(cq) ? empty + 1 : 0, memory_order_relaxed);
 }

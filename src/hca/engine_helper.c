@@ -32,6 +32,7 @@
 
 #include "base/cancel.h"
 #include "base/fd.h"
+#include "base/guard.h"
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/board.h"
@@ -457,6 +458,7 @@ static int sleep_on(struct hca_engine *e, struct pollfd *p, nfds_t n, int ms, in
 	cancel_restore(cancel);
 	err = poll(p, n, at_once ? 0 : ms) < 0 ? -errno : 0;
 	cancel_off();
+	guard_doubt();
 	pthread_cleanup_pop(0);
 	link_woke(e);
 	return err;
@@ -520,6 +522,7 @@ static int wait_for(struct hca_engine *e, const struct wait *w)
 	uint64_t since = hca_engine_now(e);
 	int err = 0, cancel = cancel_off();
 
+	guard_doubt();
 	if (!ready(w->p, w->n) && !spin(e, w->p, w->n)) {
 		atomic_fetch_add(&e->waits, 1);
 		atomic_fetch_add(&e->blocked, 1);

@@ -3,6 +3,7 @@
 #include "hca/engine_parts.h"
 
 #include "base/cancel.h"
+#include "base/guard.h"
 #include "hca/adapter.h"
 #include "hca/flow.h"
 #include "hca/qp.h"
@@ -14,7 +15,10 @@
 
 #include <string.h>
 
-enum { ROUND_BATCHES = 4 }; /* what one QP may send before others get their turn */
+enum {
+	ROUND_BATCHES = 4, /* what one QP may send before others get their turn */
+	DOUBT_EVERY = 256, /* requests, after which who posts looks at its signal mask */
+};
 
 void hca_engine_count_sent(struct hca_engine *e, unsigned n, uint64_t bytes)
 {
@@ -67,6 +71,8 @@ bool hca_engine_quick(struct hca_engine *e, struct hca_qp *qp)
 	struct iovec iov[HCA_MAX_SGE];
 	enum hca_quick q;
 
+	if (!(qp->sq.head % DOUBT_EVERY))
+		guard_doubt();
 	if (may_go_direct(qp))
 		hca_engine_direct(e, qp, 0);
 	if (qp->moving)

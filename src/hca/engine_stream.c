@@ -8,6 +8,7 @@
  */
 #include "hca/engine_streams.h"
 
+#include "base/guard.h"
 #include "hca/adapter.h"
 #include "hca/qp.h"
 #include "hca/transport.h"
@@ -106,9 +107,11 @@ static __attribute__((noinline)) ssize_t receive_what_is_written(int fd, const s
 static bool send_once(struct stream *s, struct hca_qp *qp, bool driving, uint64_t now)
 {
 	struct iovec iov[PIECES];
-	unsigned n = iwarp_send_iov(qp, driving, now, iov, PIECES);
+	unsigned n;
 	ssize_t sent;
 
+	guard_doubt();
+	n = iwarp_send_iov(qp, driving, now, iov, PIECES);
 	if (!n)
 		return false;
 	sent = driving && iwarp_sends_read(qp) ? send_what_is_read(s->fd, iov, n)
@@ -176,6 +179,7 @@ static bool receive_once(struct stream *s, struct hca_qp *qp, uint64_t now, int 
 				    : link_tcp_receive(s->fd, iov, n);
 	if (got == -EAGAIN || got == -EINTR)
 		return false;
+	guard_doubt();
 	*done += 1 + (int)(got > 0 ? got / 4096 : 0);
 	if (got == -EFAULT) {
 		iwarp_recv_fault(qp, now);
@@ -285,7 +289,8 @@ static bool take_rest(struct stream *s, struct hca_qp *qp, uint64_t now)
 	if (!s->rest)
 		return false;
 	for (unsigned i = 0, at = 0; i < n; at += (unsigned)iov[i++].iov_len)
-		memcpy(s->rest + at, iov[i].iov_base, iov[i].iov_len);
+		if (!guard_copy(s->rest + at, iov[i].iov_base, iov[i].iov_len))
+			return false;
 	return iwarp_life(qp) != IWARP_RESET;
 }
 

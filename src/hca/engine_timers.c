@@ -6,6 +6,7 @@
  */
 #include "hca/engine_parts.h"
 
+#include "base/guard.h"
 #include "hca/adapter.h"
 #include "hca/gsi.h"
 #include "hca/qp.h"
@@ -173,6 +174,7 @@ void hca_engine_run_timers(struct hca_engine *e, uint64_t now)
 
 	if (atomic_load_explicit(&e->next_timer, memory_order_relaxed) > now)
 		return;
+	guard_doubt();
 	if (alarm_due(e, now))
 		hca_gsi_timer(e->adapter, now);
 	while ((qp = timer_due(e, now))) {

@@ -7,6 +7,7 @@
 #include "hca/engine_parts.h"
 
 #include "base/cancel.h"
+#include "base/guard.h"
 #include "hca/adapter.h"
 #include "hca/qp.h"
 #include "link/link.h"
@@ -104,6 +105,7 @@ void hca_engine_touch_deferred(struct hca_engine *e)
 {
 	struct list all, *n;
 
+	guard_doubt();
 	lock_take(&e->defer_lock);
 	list_take(&all, &e->deferred);
 	atomic_store(&e->deferring, false);

@@ -254,6 +254,7 @@ static void deliver_from_wire(void *arg, const struct frame_in *in)
 static int shm_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
 {
 	enum { WIRE_EVERY = 8, QUIET = 64, LONG_QUIET = 1024, ATTEND_EVERY = 64, SUM_EVERY = 16, MOST = 256 };
+	enum { DOUBT_EVERY = 256 };
 	struct shm_link *l = (struct shm_link *)link;
 	struct from_wire f = {l, deliver, arg};
 	int n, wire = 0;
@@ -261,6 +262,8 @@ static int shm_receive(struct link *link, unsigned max, link_deliver_fn *deliver
 	l->polls++;
 	if (!max || l->polls % ATTEND_EVERY == 0)
 		link_shm_attend(l, true);
+	if (l->polls % DOUBT_EVERY == 0)
+		guard_doubt();
 	n = receive_rings(l, max ? max : MOST, deliver, arg) + link_shm_collect(l, arg);
 	/* A look at the sockets is a system call, worth several small messages. Where the wire has been quiet
 	 * and there are rings to look at, it is taken now and then. */

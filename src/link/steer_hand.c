@@ -2,6 +2,7 @@
 /* Packets that reached the wrong process, and what else processes tell each other through their slots. */
 #include "link/steer_parts.h"
 
+#include "base/guard.h"
 #include "base/slot.h"
 #include "wire/ibt.h"
 
@@ -81,6 +82,7 @@ int steer_receive(struct steer *s, unsigned max, void (*deliver)(void *, const s
 
 		if (len < 0)
 			break;
+		guard_doubt();
 		if (steer_hand_parse(datagram, (size_t)len, &in))
 			deliver(arg, &in);
 		else

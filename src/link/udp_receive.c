@@ -5,6 +5,7 @@
  */
 #include "link/udp_parts.h"
 
+#include "base/guard.h"
 #include "base/slot.h"
 #include "wire/ibt.h"
 #include "wire/icrc.h"
@@ -178,6 +179,8 @@ static int receive_socket(struct udp_link *l, int fd, bool v4, link_deliver_fn *
 {
 	int n = receive_some(l, fd), got = 0;
 
+	if (n > 0)
+		guard_doubt();
 	for (int i = 0; i < n; i++) {
 		got += receive_message(l, (unsigned)i, v4, deliver, arg);
 		link_udp_rx_ready(l, (unsigned)i);

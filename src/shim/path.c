@@ -14,8 +14,8 @@
  *  - What the original may do in a signal handler this may do too: the next function is found when the
  *    library is loaded, and nothing here allocates. */
 #include "base/rundir.h"
+#include "shim/next.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -122,24 +122,6 @@ static const char *redirect(const char *path, char *buf)
 	return path;
 }
 
-/* The oldest version of libc's symbols, for those that are only there for old programs. */
-#if defined(__x86_64__)
-#define LIBC_BASE "GLIBC_2.2.5"
-#elif defined(__aarch64__) || defined(__powerpc64__)
-#define LIBC_BASE "GLIBC_2.17"
-#elif defined(__riscv)
-#define LIBC_BASE "GLIBC_2.27"
-#else
-#define LIBC_BASE "GLIBC_2.0"
-#endif
-
-__attribute__((noinline)) static void *find_next(const char *name)
-{
-	void *f = dlsym(RTLD_NEXT, name);
-
-	return f ? f : dlvsym(RTLD_NEXT, name, LIBC_BASE);
-}
-
 /* The functions. A row: result type, result when libc has no such function, name, parameters, arguments;
  * the parameter to redirect is called path. Types are the ABI's, not the headers' (void * for buffers):
  * the names are given in assembler so that no prototype, redirection or nonnull attribute gets between. */
@@ -198,20 +180,6 @@ __attribute__((noinline)) static void *find_next(const char *name)
 	X(open64, (const char *path, int flags, ...), (path, flags, mode))                                   \
 	X(openat, (int at, const char *path, int flags, ...), (at, path, flags, mode))                       \
 	X(openat64, (int at, const char *path, int flags, ...), (at, path, flags, mode))
-
-#define EXPORT __attribute__((visibility("default")))
-
-/* next_NAME: libc's (or the next shim's) function. Filled at load time; a call from an even earlier
- * constructor finds it itself, and two threads that do so find the same. */
-#define NEXT(name)                                                                                           \
-	({                                                                                                   \
-		__typeof__(next_##name) f_ = __atomic_load_n(&next_##name, __ATOMIC_RELAXED);                \
-		if (__builtin_expect(!f_, 0)) {                                                              \
-			f_ = (__typeof__(next_##name))find_next(#name);                                      \
-			__atomic_store_n(&next_##name, f_, __ATOMIC_RELAXED);                                \
-		}                                                                                            \
-		f_;                                                                                          \
-	})
 
 #define CALL(fail, name, args) (NEXT(name) ? NEXT(name) args : (errno = ENOSYS, fail))
 

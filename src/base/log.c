@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 int log_level = LOG_WARN;
@@ -40,7 +41,7 @@ void log_write(enum log_level level, const char *fmt, ...)
 	n += m < (int)sizeof(line) - n - 2 ? m : (int)sizeof(line) - n - 2;
 	line[n++] = '\n';
 	/* One write per line, so that lines of several processes do not mix. */
-	if (write(STDERR_FILENO, line, (size_t)n) < 0) {
+	if (syscall(SYS_write, STDERR_FILENO, line, (size_t)n) < 0) { /* no place to be cancelled */
 		/* nobody reads stderr: nothing more to say */
 	}
 	errno = saved;

@@ -3,14 +3,16 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 void random_bytes(void *buf, size_t len)
 {
 	char *p = buf;
 
 	while (len) {
-		ssize_t n = getrandom(p, len, 0);
+		ssize_t n = syscall(
+			SYS_getrandom, p, len, 0); /* libc's may be cancelled: keys are drawn under locks */
 
 		if (n < 0) {
 			if (errno == EINTR)

@@ -8,6 +8,7 @@
 #include "front/rdmacm_front.h"
 #include "front/verbs_front.h"
 
+#include "base/cancel.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
 #include "hca/ports.h"
@@ -240,6 +241,8 @@ int rcm_bind_any(struct rcm_id *id, sa_family_t family)
 
 int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
+	CANCEL_SAFE;
+
 	return rcm_result(addr ? bind_to(rcm_id(id), addr) : -EINVAL);
 }
 
@@ -377,6 +380,7 @@ static void wait_for_hop(struct rcm_id *id, int timeout_ms)
 int rdma_resolve_addr(
 	struct rdma_cm_id *pub, struct sockaddr *src_addr, struct sockaddr *dst_addr, int timeout_ms)
 {
+	CANCEL_SAFE;
 	struct rcm_id *id = rcm_id(pub);
 	struct rdma_addr *addr = &pub->route.addr;
 	int err;
@@ -401,5 +405,6 @@ int rdma_resolve_addr(
 	else
 		wait_for_hop(id, timeout_ms);
 	cm_host_unlock(&id->cm->host);
+	CANCEL_WAITS;
 	return rcm_complete(id);
 }

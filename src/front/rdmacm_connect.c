@@ -3,6 +3,7 @@
 #include "front/rdmacm_front.h"
 #include "front/verbs_front.h"
 
+#include "base/cancel.h"
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/ports.h"
@@ -176,6 +177,7 @@ static int connect_ud(struct rcm_id *id, const struct rdma_conn_param *p)
 
 int rdma_connect(struct rdma_cm_id *pub, struct rdma_conn_param *p)
 {
+	CANCEL_SAFE;
 	struct rcm_id *id = rcm_id(pub);
 	int err;
 
@@ -188,11 +190,13 @@ int rdma_connect(struct rdma_cm_id *pub, struct rdma_conn_param *p)
 	if (err)
 		return rcm_result(err);
 	id->state = RCM_CONNECT;
+	CANCEL_WAITS;
 	return rcm_complete(id);
 }
 
 int rdma_establish(struct rdma_cm_id *pub)
 {
+	CANCEL_SAFE;
 	struct rcm_id *id = rcm_id(pub);
 	struct cm_host *h = &id->cm->host;
 	int err = -EINVAL;
@@ -290,6 +294,7 @@ static int listen_iwarp(struct rcm_id *id)
 
 int rdma_listen(struct rdma_cm_id *pub, int backlog)
 {
+	CANCEL_SAFE;
 	struct rcm_id *id = rcm_id(pub);
 	int err = rcm_bind_any(id, AF_INET);
 
@@ -391,6 +396,7 @@ static int accept_ud(struct rcm_id *id, const struct rdma_conn_param *p)
 
 int rdma_accept(struct rdma_cm_id *pub, struct rdma_conn_param *p)
 {
+	CANCEL_SAFE;
 	struct rcm_id *id = rcm_id(pub);
 	int err;
 
@@ -405,6 +411,7 @@ int rdma_accept(struct rdma_cm_id *pub, struct rdma_conn_param *p)
 	if (err)
 		return rcm_result(err);
 	id->answered = true;
+	CANCEL_WAITS;
 	return rcm_complete(id);
 }
 
@@ -431,11 +438,15 @@ static int reject(struct rcm_id *id, uint16_t reason, const void *data, uint8_t 
 
 int rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
 {
+	CANCEL_SAFE;
+
 	return rcm_result(reject(rcm_id(id), CM_REJ_CONSUMER, private_data, private_data_len));
 }
 
 int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
 {
+	CANCEL_SAFE;
+
 	return rcm_result(reject(rcm_id(id), CM_REJ_VENDOR_OPTION, private_data, private_data_len));
 }
 
@@ -443,13 +454,17 @@ int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data, uint8_t pri
 /* Whoever is not connected any more has nothing to say: no error, as in Linux. */
 int rdma_disconnect(struct rdma_cm_id *pub)
 {
+	CANCEL_SAFE;
 	struct rcm_id *id = rcm_id(pub);
 	struct cm_host *h = &id->cm->host;
 	int err;
 
 	if (rcm_is_iwarp(id)) {
 		err = rcm_iwarp_disconnect(id);
-		return err ? rcm_result(err) : rcm_complete(id);
+		if (err)
+			return rcm_result(err);
+		CANCEL_WAITS;
+		return rcm_complete(id);
 	}
 	if (!id->conn || rcm_is_ud(id))
 		return rcm_result(-EINVAL);
@@ -459,11 +474,13 @@ int rdma_disconnect(struct rdma_cm_id *pub)
 	cm_host_lock(h);
 	cm_disconnect(&h->core, id->conn, NULL, 0, cm_host_now(h));
 	cm_host_unlock(h);
+	CANCEL_WAITS;
 	return rcm_complete(id);
 }
 
 int rdma_notify(struct rdma_cm_id *pub, enum ibv_event_type event)
 {
+	CANCEL_SAFE;
 	struct rcm_id *id = rcm_id(pub);
 	struct cm_host *h = &id->cm->host;
 

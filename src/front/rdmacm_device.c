@@ -3,6 +3,7 @@
 #include "front/rdmacm_front.h"
 #include "front/verbs_front.h"
 
+#include "base/cancel.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
 
@@ -74,6 +75,7 @@ bool rcm_device_gone(const struct rcm_device *d)
 
 struct ibv_context **rdma_get_devices(int *num_devices)
 {
+	CANCEL_SAFE;
 	struct rcm *cm = rcm_get();
 	int n = 0, found = 0;
 	struct ibv_device **list = cm ? ibv_get_device_list(&n) : NULL;

@@ -2,6 +2,8 @@
 /* Endpoints: an id, its address and its QP in one call; and the addresses for them by name. */
 #include "front/rdmacm_front.h"
 
+#include "base/cancel.h"
+
 #include <errno.h>
 #include <netdb.h>
 #include <rdma/rdma_verbs.h>
@@ -174,6 +176,8 @@ int rdma_create_ep(
 
 void rdma_destroy_ep(struct rdma_cm_id *id)
 {
+	CANCEL_SAFE;
+
 	if (id->qp)
 		rdma_destroy_qp(id);
 	if (id->srq)

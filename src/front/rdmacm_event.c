@@ -5,6 +5,7 @@
  */
 #include "front/rdmacm_front.h"
 
+#include "base/cancel.h"
 #include "hca/adapter.h"
 
 #include <errno.h>
@@ -31,6 +32,8 @@ struct rdma_event_channel *rcm_channel_new(void)
 
 struct rdma_event_channel *rdma_create_event_channel(void)
 {
+	CANCEL_SAFE;
+
 	return rcm_get() ? rcm_channel_new() : NULL;
 }
 
@@ -55,6 +58,7 @@ static bool is_waiting(struct rcm *cm, struct rcm_channel *ch, bool *may_come)
  */
 void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
+	CANCEL_SAFE;
 	enum { NAPS = 100 };
 	static const struct timespec nap = {.tv_nsec = 1000000};
 	struct rcm_channel *ch = (struct rcm_channel *)channel;
@@ -132,14 +136,43 @@ void rcm_events_drop(struct rcm_id *id)
 }
 
 /* ---- taking ---- */
+struct taking {
+	struct rcm *cm;
+	struct rcm_channel *ch;
+	bool blocks;
+	int cancel; /* as the program has it */
+};
+
+static void stop_waiting(void *arg)
+{
+	const struct taking *t = arg;
+
+	cm_host_lock(&t->cm->host);
+	t->ch->waiting--;
+	cm_host_unlock(&t->cm->host);
+}
+
 /* The program's thread has nothing else to do: it may as well drive. */
-static int wait_for_event(struct rcm_channel *ch, struct rcm *cm, bool blocks)
+static int wait_on_channel(const struct taking *t)
 {
 	int err = 0;
 
-	if (blocks)
-		err = hca_engine_wait_fd(&cm->host.adapter->engine, ch->pub.fd);
-	return err ? err : hca_evq_wait(&ch->q);
+	if (t->blocks)
+		err = hca_engine_wait_fd(&t->cm->host.adapter->engine, t->ch->pub.fd);
+	return err ? err : hca_evq_wait(&t->ch->q);
+}
+
+/* The only place where a thread that wants an event may be cancelled. */
+static int wait_for_event(struct taking *t)
+{
+	int err;
+
+	pthread_cleanup_push(stop_waiting, t);
+	cancel_restore(t->cancel);
+	err = wait_on_channel(t);
+	cancel_off();
+	pthread_cleanup_pop(0);
+	return err;
 }
 
 /* host lock held */
@@ -158,21 +191,23 @@ static struct rcm_event *next_event(struct rcm_channel *ch)
 	return e;
 }
 
-static int take(struct rcm_channel *ch, struct rcm *cm, struct rcm_event **out)
+static int take(struct taking *t, struct rcm_event **out)
 {
-	bool blocks = !(fcntl(ch->pub.fd, F_GETFL) & O_NONBLOCK);
+	struct rcm_channel *ch = t->ch;
+	struct rcm *cm = t->cm;
 	int err;
 
+	t->blocks = !(fcntl(ch->pub.fd, F_GETFL) & O_NONBLOCK);
 	cm_host_lock(&cm->host);
 	ch->waiting++;
 	do {
 		cm_host_unlock(&cm->host);
-		err = wait_for_event(ch, cm, blocks);
+		err = wait_for_event(t);
 		cm_host_lock(&cm->host);
 		*out = err ? NULL : next_event(ch);
 	} while (!err && !*out); /* it was dropped under us */
 	ch->waiting--;
-	ch->taker = blocks ? gettid() : 0;
+	ch->taker = t->blocks ? gettid() : 0;
 	cm_host_unlock(&cm->host);
 	return err;
 }
@@ -256,16 +291,17 @@ static bool digest(struct rcm_event *e)
 
 int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
+	CANCEL_SAFE;
+	struct taking t = {.ch = (struct rcm_channel *)channel, .cancel = cancel_before};
 	struct rcm_event *e;
-	struct rcm *cm;
 
 	if (!channel || !event)
 		return rcm_result(-EINVAL);
-	cm = rcm_get();
-	if (!cm)
+	t.cm = rcm_get();
+	if (!t.cm)
 		return -1;
 	do {
-		int err = take((struct rcm_channel *)channel, cm, &e);
+		int err = take(&t, &e);
 
 		if (err)
 			return rcm_result(err);
@@ -276,6 +312,8 @@ int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event *
 
 int rdma_ack_cm_event(struct rdma_cm_event *event)
 {
+	CANCEL_SAFE;
+
 	if (!event)
 		return rcm_result(-EINVAL);
 	forget((struct rcm_event *)event);

@@ -2,6 +2,7 @@
 /* Ids: made, ended, moved between channels, and their options. */
 #include "front/rdmacm_front.h"
 
+#include "base/cancel.h"
 #include "base/random.h"
 #include "hca/adapter.h"
 #include "hca/ports.h"
@@ -102,6 +103,7 @@ static enum ibv_qp_type type_of(enum rdma_port_space ps)
 int rdma_create_id(
 	struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space ps)
 {
+	CANCEL_SAFE;
 	struct rcm *cm = rcm_get();
 	struct rcm_id *new;
 
@@ -144,6 +146,7 @@ static void drop_own_event(struct rcm_id *id)
 
 int rdma_destroy_id(struct rdma_cm_id *pub)
 {
+	CANCEL_SAFE;
 	struct rcm_id *id = rcm_id(pub);
 	struct rdma_event_channel *own = id->sync ? pub->channel : NULL;
 	struct rcm *cm = id->cm;
@@ -197,6 +200,7 @@ static void move_events(struct rcm_id *id, struct rcm_channel *to)
 
 int rdma_migrate_id(struct rdma_cm_id *pub, struct rdma_event_channel *channel)
 {
+	CANCEL_SAFE;
 	struct rcm_id *id = rcm_id(pub);
 	struct rdma_event_channel *own = id->sync ? pub->channel : NULL;
 	struct rdma_event_channel *to = channel ? channel : rcm_channel_new();
@@ -259,6 +263,8 @@ static int set_id_option(struct rcm_id *id, int name, const void *value, size_t 
 
 int rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval, size_t optlen)
 {
+	CANCEL_SAFE;
+
 	if (!optval)
 		return rcm_result(-EINVAL);
 	if (level == RDMA_OPTION_ID)

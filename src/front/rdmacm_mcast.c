@@ -5,6 +5,7 @@
  */
 #include "front/rdmacm_front.h"
 
+#include "base/cancel.h"
 #include "hca/device.h"
 
 #include <errno.h>
@@ -138,33 +139,45 @@ static int check(struct rcm_id *id, const struct sockaddr *addr)
 	return 0;
 }
 
-static int join_and_wait(struct rcm_id *id, const struct sockaddr *addr, bool send_only, void *context)
+static int check_and_join(struct rcm_id *id, const struct sockaddr *addr, bool send_only, void *context)
 {
 	int err = check(id, addr);
 
-	if (!err)
-		err = join(id, addr, send_only, context);
-	return err ? rcm_result(err) : rcm_complete(id);
+	return err ? err : join(id, addr, send_only, context);
 }
 
 int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context)
 {
-	return join_and_wait(rcm_id(id), addr, false, context);
+	CANCEL_SAFE;
+	int err = check_and_join(rcm_id(id), addr, false, context);
+
+	if (err)
+		return rcm_result(err);
+	CANCEL_WAITS;
+	return rcm_complete(rcm_id(id));
 }
 
 int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex *attr, void *context)
 {
+	CANCEL_SAFE;
+	int err;
+
 	if (attr->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED ||
 		!(attr->comp_mask & RDMA_CM_JOIN_MC_ATTR_ADDRESS) ||
 		!(attr->comp_mask & RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS) ||
 		attr->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED)
 		return rcm_result(-ENOTSUP);
-	return join_and_wait(
+	err = check_and_join(
 		rcm_id(id), attr->addr, attr->join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, context);
+	if (err)
+		return rcm_result(err);
+	CANCEL_WAITS;
+	return rcm_complete(rcm_id(id));
 }
 
 int rdma_leave_multicast(struct rdma_cm_id *pub, struct sockaddr *addr)
 {
+	CANCEL_SAFE;
 	struct rcm_id *id = rcm_id(pub);
 	struct rcm_group *g;
 	uint8_t mgid[16];

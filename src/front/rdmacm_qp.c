@@ -2,6 +2,7 @@
 /* QPs of ids, with the queues and channels that the inline functions of rdma_verbs.h use. */
 #include "front/rdmacm_front.h"
 
+#include "base/cancel.h"
 #include "hca/qp.h"
 
 #include <errno.h>
@@ -80,6 +81,7 @@ static void rts_attr(const struct rcm_id *id, struct ibv_qp_attr *a, int *mask)
 
 int rdma_init_qp_attr(struct rdma_cm_id *pub, struct ibv_qp_attr *attr, int *mask)
 {
+	CANCEL_SAFE;
 	struct rcm_id *id = rcm_id(pub);
 
 	if (!pub || !attr || !mask || !pub->verbs)
@@ -228,6 +230,7 @@ static int choose_pd(struct rcm_id *id, struct ibv_qp_init_attr_ex *attr)
 
 int rdma_create_qp_ex(struct rdma_cm_id *pub, struct ibv_qp_init_attr_ex *attr)
 {
+	CANCEL_SAFE;
 	struct rcm_id *id = rcm_id(pub);
 	struct ibv_qp *qp;
 	int err;
@@ -263,6 +266,7 @@ drop_cqs:
 
 int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
+	CANCEL_SAFE;
 	struct ibv_qp_init_attr_ex attr = {.comp_mask = pd ? IBV_QP_INIT_ATTR_PD : 0, .pd = pd};
 	const size_t same = offsetof(struct ibv_qp_init_attr_ex, comp_mask); /* both begin alike */
 	int ret;
@@ -275,6 +279,7 @@ int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_
 
 void rdma_destroy_qp(struct rdma_cm_id *pub)
 {
+	CANCEL_SAFE;
 	struct rcm_id *id = rcm_id(pub);
 
 	rcm_groups_leave(id);
@@ -287,6 +292,7 @@ void rdma_destroy_qp(struct rdma_cm_id *pub)
 /* ---- shared receive queues ---- */
 int rdma_create_srq_ex(struct rdma_cm_id *pub, struct ibv_srq_init_attr_ex *attr)
 {
+	CANCEL_SAFE;
 	struct ibv_srq *srq;
 
 	if (!pub->verbs || pub->srq)
@@ -306,6 +312,7 @@ int rdma_create_srq_ex(struct rdma_cm_id *pub, struct ibv_srq_init_attr_ex *attr
 
 int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 {
+	CANCEL_SAFE;
 	struct ibv_srq_init_attr_ex attr = {
 		.srq_context = init->srq_context,
 		.attr = init->attr,
@@ -321,6 +328,8 @@ int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_srq_ini
 
 void rdma_destroy_srq(struct rdma_cm_id *pub)
 {
+	CANCEL_SAFE;
+
 	if (pub->srq)
 		ibv_destroy_srq(pub->srq);
 	pub->srq = NULL;

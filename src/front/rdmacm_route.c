@@ -2,6 +2,8 @@
 /* The route of an id: a path record, which on RoCE follows from the interface, or is the program's. */
 #include "front/rdmacm_front.h"
 
+#include "base/cancel.h"
+
 #include <endian.h>
 #include <errno.h>
 #include <infiniband/sa.h>
@@ -54,10 +56,14 @@ static int route_resolved(struct rcm_id *id)
 
 int rdma_resolve_route(struct rdma_cm_id *pub, int timeout_ms)
 {
+	CANCEL_SAFE;
 	struct rcm_id *id = rcm_id(pub);
 	int err = id->state == RCM_ADDR ? route_resolved(id) : -EINVAL;
 
-	return err ? rcm_result(err) : rcm_complete(id);
+	if (err)
+		return rcm_result(err);
+	CANCEL_WAITS;
+	return rcm_complete(id);
 }
 
 /* ---- a path that the program brings ---- */

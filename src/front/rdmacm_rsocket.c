@@ -28,6 +28,7 @@ static int64_t result(int64_t ret)
 /* ---- life ---- */
 int rsocket(int domain, int type, int protocol)
 {
+	CANCEL_SAFE;
 	struct rsock *rs;
 	bool stream = type == SOCK_STREAM && (!protocol || protocol == IPPROTO_TCP);
 	bool dgram = type == SOCK_DGRAM && (!protocol || protocol == IPPROTO_UDP);
@@ -41,16 +42,21 @@ int rsocket(int domain, int type, int protocol)
 
 int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen)
 {
+	CANCEL_SAFE;
+
 	return (int)CALL(socket, bind, addr, addrlen);
 }
 
 int rlisten(int socket, int backlog)
 {
+	CANCEL_SAFE;
+
 	return (int)CALL(socket, listen, backlog);
 }
 
 int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 {
+	RSOCK_CANCEL_SAFE;
 	struct rsock *new;
 
 	if (CALL(socket, accept, &new) < 0)
@@ -62,16 +68,21 @@ int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 
 int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen)
 {
+	RSOCK_CANCEL_SAFE;
+
 	return (int)CALL(socket, connect, addr, addrlen);
 }
 
 int rshutdown(int socket, int how)
 {
+	CANCEL_SAFE;
+
 	return (int)CALL(socket, shutdown, how);
 }
 
 int rclose(int socket)
 {
+	CANCEL_SAFE;
 	struct rsock *rs = rsock_of(socket);
 
 	if (!rs) {
@@ -87,6 +98,7 @@ int rclose(int socket)
 /* ---- data ---- */
 ssize_t rrecvfrom(int socket, void *buf, size_t len, int flags, struct sockaddr *src_addr, socklen_t *addrlen)
 {
+	RSOCK_CANCEL_SAFE;
 	struct iovec iov = {.iov_base = buf, .iov_len = len};
 
 	return CALL(socket, recv, &iov, 1, flags, src_addr, src_addr ? addrlen : NULL);
@@ -99,6 +111,7 @@ ssize_t rrecv(int socket, void *buf, size_t len, int flags)
 
 ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags)
 {
+	RSOCK_CANCEL_SAFE;
 	ssize_t ret;
 
 	if (msg->msg_control && msg->msg_controllen)
@@ -117,12 +130,15 @@ ssize_t rread(int socket, void *buf, size_t count)
 
 ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt)
 {
+	RSOCK_CANCEL_SAFE;
+
 	return CALL(socket, recv, iov, iovcnt, 0, NULL, NULL);
 }
 
 ssize_t rsendto(int socket, const void *buf, size_t len, int flags, const struct sockaddr *dest_addr,
 	socklen_t addrlen)
 {
+	RSOCK_CANCEL_SAFE;
 	struct iovec iov = {.iov_base = (void *)buf, .iov_len = len};
 
 	return CALL(socket, send, &iov, 1, flags, dest_addr, addrlen);
@@ -135,6 +151,8 @@ ssize_t rsend(int socket, const void *buf, size_t len, int flags)
 
 ssize_t rsendmsg(int socket, const struct msghdr *msg, int flags)
 {
+	RSOCK_CANCEL_SAFE;
+
 	if (msg->msg_control && msg->msg_controllen)
 		return result(-ENOTSUP);
 	return CALL(socket, send, msg->msg_iov, (int)msg->msg_iovlen, flags, msg->msg_name, msg->msg_namelen);
@@ -147,6 +165,8 @@ ssize_t rwrite(int socket, const void *buf, size_t count)
 
 ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt)
 {
+	RSOCK_CANCEL_SAFE;
+
 	return CALL(socket, send, iov, iovcnt, 0, NULL, 0);
 }
 
@@ -160,37 +180,50 @@ int rsock_sleep(struct pollfd *fds, nfds_t n, int ms)
 
 int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 {
+	RSOCK_CANCEL_SAFE;
+
 	return (int)result(rsock_poll(fds, nfds, timeout));
 }
 
 int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds, struct timeval *timeout)
 {
+	RSOCK_CANCEL_SAFE;
+
 	return (int)result(rsock_select(nfds, readfds, writefds, exceptfds, timeout));
 }
 
 /* ---- names and options ---- */
 int rgetpeername(int socket, struct sockaddr *addr, socklen_t *addrlen)
 {
+	CANCEL_SAFE;
+
 	return (int)CALL(socket, getpeername, addr, addrlen);
 }
 
 int rgetsockname(int socket, struct sockaddr *addr, socklen_t *addrlen)
 {
+	CANCEL_SAFE;
+
 	return (int)CALL(socket, getsockname, addr, addrlen);
 }
 
 int rsetsockopt(int socket, int level, int optname, const void *optval, socklen_t optlen)
 {
+	CANCEL_SAFE;
+
 	return (int)CALL(socket, setsockopt, level, optname, optval, optlen);
 }
 
 int rgetsockopt(int socket, int level, int optname, void *optval, socklen_t *optlen)
 {
+	CANCEL_SAFE;
+
 	return (int)CALL(socket, getsockopt, level, optname, optval, optlen);
 }
 
 int rfcntl(int socket, int cmd, ...)
 {
+	CANCEL_SAFE;
 	struct rsock *rs = rsock_of(socket);
 	va_list args;
 	int flags;
@@ -211,15 +244,21 @@ int rfcntl(int socket, int cmd, ...)
 /* ---- memory that the other side writes to ---- */
 off_t riomap(int socket, void *buf, size_t len, int prot, int flags, off_t offset)
 {
+	CANCEL_SAFE;
+
 	return CALL(socket, iomap, buf, len, prot, flags, offset);
 }
 
 int riounmap(int socket, void *buf, size_t len)
 {
+	CANCEL_SAFE;
+
 	return (int)CALL(socket, iounmap, buf, len);
 }
 
 size_t riowrite(int socket, const void *buf, size_t count, off_t offset, int flags)
 {
+	RSOCK_CANCEL_SAFE;
+
 	return (size_t)CALL(socket, iowrite, buf, count, offset, flags);
 }

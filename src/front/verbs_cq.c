@@ -2,6 +2,7 @@
 /* Completion queues and channels; the extended reader. */
 #include "front/verbs_front.h"
 
+#include "base/cancel.h"
 #include "base/guard.h"
 #include "hca/adapter.h"
 #include "hca/context.h"
@@ -16,6 +17,7 @@
 /* ---- channels ---- */
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c)
 {
+	CANCEL_SAFE;
 	struct hca_channel *ch = hca_channel_create(hca_context(c));
 
 	return ch ? &ch->ibv : NULL;
@@ -23,6 +25,8 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c)
 
 int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
+	CANCEL_SAFE;
+
 	if (hca_context_is_parents(channel->context))
 		return 0;
 	return hca_channel_destroy((struct hca_channel *)channel);
@@ -58,6 +62,7 @@ void ibv_ack_cq_events(struct ibv_cq *cq, unsigned n)
 struct ibv_cq *ibv_create_cq(
 	struct ibv_context *c, int cqe, void *user, struct ibv_comp_channel *channel, int vector)
 {
+	CANCEL_SAFE;
 	struct hca_cq *cq;
 
 	if (cqe <= 0) {
@@ -70,11 +75,15 @@ struct ibv_cq *ibv_create_cq(
 
 int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
+	CANCEL_SAFE;
+
 	return cqe <= 0 ? EINVAL : hca_cq_resize(hca_cq(cq), (unsigned)cqe);
 }
 
 int ibv_destroy_cq(struct ibv_cq *cq)
 {
+	CANCEL_SAFE;
+
 	if (hca_context_is_parents(cq->context))
 		return 0;
 	return hca_cq_destroy(hca_cq(cq));
@@ -188,6 +197,7 @@ static uint64_t read_wallclock_ns(struct ibv_cq_ex *ex)
 
 struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *attr)
 {
+	CANCEL_SAFE;
 	uint64_t offered = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
 			   IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 	struct ibv_cq *cq;

@@ -2,6 +2,7 @@
 /* Devices, ports, GIDs, and the life of the process's adapter. */
 #include "front/verbs_front.h"
 
+#include "base/cancel.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "hca/adapter.h"
@@ -117,6 +118,7 @@ static void insert(struct ibv_device **list, int n, struct hca_device *d)
 
 struct ibv_device **(ibv_get_device_list)(int *num)
 {
+	CANCEL_SAFE;
 	struct hca_adapter *a = verbs_adapter();
 	struct ibv_device **list;
 	int n = 0, err;
@@ -214,6 +216,7 @@ int ibv_get_device_index(struct ibv_device *device)
 
 const char *ibv_get_sysfs_path(void)
 {
+	CANCEL_SAFE;
 	static char root[256];
 
 	if (!root[0] && sysfs_root(root, sizeof(root)))
@@ -223,6 +226,8 @@ const char *ibv_get_sysfs_path(void)
 
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
+	CANCEL_SAFE;
+
 	/* A child may have the device from its parent: that it has an adapter comes first. */
 	struct hca_context *ctx = verbs_adapter() ? hca_context_open(hca_device(device)) : NULL;
 
@@ -234,6 +239,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 int ibv_close_device(struct ibv_context *c)
 {
+	CANCEL_SAFE;
+
 	if (hca_context_is_parents(c))
 		return 0;
 	hca_context_close(hca_context(c));
@@ -243,6 +250,8 @@ int ibv_close_device(struct ibv_context *c)
 /* ---- queries ---- */
 int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *attr)
 {
+	CANCEL_SAFE;
+
 	hca_device_attr(hca_context(c)->dev, attr);
 	return 0;
 }
@@ -250,6 +259,7 @@ int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *attr)
 int verbs_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_input *in,
 	struct ibv_device_attr_ex *attr, size_t size)
 {
+	CANCEL_SAFE;
 	struct ibv_device_attr_ex full = {
 		.completion_timestamp_mask = UINT64_MAX,
 		.hca_core_clock = 1000000, /* kHz: timestamps are nanoseconds */
@@ -281,6 +291,7 @@ int verbs_query_rt_values(struct ibv_context *c, struct ibv_values_ex *values)
 
 int verbs_query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *attr, size_t len)
 {
+	CANCEL_SAFE;
 	struct hca_context *ctx = hca_context(c);
 	struct ibv_port_attr full;
 
@@ -302,6 +313,7 @@ int(ibv_query_port)(struct ibv_context *c, uint8_t port, struct _compat_ibv_port
 
 int ibv_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid *gid)
 {
+	CANCEL_SAFE;
 	struct hca_context *ctx = hca_context(c);
 
 	if (port != 1 || index < 0 || index >= HCA_GID_TABLE) {
@@ -325,6 +337,7 @@ static void fill_entry(struct hca_device *d, uint32_t index, struct ibv_gid_entr
 int _ibv_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
 	uint32_t flags, size_t size)
 {
+	CANCEL_SAFE;
 	struct hca_context *ctx = hca_context(c);
 	struct ibv_gid_entry e;
 
@@ -341,6 +354,7 @@ int _ibv_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, stru
 ssize_t _ibv_query_gid_table(
 	struct ibv_context *c, struct ibv_gid_entry *entries, size_t max, uint32_t flags, size_t size)
 {
+	CANCEL_SAFE;
 	struct hca_context *ctx = hca_context(c);
 	ssize_t n = 0;
 
@@ -412,5 +426,7 @@ int ibv_get_async_event(struct ibv_context *c, struct ibv_async_event *event)
 
 void ibv_ack_async_event(struct ibv_async_event *event)
 {
+	CANCEL_SAFE;
+
 	hca_async_ack(event);
 }

@@ -2,6 +2,8 @@
 /*
  * Verbs that ask nothing of an adapter.
  */
+#include "base/cancel.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,6 +30,7 @@ enum ibv_fork_status ibv_is_fork_initialized(void)
  */
 int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size)
 {
+	CANCEL_SAFE;
 	char path[4096];
 	int len = snprintf(path, sizeof(path), "%s/%s", dir, file);
 

@@ -2,6 +2,7 @@
 /* Protection domains, memory regions and windows, thread and parent domains. */
 #include "front/verbs_front.h"
 
+#include "base/cancel.h"
 #include "hca/context.h"
 #include "hca/dm.h"
 #include "hca/mr.h"
@@ -11,6 +12,7 @@
 
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *c)
 {
+	CANCEL_SAFE;
 	struct hca_pd *pd = hca_pd_alloc(hca_context(c));
 
 	return pd ? &pd->ibv : NULL;
@@ -18,6 +20,8 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *c)
 
 int ibv_dealloc_pd(struct ibv_pd *pd)
 {
+	CANCEL_SAFE;
+
 	if (hca_context_is_parents(pd->context))
 		return 0;
 	return hca_pd_dealloc((struct hca_pd *)pd);
@@ -32,16 +36,22 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t
 
 struct ibv_mr *(ibv_reg_mr)(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
+	CANCEL_SAFE;
+
 	return reg(pd, addr, length, (uintptr_t)addr, (unsigned)access);
 }
 
 struct ibv_mr *(ibv_reg_mr_iova)(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
+	CANCEL_SAFE;
+
 	return reg(pd, addr, length, iova, (unsigned)access);
 }
 
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
 {
+	CANCEL_SAFE;
+
 	return reg(pd, addr, length, iova, access);
 }
 
@@ -55,6 +65,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(
 
 int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 {
+	CANCEL_SAFE;
 	int known = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS,
 	    err;
 
@@ -73,6 +84,8 @@ int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, si
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
+	CANCEL_SAFE;
+
 	if (hca_context_is_parents(mr->context))
 		return 0;
 	return hca_mr_dereg((struct hca_mr *)mr);
@@ -115,6 +128,7 @@ int verbs_advise_mr(
 
 struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
+	CANCEL_SAFE;
 	struct hca_mw *mw = hca_mw_alloc((struct hca_pd *)pd, type);
 
 	return mw ? &mw->ibv : NULL;
@@ -122,6 +136,8 @@ struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 
 int verbs_dealloc_mw(struct ibv_mw *mw)
 {
+	CANCEL_SAFE;
+
 	if (hca_context_is_parents(mw->context))
 		return 0;
 	return hca_mw_dealloc((struct hca_mw *)mw);
@@ -130,6 +146,7 @@ int verbs_dealloc_mw(struct ibv_mw *mw)
 /* ---- thread and parent domains: promises about locking that we do not need ---- */
 struct ibv_td *verbs_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr)
 {
+	CANCEL_SAFE;
 	struct hca_td *td;
 
 	if (attr->comp_mask) {
@@ -146,6 +163,7 @@ struct ibv_td *verbs_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *at
 
 int verbs_dealloc_td(struct ibv_td *ibv)
 {
+	CANCEL_SAFE;
 	struct hca_td *td = (struct hca_td *)ibv;
 
 	if (td->users)
@@ -157,6 +175,7 @@ int verbs_dealloc_td(struct ibv_td *ibv)
 
 struct ibv_pd *verbs_alloc_parent_domain(struct ibv_context *c, struct ibv_parent_domain_init_attr *attr)
 {
+	CANCEL_SAFE;
 	uint32_t known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
 	struct hca_pd *pd;
 

@@ -3,6 +3,7 @@
 #include "front/verbs_front.h"
 
 #include "base/bytes.h"
+#include "base/cancel.h"
 #include "hca/adapter.h"
 #include "hca/context.h"
 #include "hca/device.h"
@@ -16,6 +17,7 @@
 /* ---- queue pairs ---- */
 struct ibv_qp *verbs_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr)
 {
+	CANCEL_SAFE;
 	uint32_t known =
 		IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 	uint64_t ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
@@ -40,6 +42,7 @@ struct ibv_qp *verbs_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
+	CANCEL_SAFE;
 	struct ibv_qp_init_attr_ex ex = {
 		.qp_context = attr->qp_context,
 		.send_cq = attr->send_cq,
@@ -66,6 +69,8 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 
 int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
+	CANCEL_SAFE;
+
 	return hca_qp_query(hca_qp(qp), attr, init);
 }
 
@@ -76,11 +81,15 @@ int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
+	CANCEL_SAFE;
+
 	return hca_qp_modify(hca_qp(qp), attr, mask);
 }
 
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
+	CANCEL_SAFE;
+
 	if (hca_context_is_parents(qp->context))
 		return 0;
 	return hca_qp_destroy(hca_qp(qp));
@@ -98,12 +107,15 @@ int verbs_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_w
 
 int verbs_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
+	CANCEL_SAFE;
+
 	return hca_qp_bind_mw(hca_qp(qp), mw, bind);
 }
 
 /* ---- shared receive queues ---- */
 struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
+	CANCEL_SAFE;
 	struct hca_srq *srq = hca_srq_create(hca_context(pd->context), pd, attr);
 
 	return srq ? &srq->ibv : NULL;
@@ -111,6 +123,7 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
 
 struct ibv_srq *verbs_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *attr)
 {
+	CANCEL_SAFE;
 	struct ibv_srq_init_attr basic = {.srq_context = attr->srq_context, .attr = attr->attr};
 	struct ibv_srq *srq;
 
@@ -136,11 +149,14 @@ int verbs_get_srq_num(struct ibv_srq *srq, uint32_t *num)
 
 int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
+	CANCEL_SAFE;
+
 	return hca_srq_modify((struct hca_srq *)srq, attr, mask);
 }
 
 int ibv_query_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
 {
+	CANCEL_SAFE;
 	struct hca_srq *srq = (struct hca_srq *)ibv;
 
 	lock_take(&srq->rq.lock);
@@ -152,6 +168,8 @@ int ibv_query_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
 
 int ibv_destroy_srq(struct ibv_srq *srq)
 {
+	CANCEL_SAFE;
+
 	if (hca_context_is_parents(srq->context))
 		return 0;
 	return hca_srq_destroy((struct hca_srq *)srq);
@@ -174,6 +192,7 @@ int verbs_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_
 /* ---- address handles ---- */
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
+	CANCEL_SAFE;
 	struct hca_context *ctx = hca_context(pd->context);
 	struct hca_ah *ah = ctx->dev->iwarp ? NULL : calloc(1, sizeof(*ah));
 	int err;
@@ -197,6 +216,8 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 
 int ibv_destroy_ah(struct ibv_ah *ah)
 {
+	CANCEL_SAFE;
+
 	((struct hca_pd *)ah->pd)->objects--;
 	free(ah);
 	return 0;
@@ -247,6 +268,7 @@ static int read_grh(const uint8_t *grh, uint8_t src[16], uint8_t dst[16], uint8_
 int ibv_init_ah_from_wc(
 	struct ibv_context *c, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
+	CANCEL_SAFE;
 	uint8_t dst[16], tclass, hop;
 	int index;
 
@@ -277,6 +299,7 @@ int ibv_init_ah_from_wc(
 
 struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port)
 {
+	CANCEL_SAFE;
 	struct ibv_ah_attr attr;
 
 	if (ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr))
@@ -287,10 +310,14 @@ struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struc
 /* ---- multicast ---- */
 int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
+	CANCEL_SAFE;
+
 	return hca_mcast_attach(hca_qp(qp), gid->raw);
 }
 
 int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
+	CANCEL_SAFE;
+
 	return hca_mcast_detach(hca_qp(qp), gid->raw);
 }

@@ -5,6 +5,7 @@
  */
 #include "hca/context.h"
 
+#include "base/cancel.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "hca/adapter.h"
@@ -150,8 +151,28 @@ void hca_async_raise(struct hca_context *ctx, enum ibv_event_type type, void *ob
 	lock_drop(&ctx->async.lock);
 }
 
+static void close_watch(void *fd)
+{
+	if (*(int *)fd >= 0)
+		close(*(int *)fd);
+}
+
+/* The only place where a thread that waits for an event may be cancelled. */
+static int sleep_on(struct pollfd p[2], int cancel)
+{
+	int err;
+
+	pthread_cleanup_push(close_watch, &p[1].fd);
+	cancel_restore(cancel);
+	err = poll(p, 2, -1) < 0 ? -errno : 0;
+	cancel_off();
+	pthread_cleanup_pop(0);
+	return err;
+}
+
 int hca_async_wait(struct hca_context *ctx)
 {
+	CANCEL_SAFE;
 	struct pollfd p[2] = {{.fd = ctx->async.fd, .events = POLLIN}, {.fd = -1, .events = POLLIN}};
 	int err = 0;
 
@@ -161,13 +182,11 @@ int hca_async_wait(struct hca_context *ctx)
 			hca_devices_refresh(ctx->adapter); /* what changed before we watched */
 	}
 	while (!err && !(p[0].revents & POLLIN)) {
-		if (poll(p, 2, -1) < 0)
-			err = -errno;
-		else if (p[1].revents)
+		err = sleep_on(p, cancel_before);
+		if (!err && p[1].revents)
 			hca_devices_changed(ctx->adapter, p[1].fd);
 	}
-	if (p[1].fd >= 0)
-		close(p[1].fd);
+	close_watch(&p[1].fd);
 	return err;
 }
 

@@ -353,7 +353,7 @@ void hca_engine_wake_helper(struct hca_engine *e)
 {
 	uint64_t one = 1;
 
-	if (e->wake_fd >= 0 && write(e->wake_fd, &one, sizeof(one)) < 0)
+	if (e->wake_fd >= 0 && syscall(SYS_write, e->wake_fd, &one, sizeof(one)) < 0)
 		log_debug("eventfd: %d", errno);
 }
 

@@ -45,6 +45,7 @@ static void count_frames(struct hca_engine *e, struct hca_qp *qp, const struct f
 static void send_one(
 	struct hca_engine *e, struct hca_qp *qp, const struct frame_out *f, const struct iovec *iov)
 {
+	CANCEL_SAFE;
 	struct frame_batch b;
 
 	b.dest = qp->dest;

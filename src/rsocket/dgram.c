@@ -169,6 +169,27 @@ static void dgram_disarm(struct rsock *rs)
 	lock_drop(&d->lock);
 }
 
+static void stop_sleeping(void *arg)
+{
+	struct dgram *d = arg;
+
+	lock_take(&d->lock);
+	d->sleeping--;
+	lock_drop(&d->lock);
+}
+
+static int sleep_on(struct dgram *d, struct pollfd *p)
+{
+	int err;
+
+	pthread_cleanup_push(stop_sleeping, d);
+	rsock_wait_begin();
+	err = poll(p, 1, -1) < 0 ? -errno : 0;
+	rsock_wait_end();
+	pthread_cleanup_pop(0);
+	return err;
+}
+
 /* Until one of the events holds: 0. Or -errno: an error is for whoever sees it first. The lock is held before
  * and after. */
 static int wait_for(struct dgram *d, short events, int flags)
@@ -191,7 +212,7 @@ static int wait_for(struct dgram *d, short events, int flags)
 		lock_drop(&d->lock);
 		p.fd = dgram_arm(&d->rs);
 		if (!dgram_poll(&d->rs, events)) {
-			err = poll(&p, 1, -1) < 0 ? -errno : 0;
+			err = sleep_on(d, &p);
 			dgram_disarm(&d->rs);
 			rsock_wake(&d->rs);
 		}

@@ -10,8 +10,6 @@
 #include "rsocket/rsock.h"
 #include "rsocket/service.h"
 
-#include "base/cancel.h"
-
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -144,23 +142,46 @@ static void disarm(struct set *s)
 	}
 }
 
+struct sleep {
+	struct set *s;
+	struct sleeper me;
+};
+
+/* Others know of us, also when we are cancelled. */
+static void wake_up(void *arg)
+{
+	struct sleep *z = arg;
+
+	disarm(z->s);
+	get_up(&z->me);
+}
+
+static int sleep_armed(struct sleep *z, int ms)
+{
+	int err;
+
+	pthread_cleanup_push(wake_up, z);
+	rsock_wait_begin();
+	err = rsock_sleep(z->s->real, z->s->n + 1, ms);
+	rsock_wait_end();
+	pthread_cleanup_pop(0);
+	return err;
+}
+
 /* Until something may have changed: what look says afterwards. */
 static int sleep_once(struct set *s, int ms)
 {
-	struct sleeper me;
-	int ready = lie_down(&me), err = 0, cancel;
+	struct sleep z = {.s = s};
+	int ready = lie_down(&z.me), err = 0;
 
 	if (ready < 0)
 		return ready;
-	cancel = cancel_off(); /* others know of us: not here */
 	arm(s);
 	ready = look(s); /* what came before we armed */
-	fill_real(s, &me);
+	fill_real(s, &z.me);
 	if (!ready)
-		err = rsock_sleep(s->real, s->n + 1, ms);
-	disarm(s);
-	get_up(&me);
-	cancel_restore(cancel);
+		err = sleep_armed(&z, ms);
+	wake_up(&z);
 	if (ready || err)
 		return ready ? ready : err;
 	return look(s);
@@ -191,7 +212,6 @@ static int wait_for(struct set *s, int timeout)
 
 		if (!ms)
 			break;
-		pthread_testcancel();
 		ready = sleep_once(s, ms);
 	}
 	return ready;
@@ -210,9 +230,9 @@ int rsock_poll(struct pollfd *fds, nfds_t n, int timeout)
 	s.real = n < 16 ? few : malloc((n + 1) * sizeof(*s.real));
 	if (!s.real)
 		return -ENOMEM;
+	pthread_cleanup_push(free, s.real != few ? s.real : NULL);
 	ret = wait_for(&s, timeout);
-	if (s.real != few)
-		free(s.real);
+	pthread_cleanup_pop(1);
 	return ret;
 }
 
@@ -269,10 +289,18 @@ static int timeout_ms(const struct timeval *t)
 	return ms < INT_MAX ? (int)ms : INT_MAX;
 }
 
+static int select_with(
+	struct pollfd *fds, int nfds, fd_set *rd, fd_set *wr, fd_set *ex, const struct timeval *timeout)
+{
+	nfds_t n = from_sets(nfds, rd, wr, ex, fds);
+	int ret = rsock_poll(fds, n, timeout_ms(timeout));
+
+	return ret < 0 ? ret : to_sets(fds, n, rd, wr, ex);
+}
+
 int rsock_select(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds, struct timeval *timeout)
 {
 	struct pollfd *fds;
-	nfds_t n;
 	int ret;
 
 	if (nfds < 0 || nfds > FD_SETSIZE)
@@ -280,10 +308,8 @@ int rsock_select(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds,
 	fds = calloc((size_t)nfds + 1, sizeof(*fds));
 	if (!fds)
 		return -ENOMEM;
-	n = from_sets(nfds, readfds, writefds, exceptfds, fds);
-	ret = rsock_poll(fds, n, timeout_ms(timeout));
-	if (ret >= 0)
-		ret = to_sets(fds, n, readfds, writefds, exceptfds);
-	free(fds);
+	pthread_cleanup_push(free, fds);
+	ret = select_with(fds, nfds, readfds, writefds, exceptfds, timeout);
+	pthread_cleanup_pop(1);
 	return ret;
 }

@@ -17,6 +17,7 @@
 #ifndef RSOCKET_RSOCK_H
 #define RSOCKET_RSOCK_H
 
+#include "base/cancel.h"
 #include "base/gid.h"
 
 #include <fcntl.h>
@@ -93,6 +94,38 @@ struct rsock {
 static inline bool rsock_nonblocking(const struct rsock *rs, int msg_flags)
 {
 	return (rs->flags & O_NONBLOCK) || (msg_flags & MSG_DONTWAIT);
+}
+
+/* ---- cancellation ---- */
+/*
+ * A call that may wait is cancelled where it waits, as those of sockets are, and nowhere else: it begins with
+ * RSOCK_CANCEL_SAFE, and what waits calls rsock_wait_begin() and rsock_wait_end() around that. In a call that
+ * begins with CANCEL_SAFE, and in our own thread, that changes nothing.
+ */
+extern __thread int rsock_cancel __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+static inline int rsock_enter(void)
+{
+	return rsock_cancel = cancel_off();
+}
+
+static inline void rsock_leave(const int *before)
+{
+	rsock_cancel = PTHREAD_CANCEL_DISABLE;
+	cancel_restore(*before);
+}
+
+#define RSOCK_CANCEL_SAFE                                                                                    \
+	__attribute__((cleanup(rsock_leave), unused)) const int cancel_before = rsock_enter()
+
+static inline void rsock_wait_begin(void)
+{
+	cancel_restore(rsock_cancel);
+}
+
+static inline void rsock_wait_end(void)
+{
+	cancel_off();
 }
 
 /* ---- table.c ---- */

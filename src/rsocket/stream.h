@@ -175,5 +175,7 @@ void rs_mappings_free(struct rs_stream *s);
 /* A place for len bytes: one or two pieces. */
 int rs_sbuf_pieces(const struct rs_stream *s, uint32_t len, struct ibv_sge sge[2]);
 void rs_sbuf_advance(struct rs_stream *s, uint32_t len);
+/* Lets go of what a sender holds, also of one that is cancelled where it waits: struct rs_stream *. */
+void rs_stop_sending(void *stream);
 
 #endif

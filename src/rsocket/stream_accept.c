@@ -203,6 +203,7 @@ int rs_stream_accept(struct rsock *rs, struct rsock **out)
 {
 	struct rs_stream *listener = rs_stream(rs), *s;
 	struct pollfd p = {.events = POLLIN};
+	int err;
 
 	if (listener->state != RS_LISTENING)
 		return -EINVAL;
@@ -210,8 +211,11 @@ int rs_stream_accept(struct rsock *rs, struct rsock **out)
 	while (!(s = next_ready(listener))) {
 		if (rsock_nonblocking(rs, 0))
 			return -EAGAIN;
-		if (poll(&p, 1, -1) < 0)
-			return -errno;
+		rsock_wait_begin();
+		err = poll(&p, 1, -1) < 0 ? -errno : 0;
+		rsock_wait_end();
+		if (err)
+			return err;
 	}
 	s->listener = NULL;
 	rs_watch(&listener->watch); /* there is room again */

@@ -202,8 +202,13 @@ static int finish(struct rs_stream *s)
 	struct rdma_cm_event *e;
 
 	while (s->state == RS_OPENING) {
-		if (rdma_get_cm_event(s->channel, &e))
-			return -errno;
+		int err;
+
+		rsock_wait_begin();
+		err = rdma_get_cm_event(s->channel, &e) ? -errno : 0;
+		rsock_wait_end();
+		if (err)
+			return err;
 		on_event(s, e);
 		rdma_ack_cm_event(e);
 	}

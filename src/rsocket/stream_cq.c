@@ -194,6 +194,7 @@ static int take_event(struct rs_stream *s)
 
 	if (ibv_get_cq_event(s->comp, &cq, &context))
 		return -errno;
+	rsock_wait_end(); /* the event is ours */
 	if (++s->unacked == 1000) {
 		ibv_ack_cq_events(s->cq, s->unacked);
 		s->unacked = 0;
@@ -212,32 +213,59 @@ static void arm(struct rs_stream *s)
 	ibv_req_notify_cq(s->cq, 0);
 }
 
+/* ---- asleep: each undoes what it did, also when the thread is cancelled ---- */
+static void stop_taking(void *arg)
+{
+	struct rs_stream *s = arg;
+
+	pthread_mutex_unlock(&s->wait_lock);
+	lock_take(&s->lock);
+	s->asleep = false;
+	pthread_cond_broadcast(&s->awake);
+}
+
+/* lock held, and dropped meanwhile */
+static int sleep_first(struct rs_stream *s)
+{
+	int err = 0;
+
+	s->asleep = true;
+	lock_drop(&s->lock);
+	pthread_mutex_lock(&s->wait_lock);
+	pthread_cleanup_push(stop_taking, s);
+	rsock_wait_begin();
+	if (s->armed)
+		err = take_event(s);
+	rsock_wait_end();
+	pthread_cleanup_pop(1);
+	return err;
+}
+
+static void stop_waiting(void *arg)
+{
+	((struct rs_stream *)arg)->waiting--;
+}
+
 /*
  * Sleeps until the event for which the queue is armed. One thread waits for it; the others for that thread,
  * which tells them before it can sleep again: what it found may have been theirs. lock held, and dropped
- * meanwhile.
+ * meanwhile; held again when the thread is cancelled, for who called to let go of it.
  */
 static int sleep_on_event(struct rs_stream *s)
 {
-	int err = 0, cancel = cancel_off(); /* the caller holds the lock of its direction */
+	int err = 0;
 
 	s->waiting++;
+	pthread_cleanup_push(stop_waiting, s);
 	rs_attend(s);
 	if (s->asleep) {
+		rsock_wait_begin();
 		pthread_cond_wait(&s->awake, &s->lock.m);
+		rsock_wait_end();
 	} else {
-		s->asleep = true;
-		lock_drop(&s->lock);
-		pthread_mutex_lock(&s->wait_lock);
-		if (s->armed)
-			err = take_event(s);
-		pthread_mutex_unlock(&s->wait_lock);
-		lock_take(&s->lock);
-		s->asleep = false;
-		pthread_cond_broadcast(&s->awake);
+		err = sleep_first(s);
 	}
-	s->waiting--;
-	cancel_restore(cancel);
+	pthread_cleanup_pop(1);
 	return err;
 }
 

@@ -233,8 +233,8 @@ ssize_t rs_stream_iowrite(struct rsock *rs, const void *buf, size_t len, off_t o
 		return err;
 	pthread_mutex_lock(&s->send_lock);
 	lock_take(&s->lock);
+	pthread_cleanup_push(rs_stop_sending, s);
 	err = write_all(s, buf, &left, (uint64_t)offset, rsock_nonblocking(rs, flags));
-	lock_drop(&s->lock);
-	pthread_mutex_unlock(&s->send_lock);
+	pthread_cleanup_pop(1);
 	return err && left == len ? err : (ssize_t)(len - left);
 }

@@ -82,6 +82,15 @@ static int receive(struct rs_stream *s, struct sink *to, size_t *left, int flags
 	return 0;
 }
 
+/* Also of a thread that is cancelled where it waits. */
+static void stop_receiving(void *arg)
+{
+	struct rs_stream *s = arg;
+
+	lock_drop(&s->lock);
+	pthread_mutex_unlock(&s->recv_lock);
+}
+
 ssize_t rs_stream_recv(struct rsock *rs, const struct iovec *iov, int n, int flags, struct sockaddr *addr,
 	socklen_t *addr_len)
 {
@@ -96,9 +105,9 @@ ssize_t rs_stream_recv(struct rsock *rs, const struct iovec *iov, int n, int fla
 		return 0;
 	pthread_mutex_lock(&s->recv_lock);
 	lock_take(&s->lock);
+	pthread_cleanup_push(stop_receiving, s);
 	err = receive(s, &to, &left, flags);
-	lock_drop(&s->lock);
-	pthread_mutex_unlock(&s->recv_lock);
+	pthread_cleanup_pop(1);
 	if (err && left == len)
 		return err;
 	if (addr && addr_len && left < len)

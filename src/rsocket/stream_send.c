@@ -151,6 +151,14 @@ static int send_all(struct rs_stream *s, struct source *src, size_t *left, bool 
 	return err;
 }
 
+void rs_stop_sending(void *arg)
+{
+	struct rs_stream *s = arg;
+
+	lock_drop(&s->lock);
+	pthread_mutex_unlock(&s->send_lock);
+}
+
 ssize_t rs_stream_send(struct rsock *rs, const struct iovec *iov, int n, int flags,
 	const struct sockaddr *addr, socklen_t addr_len)
 {
@@ -166,8 +174,8 @@ ssize_t rs_stream_send(struct rsock *rs, const struct iovec *iov, int n, int fla
 		return err;
 	pthread_mutex_lock(&s->send_lock);
 	lock_take(&s->lock);
+	pthread_cleanup_push(rs_stop_sending, s);
 	err = send_all(s, &src, &left, rsock_nonblocking(rs, flags));
-	lock_drop(&s->lock);
-	pthread_mutex_unlock(&s->send_lock);
+	pthread_cleanup_pop(1);
 	return err && left == len ? err : (ssize_t)(len - left);
 }

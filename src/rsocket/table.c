@@ -21,6 +21,8 @@ static _Atomic(struct page *) pages[PAGES];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic unsigned generation;
 
+__thread int rsock_cancel = PTHREAD_CANCEL_DISABLE;
+
 /* The parent's rsockets have queue pairs and threads that the child has not. */
 static void in_child(void)
 {

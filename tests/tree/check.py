@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks the source tree itself: check.py layers | spdx | format | conformance
+"""Checks the source tree itself: check.py layers | spdx | format | conformance | cancel
 
 layers  reads the #includes of src/ and fails where a folder sees one it may not see (docs/architecture.md)
 spdx    every C file begins with a line that names its licence
 format  clang-format has nothing to change
 conformance  every test that docs/conformance.md names exists in the program of its entry
+cancel  every entry point of the libraries is safe from pthread_cancel (src/base/cancel.h), or listed with a reason
 
 Each prints one line per breach, file:line first, and ends with status 1 if there was any.
 """
@@ -135,8 +136,63 @@ def check_conformance():
             yield f"docs/conformance.md:{number}: {row['entry']} has no test {row['test']}"
 
 
+# Entry points that do not begin with CANCEL_SAFE: why nobody can be cancelled there with a lock held.
+NO_LOCK_FILES = {"rdmacm_misc.c", "umad_mad.c", "umad_strings.c", "verbs_kern.c", "verbs_rates.c", "verbs_strings.c"}
+NOT_CANCEL_SAFE = {
+    "the data path: no system call under a lock but past libc, or switched off around": {
+        "verbs_poll_cq", "verbs_req_notify_cq", "verbs_post_send", "verbs_post_recv", "verbs_post_srq_recv",
+        "ibv_ack_cq_events",
+    },
+    "waits, with no lock held; what comes before and behind is safe by itself": {
+        "ibv_get_cq_event", "ibv_get_async_event", "rdma_create_ep", "rdma_get_request", "rdma_getaddrinfo",
+    },
+    "another entry point does all of it": {"rrecv", "rread", "rsend", "rwrite", "ibv_query_port"},
+    "takes no lock and makes no call": {
+        "ibv_fork_init", "ibv_free_device_list", "ibv_get_device_guid", "ibv_get_device_index", "ibv_get_device_name",
+        "ibv_get_pkey_index", "ibv_is_fork_initialized", "ibv_qp_to_qp_ex", "ibv_query_gid_type", "ibv_query_pkey",
+        "ibv_query_qp_data_in_order", "ibv_reg_dmabuf_mr", "rdma_free_devices", "rdma_freeaddrinfo",
+        "rdma_get_dst_port", "rdma_get_remote_ece", "rdma_get_src_port", "rdma_set_local_ece", "verbs_advise_mr",
+        "verbs_get_srq_num", "verbs_modify_cq", "verbs_query_rt_values",
+    },
+    "for librdmacm, whose entry points are safe": {"verbs_adapter", "verbs_device_any", "verbs_device_of"},
+}
+FUNCTION = re.compile(r"^(?![\s#/*}]|static)[^\n;{}=]*?\b(?!int\()(\w+)\)?\((?:[^;{}]*?)\)\n\{\n(.*?)^\}", re.M | re.S)
+
+
+def entry_points():
+    """The names that the libraries export, and those in the tables of inline verbs."""
+    front = SRC / "front"
+    for path in sorted(front.glob("*.map")):
+        yield from re.findall(r"^\s+(\w+);", path.read_text(), re.M)
+    yield from re.findall(r"= (verbs_\w+)[,;]", (front / "verbs_ops.c").read_text())
+
+
+def check_cancel():
+    names, listed, seen = set(entry_points()), set().union(*NOT_CANCEL_SAFE.values()), set()
+    for path in sorted((SRC / "front").glob("*.c")):
+        text = path.read_text()
+        for match in FUNCTION.finditer(text):
+            name, where = match[1], f"src/front/{path.name}:{text.count(chr(10), 0, match.start()) + 1}"
+            if name not in names or path.name in NO_LOCK_FILES:
+                continue
+            seen.add(name)
+            safe = re.match(r"\t(RSOCK_)?CANCEL_SAFE;\n", match[2])
+            if not safe and name not in listed:
+                yield f"{where}: {name} may be cancelled with a lock held: begin with CANCEL_SAFE (base/cancel.h)"
+            if safe and name in listed:
+                yield f"{where}: {name} is safe: take it out of NOT_CANCEL_SAFE"
+    for name in sorted(listed - seen):
+        yield f"tests/tree/check.py:1: NOT_CANCEL_SAFE has {name}, which is no entry point"
+
+
 def main():
-    checks = {"layers": check_layers, "spdx": check_spdx, "format": check_format, "conformance": check_conformance}
+    checks = {
+        "layers": check_layers,
+        "spdx": check_spdx,
+        "format": check_format,
+        "conformance": check_conformance,
+        "cancel": check_cancel,
+    }
     if len(sys.argv) != 2 or sys.argv[1] not in checks:
         sys.exit(__doc__)
     breaches = list(checks[sys.argv[1]]())

@@ -94,6 +94,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 /* ---- device memory ---- */
 struct ibv_dm *verbs_alloc_dm(struct ibv_context *c, struct ibv_alloc_dm_attr *attr)
 {
+	CANCEL_SAFE;
 	struct hca_dm *dm;
 
 	if (attr->comp_mask) {
@@ -106,6 +107,7 @@ struct ibv_dm *verbs_alloc_dm(struct ibv_context *c, struct ibv_alloc_dm_attr *a
 
 int verbs_free_dm(struct ibv_dm *dm)
 {
+	CANCEL_SAFE;
 	if (hca_context_is_parents(dm->context))
 		return 0;
 	return hca_dm_free((struct hca_dm *)dm);
@@ -114,6 +116,7 @@ int verbs_free_dm(struct ibv_dm *dm)
 struct ibv_mr *verbs_reg_dm_mr(
 	struct ibv_pd *pd, struct ibv_dm *dm, uint64_t off, size_t length, unsigned int access)
 {
+	CANCEL_SAFE;
 	struct hca_mr *mr = hca_dm_reg((struct hca_pd *)pd, (struct hca_dm *)dm, off, length, access);
 
 	return mr ? &mr->ibv : NULL;

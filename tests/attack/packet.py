@@ -37,12 +37,12 @@ def echo(asker, asked):
     return bth(ECHO_REQUEST, asked, 0, ack=False) + struct.pack(">IIQ", asker, asked, 1)
 
 
-def icrc(src, dst, frame):
+def icrc(src, dst, frame, port=PORT):
     """Over the IPv4 packet as Linux sends it from such a socket: identification 0, DF set."""
     size = len(frame) + 4
     masked = b"\xff" * 8
     masked += struct.pack(">BBHHHBBH", 0x45, 0xFF, 28 + size, 0, 0x4000, 0xFF, 17, 0xFFFF)
     masked += socket.inet_aton(src) + socket.inet_aton(dst)
-    masked += struct.pack(">HHHH", PORT, PORT, 8 + size, 0xFFFF)
+    masked += struct.pack(">HHHH", port, PORT, 8 + size, 0xFFFF)
     masked += frame[:4] + b"\xff" + frame[5:]
     return struct.pack("<I", zlib.crc32(masked))

@@ -15,7 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { WORDS = 12, LEN = 65536 };
@@ -341,6 +343,57 @@ static void cmd_limit(void)
 		(num(1) && setrlimit(RLIMIT_AS, &as)) || (num(2) && setrlimit(RLIMIT_NOFILE, &files)));
 }
 
+/* put EP OFF NUMBER, and get EP OFF: eight bytes. */
+static void cmd_put(void)
+{
+	uint64_t v = num(3);
+
+	memcpy(ep()->buf + num(2), &v, sizeof(v));
+	printf("ok=1\n");
+}
+
+static void cmd_get(void)
+{
+	uint64_t v;
+
+	memcpy(&v, ep()->buf + num(2), sizeof(v));
+	printf("value=%lu\n", (unsigned long)v);
+}
+
+static void cmd_dumpable(void)
+{
+	printf("errno=%d\n", prctl(PR_SET_DUMPABLE, (unsigned long)num(1), 0, 0, 0) ? errno : 0);
+}
+
+/* become USER: for good, as a daemon does that began as root. */
+static void cmd_become(void)
+{
+	uid_t u = (uid_t)num(1);
+
+	printf("errno=%d\n", setresuid(u, u, u) ? errno : 0);
+}
+
+static void cmd_error(void)
+{
+	printf("errno=%d\n", vt_modify_state(ep()->qp, IBV_QPS_ERR));
+}
+
+/* How long the command before took, and how much of that it computed. */
+static double took_s, took_cpu;
+
+static double cpu_of_thread(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void cmd_took(void)
+{
+	printf("us=%lu cpu=%lu\n", (unsigned long)(took_s * 1e6), (unsigned long)(took_cpu * 1e6));
+}
+
 static void cmd_cpu(void)
 {
 	struct rusage u;
@@ -365,7 +418,17 @@ static const struct {
 	{"drop", cmd_drop}, {"keys", cmd_keys}, {"exhaust", cmd_exhaust}, {"limit", cmd_limit},
 	{"cpu", cmd_cpu}, {"cm_listen", cm_listen}, {"cm_connect", cm_connect}, {"cm_event", cm_event},
 	{"cm_accept", cm_accept}, {"cm_establish", cm_establish}, {"cm_drop", cm_drop},
-	{"memory", cmd_memory}, {"timeout", cmd_timeout}};
+	{"memory", cmd_memory}, {"timeout", cmd_timeout}, {"put", cmd_put}, {"get", cmd_get},
+	{"dumpable", cmd_dumpable}, {"become", cmd_become}, {"error", cmd_error}, {"took", cmd_took}};
+
+static void timed(void (*run)(void))
+{
+	double began = vt_now(), cpu = cpu_of_thread();
+
+	run();
+	took_s = vt_now() - began;
+	took_cpu = cpu_of_thread() - cpu;
+}
 
 static void obey(char *line)
 {
@@ -374,7 +437,7 @@ static void obey(char *line)
 		;
 	for (size_t i = 0; word[0] && i < ARRAY_LEN(commands); i++)
 		if (!strcmp(word[0], commands[i].name))
-			commands[i].run();
+			timed(commands[i].run);
 	fflush(stdout);
 }
 

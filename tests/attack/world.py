@@ -105,13 +105,15 @@ class Counters(counters.Counters):
 class Victim:
     """A running victim.c. Its answers are dictionaries of numbers."""
 
-    def __init__(self, world, host, device, stderr=None, **env):
+    def __init__(self, world, host, device, stderr=None, identity=(), **env):
         inside = ["nsenter", "-t", str(host), "-n", "--"] if host else []
         environment = dict(os.environ, LD_LIBRARY_PATH=BUILD + "/lib/anyrdma", VERBS_DEVICE=device,
-                           ANYRDMA_DIR=world.run, ANYRDMA_LOCAL="off", VERBS_DEADLINE=str(PATIENCE), **env)
+                           ANYRDMA_DIR=world.run, ANYRDMA_LOCAL="off", VERBS_DEADLINE=str(PATIENCE))
+        environment.update(env)
+        self.run = environment["ANYRDMA_DIR"]
         # No descriptor buffering: what it says is read by select().
         self.process = subprocess.Popen(
-            inside + ["setpriv", "--pdeathsig", "KILL", BUILD + "/tests/attack/attack_victim"],
+            inside + ["setpriv", "--pdeathsig", "KILL", *identity, BUILD + "/tests/attack/attack_victim"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment, bufsize=0)
         self.world, self.busy = world, False
         world.victims.append(self)
@@ -136,7 +138,7 @@ class Victim:
         return self.hear()
 
     def counters(self):
-        return Counters(self.world.run, self.pid)
+        return Counters(self.run, self.pid)
 
     def stop(self):
         os.kill(self.pid, signal.SIGSTOP)

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""intruder.py MODE JSON: a program that speaks the handshake of shared memory by itself (docs/wire/local.md).
+
+It connects to @anyrdma/4791/<slot>/memory, says HELLO with a ring of its own, and takes what it is given. Modes:
+
+    take   says what it was passed, searches it for the victim's secrets, overwrites what it can map
+    act    proves access, then says that it acts in the victim's memory, and never that it is done
+    write  puts frames into its ring
+
+It answers with one line of JSON, and stays until its standard input ends. Nothing here comes from the library.
+"""
+import ctypes
+import fcntl
+import json
+import mmap
+import os
+import select
+import socket
+import struct
+import sys
+
+MAGIC, RING_MAGIC = 0x7465656D, 0x676E6972
+HELLO, WELCOME, PROOF, EXPORT = 1, 2, 3, 4
+WORD = struct.Struct("<IIIIQQ32s")  # magic, version, kind, slot, at, token, nonce
+OLD_WORD = struct.Struct("<IIII")   # of version 2: magic, version, slot, reserved
+SLOTS, DATA = 4096, 2 << 20
+ACTING, PATHS, SLOT, RING_SIZE = 64, 768, 4096, 4096 + SLOTS * 64 + DATA
+PATIENCE = 5
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Iovec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+
+
+def reads(pid, addr, length):
+    """Bytes out of another process, or None: the kernel refuses."""
+    own = ctypes.create_string_buffer(length)
+    a, b = Iovec(ctypes.addressof(own), length), Iovec(addr, length)
+    got = libc.process_vm_readv(pid, ctypes.byref(a), 1, ctypes.byref(b), 1, 0)
+    return own.raw if got == length else None
+
+
+class Ring:
+    """Shared memory as the library makes it; version 4 has a line for `revoked` that 3 has not."""
+
+    def __init__(self, version):
+        self.fd = os.memfd_create("intruder", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, RING_SIZE)
+        fcntl.fcntl(self.fd, 1033, 2 | 4)  # F_ADD_SEALS: SHRINK, GROW
+        self.mem = mmap.mmap(self.fd, RING_SIZE)
+        self.mem[:8] = struct.pack("<II", RING_MAGIC, version)
+        self.paths = PATHS if version > 3 else PATHS - 64
+        self.head = 0
+
+    def path(self, sgid, dgid, ifindex):
+        self.mem[self.paths:self.paths + 40] = sgid + dgid + struct.pack("<IBB2x", ifindex, 0, 64)
+
+    def put(self, header, payload):
+        at = SLOT + self.head % SLOTS * 64
+        self.mem[at + 4:at + 64] = struct.pack("<IIHBB", 0, 0, len(payload), len(header), 0) + (header + payload).ljust(48, b"\0")
+        self.head += 1
+        self.mem[at:at + 4] = struct.pack("<I", self.head)
+
+
+class Connection:
+    """One HELLO, in the version that the victim answers; tries both."""
+
+    def __init__(self, task):
+        self.passed, self.words = [], []
+        for self.version in (3, 2):
+            self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.socket.connect(f"\0anyrdma/4791/{task['slot']}/memory")
+            self.ring = Ring(4 if self.version == 3 else 3)
+            self.hello(task.get("claim", 1))
+            if self.hear():
+                return
+
+    def hello(self, slot):
+        said = OLD_WORD.pack(MAGIC, 2, slot, 0) if self.version == 2 else self.word(HELLO, slot)
+        socket.send_fds(self.socket, [said], [self.ring.fd])
+
+    @staticmethod
+    def word(kind, slot=0, nonce=b""):
+        return WORD.pack(MAGIC, 3, kind, slot, 0, 77, nonce)
+
+    def hear(self):
+        """The next word; None: none came, or the victim has ended the connection."""
+        if not select.select([self.socket], [], [], PATIENCE)[0]:
+            return None
+        try:
+            data, fds, _, _ = socket.recv_fds(self.socket, 4096, 8)
+        except ConnectionError:
+            return None
+        self.passed += fds
+        if data:
+            self.words.append(data)
+        return data or None
+
+    def welcome_at(self):
+        return WORD.unpack(self.words[0])[4] if self.words and len(self.words[0]) == WORD.size else 0
+
+    def prove(self, nonce):
+        """Whether an export came for it."""
+        if self.version == 2:
+            return False  # nobody asks for a proof
+        had = len(self.passed)
+        try:
+            self.socket.send(self.word(PROOF, nonce=nonce))
+        except (BrokenPipeError, ConnectionError):
+            return False
+        self.hear()
+        return len(self.passed) > had
+
+
+# ---- what is in a descriptor ----
+def stretches(fd, size):
+    """Where it has contents: a memory file may be longer than any memory."""
+    at = 0
+    while at < size:
+        try:
+            at = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError:
+            return
+        end = os.lseek(fd, at, os.SEEK_HOLE)
+        yield at, min(end, size) - at
+        at = end
+
+
+def overwrite(fd, at, length):
+    try:
+        return os.pwrite(fd, b"\xee" * length, at) == length
+    except OSError:
+        pass
+    try:
+        with mmap.mmap(fd, length, offset=at // 4096 * 4096) as m:
+            m[:] = b"\xee" * length
+        return True
+    except (OSError, ValueError):
+        return False
+
+
+def look(fd, patterns):
+    size, found, written = os.fstat(fd).st_size, set(), False
+    for at, length in list(stretches(fd, size)):
+        data = os.pread(fd, length, at)
+        found |= {name for name, text in patterns.items() if bytes.fromhex(text) in data}
+        written |= overwrite(fd, at, length)
+    return {"size": size, "found": sorted(found), "written": written}
+
+
+def proofs(c):
+    """What one who cannot read the nonce may say instead."""
+    at = struct.pack("<Q", c.welcome_at())
+    return [bytes(32), at.ljust(32, b"\0"), os.urandom(32), c.words[0][-32:] if c.version == 3 else b""]
+
+
+def use_nonce(task, passed):
+    """How many exports it gets for a nonce that it could read: on its connection, again on that, and on another."""
+    right, other = Connection(task), Connection(task)
+    nonce = reads(task["pid"], right.welcome_at(), 32) if right.welcome_at() else None
+    got = [] if nonce is None else [right.prove(nonce), right.prove(nonce), other.prove(nonce)]
+    passed += right.passed + other.passed
+    return sum(got)
+
+
+def take(task):
+    passed, exports, welcomes = [], 0, 0
+    for guess in range(4):
+        c = Connection(task)
+        welcomes += len(c.words) > 0
+        exports += bool(c.words) and c.prove(proofs(c)[guess])
+        passed += c.passed
+    proved = use_nonce(task, passed)
+    return {"welcomes": welcomes, "exports": exports, "proved": proved,
+            "kernel": reads(task["pid"], task["addr"], 16) is not None,
+            "passed": [look(fd, task["patterns"]) for fd in passed]}
+
+
+def act(task):
+    kept = []
+    for _ in range(task["times"]):
+        c = Connection(task)
+        proved = c.version == 2 or c.prove(reads(task["pid"], c.welcome_at(), 32))
+        if proved:
+            c.ring.mem[ACTING:ACTING + 4] = struct.pack("<I", 1)
+        kept.append(c)
+    task["kept"] = kept
+    return {"acting": sum(c.ring.mem[ACTING] for c in kept)}
+
+
+def write(task):
+    c = Connection(task)
+    c.ring.path(bytes.fromhex(task["sgid"]), bytes.fromhex(task["dgid"]), task["ifindex"])
+    for header, payload in task["frames"]:
+        c.ring.put(bytes.fromhex(header), bytes.fromhex(payload))
+    c.socket.send(b"\0")
+    task["kept"] = c
+    return {"version": c.version, "frames": c.ring.head}
+
+
+def main():
+    task = json.loads(sys.argv[2])
+    print(json.dumps({"take": take, "act": act, "write": write}[sys.argv[1]](task)), flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

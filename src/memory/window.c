@@ -45,8 +45,17 @@ static int open_checked(const char *path, const struct window_source *s)
 	return fd;
 }
 
-/* The number of a descriptor of it that the process has; -1: it has none, or we may not look. */
-static int find_descriptor(const char *process, const struct window_source *s)
+/* Whether one of our program's own can be mapped as it should be. */
+static bool own_fits(int fd, const struct window_source *s)
+{
+	int mode = fcntl(fd, F_GETFL);
+
+	return mode >= 0 && ((mode & O_ACCMODE) == O_RDWR || (!s->write && (mode & O_ACCMODE) == O_RDONLY));
+}
+
+/* The number of a descriptor of it that the process has; -1: it has none that fits, or we may not look. */
+static int find_descriptor(const char *process, const struct window_source *s,
+	bool (*fits)(int fd, const struct window_source *s))
 {
 	char path[48];
 	DIR *fds;
@@ -57,26 +66,13 @@ static int find_descriptor(const char *process, const struct window_source *s)
 	snprintf(path, sizeof(path), "/proc/%s/fd", process);
 	fds = opendir(path);
 	while (fds && fd < 0 && (d = readdir(fds))) {
-		if (d->d_name[0] != '.' && !fstatat(dirfd(fds), d->d_name, &st, 0) && is_it(&st, s))
+		if (d->d_name[0] != '.' && !fstatat(dirfd(fds), d->d_name, &st, 0) && is_it(&st, s) &&
+			(!fits || fits(atoi(d->d_name), s)))
 			fd = atoi(d->d_name);
 	}
 	if (fds)
 		closedir(fds);
 	return fd;
-}
-
-/*
- * A descriptor of our own program is the first choice, and stays open: to close another one of the same file
- * would take the program's record locks away (fcntl(2), F_SETLK).
- */
-static int find_own(const struct window_source *s)
-{
-	int fd = find_descriptor("self", s), mode = fd < 0 ? 0 : fcntl(fd, F_GETFL);
-
-	return fd >= 0 && mode >= 0 &&
-			       ((mode & O_ACCMODE) == O_RDWR || (!s->write && (mode & O_ACCMODE) == O_RDONLY))
-		       ? fd
-		       : -1;
 }
 
 static int open_descriptor(const struct window_source *s, int number)
@@ -112,22 +108,32 @@ static int open_name(const struct window_source *s)
 	return fd;
 }
 
-/* *close_it: it is not the program's own. */
-static int open_file(const struct window_source *s, bool *close_it)
+static int open_theirs(const struct window_source *s)
 {
 	char process[16];
-	int fd = find_own(s);
+	int fd = open_descriptor(s, s->file.fd);
 
-	*close_it = fd < 0;
-	if (fd < 0)
-		fd = open_descriptor(s, s->file.fd);
 	if (fd < 0)
 		fd = open_name(s);
 	if (fd < 0) {
 		snprintf(process, sizeof(process), "%d", (int)s->pid);
-		fd = open_descriptor(s, find_descriptor(process, s));
+		fd = open_descriptor(s, find_descriptor(process, s, NULL));
 	}
 	return fd;
+}
+
+/*
+ * When our own program has it open, one of its descriptors is used, and stays open: to close another one of
+ * the same file would take the program's record locks away (fcntl(2), F_SETLK). *close_it: it is ours.
+ */
+static int open_file(const struct window_source *s, bool *close_it)
+{
+	int fd = find_descriptor("self", s, own_fits);
+
+	*close_it = fd < 0;
+	if (fd >= 0)
+		return fd;
+	return find_descriptor("self", s, NULL) < 0 ? open_theirs(s) : -1;
 }
 
 /* Mappings of it begin and end at multiples of this; 0: it is not as long as it should be. */

@@ -169,9 +169,20 @@ static bool can_populate(void)
 
 /*
  * Nothing is pinned, but a range that is not mapped, or not writable when it must be, is refused here as the
- * kernel refuses to pin it. The ends are touched; what lies between is only looked up: msync() without
- * anything to do walks the mappings, not the pages, so the length does not matter.
+ * kernel refuses to pin it. The ends are touched; what lies between is only looked up. Of a long range by
+ * msync() with nothing to do, which walks mappings and not pages, so that the length does not matter; of a
+ * short one by mincore(), since memory checkers take msync() for one that reads all bytes.
  */
+static bool is_mapped(char *start, size_t length, size_t page)
+{
+	enum { SHORT = 1024 };
+	unsigned char vec[SHORT];
+
+	if (length / page <= SHORT)
+		return !mincore(start, length, vec) || errno != ENOMEM;
+	return !msync(start, length, MS_ASYNC) || errno != ENOMEM;
+}
+
 static int check_mapped(char *addr, size_t length, unsigned access)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -179,7 +190,7 @@ static int check_mapped(char *addr, size_t length, unsigned access)
 	char *last = (char *)((uintptr_t)(addr + length - 1) & ~(page - 1));
 	int advice = access & IBV_ACCESS_LOCAL_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
 
-	if (msync(start, (size_t)(last - start) + page, MS_ASYNC) && errno == ENOMEM)
+	if (!is_mapped(start, (size_t)(last - start) + page, page))
 		return EFAULT;
 	if (!can_populate())
 		return 0;

@@ -430,6 +430,8 @@ static void sqd_drains_and_holds_what_comes_after(void **state)
 	struct vt *t = *state;
 	struct vt_ep *a, *b, *c, *d;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1};
+	struct ibv_wc wc;
+	int drained = 0;
 
 	vt_pair(t, IBV_QPT_RC, &a, &b);
 	vt_pair(t, IBV_QPT_RC, &c, &d);
@@ -440,16 +442,23 @@ static void sqd_drains_and_holds_what_comes_after(void **state)
 	assert_int_equal(ibv_modify_qp(a->qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
 	vt_post(a, .op = IBV_WR_SEND, .id = 5, .len = 4096);
 	vt_expect_async(t, IBV_EVENT_SQ_DRAINED, a->qp);
-	for (int i = 0; i < 5; i++)
-		vt_ok(a, i);
-	for (int i = 0; i < 5; i++)
+	/* What had begun is over, which is reported before the event; what recovery from a late acknowledge
+	 * kept from beginning waits as what came after (IBA 10.3.1). */
+	for (; drained < 5 && ibv_poll_cq(a->cq, 1, &wc) == 1; drained++) {
+		assert_int_equal(wc.wr_id, drained);
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	}
+	assert_true(drained > 0);
+	for (int i = 0; i < drained; i++)
 		vt_ok(b, i);
 	vt_ping_pong(c, d);
 	vt_cq_is_empty(b);
 	vt_cq_is_empty(a);
 	assert_int_equal(vt_modify_state(a->qp, IBV_QPS_RTS), 0);
-	vt_ok(a, 5);
-	vt_ok(b, 5);
+	for (int i = drained; i <= 5; i++) {
+		vt_ok(a, i);
+		vt_ok(b, i);
+	}
 }
 
 /* Reset forgets what was posted; the QP serves again as if new. */

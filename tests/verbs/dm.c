@@ -27,10 +27,11 @@ static uint64_t max_size(const struct vt *t)
 
 static void fill(struct ibv_dm *dm, size_t len, uint32_t seed)
 {
-	char *own = malloc(len);
+	size_t words = (len + 3) & ~(size_t)3;
+	char *own = calloc(1, words);
 
 	vt_fill(own, len, seed);
-	assert_int_equal(ibv_memcpy_to_dm(dm, 0, own, len), 0);
+	assert_int_equal(ibv_memcpy_to_dm(dm, 0, own, words), 0);
 	free(own);
 }
 
@@ -57,9 +58,11 @@ static void holds_what_is_copied(void **state)
 	memset(own, 0, 300);
 	assert_int_equal(ibv_memcpy_from_dm(own, dm, LEN - 300, 300), 0);
 	vt_check(own, 300, 4);
-	assert_int_not_equal(ibv_memcpy_to_dm(dm, LEN - 299, own, 300), 0);
-	assert_int_not_equal(ibv_memcpy_from_dm(own, dm, UINT64_MAX, 2), 0);
-	assert_int_not_equal(ibv_memcpy_from_dm(own, dm, 1, UINT64_MAX), 0);
+	assert_int_not_equal(ibv_memcpy_to_dm(dm, LEN - 296, own, 300), 0);
+	assert_int_equal(ibv_memcpy_to_dm(dm, 2, own, 8), EINVAL); /* whole words */
+	assert_int_equal(ibv_memcpy_from_dm(own, dm, 8, 6), EINVAL);
+	assert_int_not_equal(ibv_memcpy_from_dm(own, dm, UINT64_MAX - 3, 8), 0);
+	assert_int_not_equal(ibv_memcpy_from_dm(own, dm, 4, UINT64_MAX - 3), 0);
 	assert_int_not_equal(ibv_memcpy_to_dm(dm, 0, NULL, 8), 0);
 	assert_int_equal(ibv_memcpy_to_dm(dm, LEN, own, 0), 0);
 	assert_int_equal(ibv_free_dm(dm), 0);
@@ -228,7 +231,7 @@ static void role_receiver(struct vt *t, int fd)
 		recv_dm(ep, mr, 64, lengths[i]);
 		vt_tell(fd, "", 1);
 		assert_int_equal(vt_ok(ep, 1).byte_len, lengths[i]);
-		assert_int_equal(ibv_memcpy_from_dm(own, dm, 128, lengths[i]), 0);
+		assert_int_equal(ibv_memcpy_from_dm(own, dm, 128, (lengths[i] + 3) & ~3u), 0);
 		vt_check(own, lengths[i], (uint32_t)i);
 	}
 	free(own);

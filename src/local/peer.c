@@ -37,6 +37,7 @@ static void open_window(struct hca_seen *s, const struct local_peer *p)
 	struct window_source from = {.id = s->rkey,
 		.version = k->seq,
 		.pid = p->pid,
+		.host = k->map_host,
 		.off = k->map_off,
 		.len = k->map_len,
 		.write = k->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)};

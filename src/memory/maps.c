@@ -150,9 +150,9 @@ static void cut(struct areas *a, uintptr_t from, uintptr_t to)
 	}
 }
 
-int areas_read(struct areas *a, uintptr_t from, uintptr_t to)
+static int read_lines(const char *path, struct areas *a, uintptr_t from, uintptr_t to)
 {
-	FILE *f = fopen("/proc/self/maps", "re");
+	FILE *f = fopen(path, "re");
 	char *line = NULL;
 	size_t room = 0;
 	struct area one;
@@ -168,11 +168,30 @@ int areas_read(struct areas *a, uintptr_t from, uintptr_t to)
 	}
 	free(line);
 	fclose(f);
+	return err;
+}
+
+int areas_read(struct areas *a, uintptr_t from, uintptr_t to)
+{
+	int err = read_lines("/proc/self/maps", a, from, to);
+
 	if (err)
 		return err;
 	cut_off_stacks(a);
 	cut(a, from, to);
 	return 0;
+}
+
+int areas_read_of(pid_t pid, struct areas *a, uintptr_t from, uintptr_t to)
+{
+	char path[32];
+	int err;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	err = read_lines(path, a, from, to);
+	if (!err)
+		cut(a, from, to);
+	return err;
 }
 
 void areas_free(struct areas *a)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* What a stretch of this process's memory is, as the kernel tells it. */
+/* What a stretch of a process's memory is, as the kernel tells it. */
 #ifndef MEMORY_MAPS_H
 #define MEMORY_MAPS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /*
  * Part of the address space with one kind of memory. `plain`: private, anonymous, readable and writable, and
@@ -30,6 +31,8 @@ struct areas {
  * Allocates: nothing may be frozen (memory/freeze.h).
  */
 int areas_read(struct areas *a, uintptr_t from, uintptr_t to);
+/* The same of another process, whose stacks are not looked for. */
+int areas_read_of(pid_t pid, struct areas *a, uintptr_t from, uintptr_t to);
 void areas_free(struct areas *a);
 /* By the name of a shared mapping: false for what exists for the mapping alone. */
 bool area_has_file(const char *name);

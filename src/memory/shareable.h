@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* A file of this process, as another finds it. */
 struct shared_file {
@@ -25,5 +26,11 @@ bool shared_file_of(int fd, struct shared_file *f);
  * is mapped and its first page has been touched. A handful of system calls, whatever the length.
  */
 bool shareable_find(const void *addr, size_t len, struct shared_file *f, uint64_t *off);
+/*
+ * Whether a process has [off, off + len) of the file mapped at `host`, shared, and (write) writable, as the
+ * kernel tells it. Who says so of itself without that would have us open what it may not.
+ */
+bool shareable_is_mapped(
+	pid_t pid, const struct shared_file *f, uint64_t host, uint64_t off, uint64_t len, bool write);
 
 #endif

@@ -253,7 +253,9 @@ struct window *windows_open(struct windows *w, const struct window_source *s)
 	unmap(w, one);
 	one->id = s->id;
 	one->version = s->version; /* also when it fails: it is not tried again */
-	fd = may_map() ? open_file(s, &close_it) : -1;
+	fd = may_map() && shareable_is_mapped(s->pid, &s->file, s->host, s->off, s->len, s->write)
+		     ? open_file(s, &close_it)
+		     : -1;
 	if (fd < 0)
 		return NULL;
 	map(one, s, fd);

@@ -3,6 +3,9 @@
  * Memory of another process as we have it mapped: one window for each of its regions that lies in a file
  * which we can open (memory/shareable.h), made when it is first used, with the rights of the region.
  *
+ * It is believed only what the kernel says too: that the process itself has that file mapped there, with
+ * these rights. Else it could name a file that it may not open, and we may.
+ *
  * The first access to each page is left to the kernel (process_vm_*), which finds or makes it for the other
  * process and charges it there; from then on it is ours to touch. A file may become shorter at any time:
  * accesses are guarded (base/guard.h).
@@ -19,12 +22,12 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What the other process exports: [off, off + len) of a file. */
+/* What the other process exports: [off, off + len) of a file, which it has at `host`. */
 struct window_source {
 	uint32_t id, version; /* who asks again with the same means the same */
 	pid_t pid;
 	struct shared_file file;
-	uint64_t off, len;
+	uint64_t host, off, len;
 	bool write;
 };
 

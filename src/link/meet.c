@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,6 +51,26 @@ int meet_pid(int fd)
 
 	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len);
 	return cred.pid;
+}
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+int meet_process(int fd)
+{
+	struct pollfd p = {.fd = -1, .events = POLLIN};
+	socklen_t len = sizeof(p.fd);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &p.fd, &len))
+		return -errno;
+	p.fd = fd_above_stdio(p.fd);
+	if (p.fd < 0)
+		return -errno;
+	if (poll(&p, 1, 0) <= 0)
+		return p.fd;
+	close(p.fd);
+	return -ESRCH;
 }
 
 int meet_listen(uint16_t port, uint32_t slot)

@@ -37,6 +37,11 @@ int meet_listen(uint16_t port, uint32_t slot);
 int meet_connect(uint16_t port, uint32_t slot);
 /* The process we are connected to; 0: not one of ours, as seen from here. */
 int meet_pid(int fd);
+/*
+ * A descriptor of that process, which becomes readable when it ends: its number may have become another's
+ * since. -ENOPROTOOPT: the kernel knows none (before Linux 6.5); another -errno: it has ended, or is none.
+ */
+int meet_process(int fd);
 /* The next who connected: a descriptor, -EAGAIN when there is none, -EPERM when it was another user. */
 int meet_accept(int listen_fd);
 

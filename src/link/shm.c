@@ -449,6 +449,8 @@ static void shm_abandon(struct link *link)
 			continue;
 		if (l->writer[i]->end.fd >= 0)
 			close(l->writer[i]->end.fd);
+		if (l->writer[i]->process.fd >= 0)
+			close(l->writer[i]->process.fd);
 	}
 	for (unsigned i = 0; i < l->nreaders; i++) {
 		if (l->reader[i]->end.fd >= 0)

@@ -9,6 +9,7 @@
 #include "base/cancel.h"
 #include "base/fd.h"
 #include "base/fence.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "link/meet.h"
@@ -66,6 +67,7 @@ void link_shm_drop_writer(struct shm_link *l, struct shm_writer *w)
 	atomic_store(&w->twin, NULL);
 	w->ended = w->proving = false;
 	end_close(l, &w->end);
+	end_close(l, &w->process);
 	lock_take(&w->act);
 	if (w->tx.ring)
 		meet_vacate(w->tx.ring, sizeof(*w->tx.ring));
@@ -88,6 +90,36 @@ static int say_hello(struct shm_link *l, struct shm_writer *w, int memory)
 	return meet_say(w->end.fd, &hello, memory);
 }
 
+/*
+ * Who we act on: the process that listened. When it ends its number may become another's, while one that it
+ * left behind still has the socket: then that number means nothing any more.
+ */
+static void find_process(struct shm_link *l, struct shm_writer *w)
+{
+	int fd = meet_process(w->end.fd);
+
+	w->there.pid = fd >= 0 || fd == -ENOPROTOOPT ? meet_pid(w->end.fd) : 0;
+	w->process.fd = fd < 0 ? -1 : fd;
+	if (fd >= 0 && watch(l, &w->process))
+		w->there.pid = 0;
+}
+
+static void attend_process(struct shm_link *l, struct shm_end *end)
+{
+	struct shm_writer *w = container_of(end, struct shm_writer, process);
+	struct pollfd p = {.events = POLLIN};
+
+	lock_take(&w->lock);
+	lock_take(&w->act);
+	p.fd = w->process.fd;
+	if (w->process.fd >= 0 && poll(&p, 1, 0) > 0)
+		w->there.pid = 0;
+	lock_drop(&w->act);
+	if (!w->there.pid)
+		end_close(l, &w->process);
+	lock_drop(&w->lock);
+}
+
 /* w->lock held. 0 or -errno. */
 static int ask(struct shm_link *l, struct shm_writer *w)
 {
@@ -98,7 +130,7 @@ static int ask(struct shm_link *l, struct shm_writer *w)
 	w->end.fd = meet_connect(l->port, w->slot);
 	if (w->end.fd < 0)
 		return w->end.fd;
-	w->there.pid = meet_pid(w->end.fd);
+	find_process(l, w);
 	memory = meet_memory("anyrdma-ring", sizeof(*ring));
 	err = memory < 0 ? memory : 0;
 	if (!err) {
@@ -155,7 +187,7 @@ static void prove(struct shm_link *l, struct shm_writer *w, uint64_t at)
 	if (!l->export)
 		return;
 	if (!w->there.pid)
-		why = "it is in another PID namespace";
+		why = "it is in another PID namespace, or is not who listened";
 	else if (!at)
 		why = "it may not be looked into";
 	else if (process_vm_readv(w->there.pid, &own, 1, &theirs, 1, 0) != MEET_NONCE)
@@ -276,6 +308,7 @@ static struct shm_writer *writer_of(struct shm_link *l, uint32_t slot)
 	if (!w)
 		return NULL;
 	w->end = (struct shm_end){SHM_WRITER, -1};
+	w->process = (struct shm_end){SHM_PROCESS, -1};
 	w->slot = slot;
 	lock_init(&w->lock);
 	lock_init(&w->act);
@@ -544,6 +577,8 @@ void link_shm_attend(struct shm_link *l, bool receives)
 
 		if (end->kind == SHM_LISTENER)
 			attend_listener(l);
+		else if (end->kind == SHM_PROCESS)
+			attend_process(l, end);
 		else if (end->kind == SHM_WRITER)
 			attend_writer(l, (struct shm_writer *)end, receives);
 		else if (end->fd >= 0)

@@ -27,7 +27,7 @@ struct shm_bell {
 	uint32_t heavy;
 };
 
-enum shm_kind { SHM_LISTENER, SHM_WRITER, SHM_READER };
+enum shm_kind { SHM_LISTENER, SHM_WRITER, SHM_READER, SHM_PROCESS };
 
 /* A socket in the epoll set. */
 struct shm_end {
@@ -56,6 +56,7 @@ enum shm_state {
  */
 struct shm_writer {
 	struct shm_end end;
+	struct shm_end process; /* see meet_process(): readable when it has ended */
 	struct lock lock, act;
 	_Atomic enum shm_state state;
 	uint32_t slot;

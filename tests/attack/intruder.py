@@ -229,8 +229,18 @@ def forge_export(task, host):
     return fd
 
 
-def serve(task, caller, nonce, page):
-    """Until it goes away, or we are told to."""
+def answer(task, caller, data, bell, page):
+    kind = WORD.unpack(data)[2] if len(data) == WORD.size else 0
+    if kind == HELLO:
+        socket.send_fds(caller, [WORD.pack(MAGIC, 3, WELCOME, task["slot"], task["at"], 0, b"")], [bell])
+    elif kind == PROOF:
+        task["proof"] = WORD.unpack(data)[6].hex()
+        socket.send_fds(caller, [Connection.word(EXPORT)], [forge_export(task, ctypes.addressof(page))])
+        print(json.dumps({"exported": 1}), flush=True)
+
+
+def serve(task, caller, page):
+    """Until it goes away, or we are told to, and it has said nothing more."""
     bell = shown("bell", BELL_SIZE)
     os.pwrite(bell, struct.pack("<IIQ", BELL_MAGIC, 4, 1), 0)
     while caller in select.select([caller, sys.stdin], [], [])[0]:
@@ -238,26 +248,23 @@ def serve(task, caller, nonce, page):
         if not data:
             return
         task["kept"] += fds
-        kind = WORD.unpack(data)[2] if len(data) == WORD.size else 0
-        if kind == HELLO:
-            word = WORD.pack(MAGIC, 3, WELCOME, task["slot"], ctypes.addressof(nonce), 0, b"")
-            socket.send_fds(caller, [word], [bell])
-        elif kind == PROOF:
-            socket.send_fds(caller, [Connection.word(EXPORT)], [forge_export(task, ctypes.addressof(page))])
-            print(json.dumps({"exported": 1}), flush=True)
+        answer(task, caller, data, bell, page)
 
 
 def lure(task):
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(f"\0anyrdma/4791/{task['slot']}/memory")
     listener.listen()
+    if task.get("leaves") and os.fork():
+        os._exit(0)  # who listened is gone; its child answers
     memory = mmap.mmap(-1, 4096)
     page, nonce = (ctypes.c_char * 4096).from_buffer(memory), ctypes.create_string_buffer(32)
     memory[:] = b"m" * 4096
+    task.setdefault("at", ctypes.addressof(nonce))
     print(json.dumps({"addr": ctypes.addressof(page)}), flush=True)
     task["kept"] = [memory]
-    serve(task, listener.accept()[0], nonce, page)
-    return {"written": memory[:64].count(0)}
+    serve(task, listener.accept()[0], page)
+    return {"written": memory[:64].count(0), "proof": task.get("proof")}
 
 
 def main():

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: MIT
 """The attacker runs as the victim's own user, and knocks at the socket of shared memory."""
+import ctypes
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 
 from packet import SEND_ONLY, UC, WRITE_ONLY, bth, reth
-from world import A, End, Failure, HERE, PATIENCE, RTS, Victim, check, skip, until
+from world import A, End, Failure, HERE, PATIENCE, RTS, Victim, check, libc, skip, until
 
 USER, OTHER = 12345, 54321
 PYTHON = "/usr/bin/python3"  # which everybody may run
@@ -237,6 +239,41 @@ def peer_names_a_file_that_it_does_not_have(w):
     victim.kill()
     check(i.hear()["written"] == 64, "all of it went to the peer's own memory")
     i.end()
+
+
+def _clone_as(pid):
+    """A copy of this process that has this number, and does nothing; False: the kernel does not let us."""
+    number = ctypes.c_int(pid)
+    args = (ctypes.c_uint64 * 11)(0, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, ctypes.addressof(number), 1, 0)
+    got = libc.syscall(435, args, ctypes.sizeof(args))
+    if got == 0:
+        while True:
+            signal.pause()
+    return got == pid
+
+
+def who_listened_is_gone(w):
+    """a child of it answers; its number belongs to another process, whose memory the answer names as the proof"""
+    _need_root()
+    secret = ctypes.create_string_buffer(b"another's secret" * 2, 32)
+    victim = _victim(w)
+    first = End(victim)
+    lure = _Lure(400 if victim.counters().slot != 400 else 401)
+    i = _Intruder("lure", dict(slot=lure.slot, qpn=lure.qpn, leaves=True, at=ctypes.addressof(secret), dev=0, inode=0,
+                               peer_qpn=first.qpn, peer_psn=first.psn_out, gid=_v4(A), rkey=lure.rkey))
+    i.process.wait()
+    if not _clone_as(i.process.pid):
+        skip("no process with a number of our choice")
+    try:
+        first.connect(A, lure)
+        until(lambda: victim.counters().get("qps_local") or End(victim).connect(A, lure), "it goes by shared memory")
+        victim.kill()
+        said = i.hear()
+        check(not said.get("exported") and said["proof"] is None, "nothing of the other process is told")
+    finally:
+        os.kill(i.process.pid, signal.SIGKILL)
+        os.waitpid(i.process.pid, 0)
+        i.process.stdin.close()
 
 
 # ---- one that never ends what it does ----

@@ -85,8 +85,10 @@ bool hca_engine_quick(struct hca_engine *e, struct hca_qp *qp)
 		qp->count->tx_packets++;
 		qp->count->tx_bytes += frame_len(&f);
 		hca_engine_count_sent(e, 1, frame_len(&f));
-		if (!out && f.far)
-			qp->transport->far_failed(qp);
+		if (!out)
+			hca_engine_leave_ring(e, qp);
+		if (!out && (f.far || !qp->dest.local))
+			qp->transport->far_failed(qp); /* the slow path does it, in its own way */
 		else if (!out)
 			send_one(e, qp, &f, iov);
 	}
@@ -103,7 +105,9 @@ static bool send_requests(
 	if (qp->dest.local && hca_engine_quick(e, qp))
 		return false;
 	if (qp->moving)
-		return true;     /* what follows waits for it */
+		return true; /* what follows waits for it */
+	if (qp->dest.local)
+		hca_engine_leave_ring(e, qp);
 	qp->flow_closed = false; /* unless it asks and finds it so */
 	while (more && rounds--) {
 		frame_batch_begin(b);

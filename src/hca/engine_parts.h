@@ -36,6 +36,8 @@ bool hca_engine_executed(struct hca_engine *e, uint32_t note, uint32_t psn, bool
 /* ---- engine_path.c ---- */
 /* Whether the QP takes frames that come this way, see there; qp->lock held. */
 bool hca_engine_hears(struct hca_engine *e, struct hca_qp *qp, const struct frame_in *in);
+/* Sends by packets from now on, if the ring is gone; qp->lock held, it is local. */
+void hca_engine_leave_ring(struct hca_engine *e, struct hca_qp *qp);
 /* A frame that says HERE. */
 void hca_engine_hear_here(struct hca_engine *e, const struct frame_in *in);
 

@@ -11,13 +11,16 @@
  *
  *   BTH (12): opcode HERE, destination QP, PSN 1: asks for an answer, 0: is one | the sender's QPN (4)
  *
- * When the ring is gone (the peer has died, or was cut off: link/shm_settle.c), packets are heard again.
+ * When the ring is gone (the peer has died, or was cut off: link/shm_settle.c), packets are heard again, and
+ * what is sent goes by packets, which ask for acknowledges.
  */
 #include "hca/engine_parts.h"
 
+#include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/flow.h"
 #include "hca/qp.h"
+#include "hca/transport.h"
 #include "link/link.h"
 #include "wire/ibt.h"
 
@@ -44,6 +47,16 @@ bool hca_engine_hears(struct hca_engine *e, struct hca_qp *qp, const struct fram
 	if (in->from)
 		return hears_ring(qp, in);
 	return !qp->by_ring || !e->link->ops->paired(e->link, peer_slot(qp));
+}
+
+void hca_engine_leave_ring(struct hca_engine *e, struct hca_qp *qp)
+{
+	if (qp->home->stream || e->link->ops->carries(e->link, qp->flow->slot))
+		return; /* a stream has no other path: its connection ends */
+	qp->dest.local = qp->by_ring = false;
+	qp->count->local = 0;
+	log_info("QP 0x%06x: to QP 0x%06x by the wire from now on", hca_qpn(qp), qp->attr.dest_qp_num);
+	hca_board_show_qp(qp->adapter, qp);
 }
 
 static void say_here(struct hca_engine *e, struct hca_qp *qp, bool ask)

@@ -60,6 +60,8 @@ struct link_ops {
 	 * there yet; `wait`: for a moment, for the answer. NULL: there is no other way.
 	 */
 	bool (*reach)(struct link *l, uint32_t slot, bool wait);
+	/* Whether it still is, a look that costs nothing. */
+	bool (*carries)(struct link *l, uint32_t slot);
 	/* Whether frames of that process come the other way, too, and are known to be its (frame_in.slot). */
 	bool (*paired)(struct link *l, uint32_t slot);
 	/*

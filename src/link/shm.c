@@ -397,6 +397,14 @@ static void shm_leave(struct link *link, uint32_t slot)
 	lock_drop(&w->act);
 }
 
+static bool shm_carries(struct link *link, uint32_t slot)
+{
+	struct shm_writer *w =
+		atomic_load_explicit(&((struct shm_link *)link)->writer[slot], memory_order_acquire);
+
+	return w && w->state == SHM_UP;
+}
+
 static bool shm_paired(struct link *link, uint32_t slot)
 {
 	struct shm_writer *w =
@@ -474,6 +482,7 @@ static const struct link_ops shm_ops = {
 	.fds = shm_fds,
 	.reach = link_shm_reach,
 	.meet = link_shm_meet,
+	.carries = shm_carries,
 	.paired = shm_paired,
 	.sleep = shm_sleep,
 	.woke = shm_woke,

@@ -32,6 +32,15 @@ static bool can_lean(void)
 #endif
 }
 
+/*
+ * Tried when the library is loaded, by a process that has one thread as a rule. With more the kernel waits
+ * for a grace period: ten milliseconds, or seconds beside programs that spin, under a lock that packets need.
+ */
+static void __attribute__((constructor)) register_early(void)
+{
+	can_lean();
+}
+
 void lock_init(struct lock *l)
 {
 	pthread_mutexattr_t a;

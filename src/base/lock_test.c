@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/lock.h"
 
+#include <linux/membarrier.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { IN_A_ROW = 1000 };
 
@@ -45,6 +48,18 @@ static void *in_thread(void *(*fn)(void *), void *arg)
 	assert_int_equal(pthread_create(&t, NULL, fn, arg), 0);
 	pthread_join(t, &result);
 	return result;
+}
+
+/* Later, with threads, the kernel would wait for a grace period, under a lock that packets need. */
+static void the_kernel_is_asked_before_there_are_threads(void **state)
+{
+	(void)state;
+#ifdef __SANITIZE_THREAD__
+	skip();
+#endif
+	if (!(syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0) & MEMBARRIER_CMD_PRIVATE_EXPEDITED))
+		skip();
+	assert_int_equal(syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0), 0);
 }
 
 static void leans_to_who_takes_it_and_straightens_for_others(void **state)
@@ -156,6 +171,7 @@ static void one_at_a_time(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_kernel_is_asked_before_there_are_threads),
 		cmocka_unit_test(leans_to_who_takes_it_and_straightens_for_others),
 		cmocka_unit_test(leans_to_another_only_when_the_first_has_noticed),
 		cmocka_unit_test(a_try_finds_it_taken),

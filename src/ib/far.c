@@ -13,7 +13,12 @@
 
 #include <string.h>
 
-enum { FAR_MAX = 4 << 20 }; /* longer ones would keep the receiver from everything else for too long */
+enum {
+	FAR_MAX = 4 << 20, /* longer ones would keep the receiver from everything else for too long */
+	/* Messages: a peer that had no receive or no room just then is asked again soon enough, and one that
+	 * can never fetch (the kernel forbids it) seldom enough. */
+	FAR_PAUSE = 1024,
+};
 
 _Static_assert(sizeof(struct frame_ref) == sizeof(struct ibv_sge) &&
 		       offsetof(struct frame_ref, len) == offsetof(struct ibv_sge, length) &&
@@ -21,15 +26,21 @@ _Static_assert(sizeof(struct frame_ref) == sizeof(struct ibv_sge) &&
 	"a list of entries is a list of places");
 
 /* ---- sending ---- */
+/* One that would have gone by reference goes by packets instead. */
+static bool pauses(struct ibt_requester *r)
+{
+	return r->far_pause && r->far_pause--;
+}
+
 static bool may_go(struct hca_qp *qp, const struct hca_send_wqe *w)
 {
-	const struct ibt_requester *r = &ibt_qp(qp)->req;
+	struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	/* Charged by itself and not by bytes: nothing before it may be open (charge_of). */
-	return w->length <= FAR_MAX && w->nsge <= FRAME_REFS && !r->no_far && !r->reads &&
+	return w->length <= FAR_MAX && w->nsge <= FRAME_REFS && !r->reads &&
 	       w->opcode != IBV_WR_SEND_WITH_INV &&
 	       (uint32_t)psn_diff(r->psn, r->una) + ibt_npkts(w->length, ibt_mtu(qp)) <= IBT_PSNS_OUT &&
-	       hca_sge_goes_far(qp, w);
+	       hca_sge_goes_far(qp, w) && !pauses(r);
 }
 
 bool ibt_put_far(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_out *f, struct iovec *iov)
@@ -49,7 +60,7 @@ bool ibt_put_far(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_out *f,
 
 void ibt_far_failed(struct hca_qp *qp)
 {
-	ibt_qp(qp)->req.no_far = true;
+	ibt_qp(qp)->req.far_pause = FAR_PAUSE;
 	ibt_move_to(qp, ibt_qp(qp)->req.acked);
 }
 
@@ -58,7 +69,7 @@ void ibt_far_refused(struct hca_qp *qp, uint32_t psn)
 	const struct hca_send_wqe *w = ibt_wqe_at(qp, psn);
 
 	if (w && w->far)
-		ibt_qp(qp)->req.no_far = true;
+		ibt_qp(qp)->req.far_pause = FAR_PAUSE;
 }
 
 /* ---- receiving ---- */

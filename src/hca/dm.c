@@ -34,27 +34,31 @@ static bool fits(const struct hca_dm *dm, uint64_t off, size_t length)
 }
 
 /* Programs that run here run on cards, which want whole words: rdma-core's own tests ask for a refusal. */
-static int check_copy(const struct hca_dm *dm, uint64_t off, size_t length)
+static int check_copy(const struct hca_dm *dm, uint64_t off, const void *host, size_t length)
 {
 	if (off % 4 || length % 4)
 		return EINVAL;
-	return fits(dm, off, length) ? 0 : EFAULT;
+	return fits(dm, off, length) && (host || !length) ? 0 : EFAULT;
 }
 
 static int copy_to(struct ibv_dm *ibv, uint64_t off, const void *from, size_t length)
 {
 	struct hca_dm *dm = of(ibv);
-	int err = check_copy(dm, off, length);
+	int err = check_copy(dm, off, from, length);
 
-	return err ? err : guard_copy(dm->mem + off, from, length) ? 0 : EFAULT;
+	if (err || !length)
+		return err;
+	return guard_copy(dm->mem + off, from, length) ? 0 : EFAULT;
 }
 
 static int copy_from(void *to, struct ibv_dm *ibv, uint64_t off, size_t length)
 {
 	struct hca_dm *dm = of(ibv);
-	int err = check_copy(dm, off, length);
+	int err = check_copy(dm, off, to, length);
 
-	return err ? err : guard_copy(to, dm->mem + off, length) ? 0 : EFAULT;
+	if (err || !length)
+		return err;
+	return guard_copy(to, dm->mem + off, length) ? 0 : EFAULT;
 }
 
 /* ---- life ---- */

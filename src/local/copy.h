@@ -23,6 +23,17 @@ struct local_job {
 	struct iovec own[HCA_MAX_SGE];
 };
 
+/* All but the list, which is long, and filled by who uses it. */
+static inline void local_job_begin(struct local_job *job, uint32_t len)
+{
+	job->wqe = NULL;
+	job->at = NULL;
+	job->revoked = NULL;
+	job->allowed = false;
+	job->len = len;
+	job->n = 0;
+}
+
 /*
  * The last bytes are written last, and up to eight that are aligned at once: programs look at them to see
  * that all has come.

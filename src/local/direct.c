@@ -113,10 +113,13 @@ static enum local_act act_on_word(struct hca_qp *qp, const struct kind *kind, st
 enum local_act local_do(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t most, const struct local_peer *p)
 {
 	const struct kind *kind = &kinds[w->opcode];
-	struct local_job job = {.len = w->length - w->moved, .wqe = w, .revoked = p->revoked};
+	struct local_job job;
 	enum local_act act;
 	uint64_t host;
 
+	local_job_begin(&job, w->length - w->moved);
+	job.wqe = w;
+	job.revoked = p->revoked;
 	if (is_wrong(qp, w, kind) || !see(qp, w->remote.rkey, p) ||
 		(qp->seen.access & kind->right) != kind->right)
 		return LOCAL_LEFT;

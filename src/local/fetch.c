@@ -44,9 +44,10 @@ static enum local_act fetch_one(
 	struct hca_seen *s, const struct local_peer *p, uint64_t host, uint32_t len, struct cursor *c)
 {
 	while (len) {
-		struct local_job job = {.len = len};
+		struct local_job job;
 		enum local_act act;
 
+		local_job_begin(&job, len);
 		job.at = local_mapped(s, p, host, &job.len);
 		job.n = cut(c, job.len, job.own);
 		if (!job.n)

@@ -6,22 +6,43 @@ import functools
 import json
 import os
 import re
+import tempfile
 
 import pair
 
+# How two ends of one host go, beside the default: what ANYRDMA_LOCAL says; or by default, but
+FILE = "file"      # with buffers that are shareable, in files of a tmpfs
+BEFORE = "before"  # as another build of anyrdma does
+UCX_CMA, UCX_HEAP = "cma", "heap"  # what UCX may use: cma alone; shared memory and cma, for memory from malloc()
+FILE_BYTES = 64 << 20  # more than perftest's buffers for 1 MiB
+
 
 class Programs:
-    def __init__(self, build):
-        self.tool = os.path.abspath(os.path.join(build, "bin", "anyrdma"))
-        self.floor_path, self.qps_path, self.cores_path, self.connects_path, self.memory_path = (
-            os.path.abspath(os.path.join(build, "bench", name)) for name in ("floor", "qps", "cores", "connects", "memory"))
+    def __init__(self, build, before=None):
+        self.tool, self.before = (os.path.abspath(os.path.join(b, "bin", "anyrdma")) if b else None for b in (build, before))
+        self.floor_path, self.qps_path, self.cores_path, self.connects_path, self.memory_path, self.dm_path = (
+            os.path.abspath(os.path.join(build, "bench", name))
+            for name in ("floor", "qps", "cores", "connects", "memory", "dm"))
 
     def paths(self):
-        return self.tool, self.floor_path, self.qps_path, self.cores_path, self.connects_path, self.memory_path
+        return [path for path in (self.tool, self.before, self.floor_path, self.qps_path, self.cores_path, self.connects_path,
+                                  self.memory_path, self.dm_path) if path]
 
-    def under(self, world, local=None):
+    def under(self, world, way=None):
         """The prefix of a program that uses our libraries."""
-        return ["env", f"ANYRDMA_LOCAL={local or world.local}", self.tool, "run"]
+        local = way if way not in (None, FILE, BEFORE) else world.local
+        env = ["env", f"ANYRDMA_LOCAL={local}"] if local else ["env", "-u", "ANYRDMA_LOCAL"]
+        return env + [self.before if way == BEFORE else self.tool, "run"]
+
+    @functools.cached_property
+    def files(self):
+        """Where a tmpfs is, a file for each end: shareable memory. They go with us."""
+        self.directory = tempfile.TemporaryDirectory(prefix="anyrdma-bench-", dir="/dev/shm")
+        paths = [os.path.join(self.directory.name, end) for end in ("server", "client")]
+        for path in paths:
+            with open(path, "wb") as f:
+                f.truncate(FILE_BYTES)
+        return paths
 
     @functools.lru_cache(maxsize=None)
     def gid_index(self, world, end):
@@ -35,11 +56,12 @@ class Programs:
 
     # ---- ours ----
 
-    def perftest(self, world, program, size, extra, local=None):
+    def perftest(self, world, program, size, extra, way=None):
         """The numbers of the result's line, and the outcome."""
         port = world.next_port()
         args = [program, "-F", "-s", str(size), "-p", str(port)] + extra
-        ends = [self.under(world, local) + args + ["-d", world.devices[i], "-x", self.gid_index(world, i)] for i in (0, 1)]
+        ends = [self.under(world, way) + args + ["-d", world.devices[i], "-x", self.gid_index(world, i)] +
+                ([f"--mmap={self.files[i]}"] if way == FILE else []) for i in (0, 1)]
         o = pair.run(world, ends[0], ends[1] + [world.address], port)
         rows = [line.split() for line in o.out.splitlines() if re.match(rf" {size}\s", line)]
         return ([float(x) for x in rows[-1]] if o.ok and rows else None), o
@@ -62,22 +84,22 @@ class Programs:
         half = 2 if verb == "read" else 1
         return row and {"value": row[4] / half, "avg": row[5] / half, "p99": row[7] / half, "noise": o.noise}
 
-    def bandwidth(self, world, verb, size, seconds=0.4, extra=()):
+    def bandwidth(self, world, verb, size, seconds=0.4, extra=(), way=None):
         """Bytes in about that many seconds, guessing at 3 GB/s and three microseconds per message."""
         n = max(int(seconds / (size / 3e9 + 3e-6)), 20)
-        row, o = self.perftest(world, f"ib_{verb}_bw", size, ["-n", str(n), *extra])
+        row, o = self.perftest(world, f"ib_{verb}_bw", size, ["-n", str(n), *extra], way)
         return row and {"value": gbps(row), "mpps": row[4], "noise": o.noise}
 
-    def rate(self, world, verb, qps, count=100000):
+    def rate(self, world, verb, qps, count=100000, way=None):
         """With several queue pairs perftest may hang when -n is not a multiple of its 100 messages per completion."""
         n = max(count // qps // 100, 1) * 100
-        row, o = self.perftest(world, f"ib_{verb}_bw", 8, ["-n", str(n), "-q", str(qps)])
+        row, o = self.perftest(world, f"ib_{verb}_bw", 8, ["-n", str(n), "-q", str(qps)], way)
         return row and {"value": row[4], "noise": o.noise}
 
-    def latency(self, world, verb, size, extra=(), local=None):
+    def latency(self, world, verb, size, extra=(), way=None):
         """As perftest gives it: half a round trip, but of READs and atomics the whole one."""
         n = min(max(int(0.2 / (size / 1e9 + 1e-5)), 100), 10000)
-        row, o = self.perftest(world, f"ib_{verb}_lat", size, ["-n", str(n), *extra], local)
+        row, o = self.perftest(world, f"ib_{verb}_lat", size, ["-n", str(n), *extra], way)
         return row and {"value": row[4], "avg": row[5], "p99": row[7], "noise": o.noise}
 
     def half_latency(self, world, verb, size, extra=()):
@@ -85,12 +107,12 @@ class Programs:
         got, whole = self.latency(world, verb, size, extra), verb == "read"
         return got and {key: value / 2 if whole and key != "noise" else value for key, value in got.items()}
 
-    def cpu(self, world, verb, extra=()):
+    def cpu(self, world, verb, extra=(), way=None):
         """CPU seconds per GB: a long run minus one that only starts, as perftest starts with a third of a second."""
         few, many, size = 5, 4000, 1 << 20
         outcomes = []
         for n in (few, many):
-            row, o = self.perftest(world, f"ib_{verb}_bw", size, ["-n", str(n), *extra])
+            row, o = self.perftest(world, f"ib_{verb}_bw", size, ["-n", str(n), *extra], way)
             if not row:
                 return None
             outcomes.append(o)
@@ -102,6 +124,20 @@ class Programs:
         command = self.under(world) + [self.qps_path, world.devices[0], self.gid_index(world, 0), str(n)]
         out = pair.run_alone(world, command)
         return out and json.loads(out)
+
+    def dm(self, world, verb, size, count):
+        """Our own program, see dm.c: it makes both ends, so it gets both cores."""
+        out = pair.run_alone(world.alone(), self.under(world) + [self.dm_path, world.devices[0], self.gid_index(world, 0), verb,
+                                                                str(size), str(count)])
+        return json.loads(out) if out else None
+
+    def dm_latency(self, world, verb, size):
+        got = self.dm(world, verb, size, 1)
+        return got and {"value": got["us"]}
+
+    def dm_bandwidth(self, world, verb, size, seconds):
+        got = self.dm(world, verb, size, int(seconds * 3e9 / size))
+        return got and {"value": got["gbps"]}
 
     def connects(self, world, kind, n=1000):
         """Our own program, see connects.c: its figures as they are."""
@@ -141,10 +177,11 @@ class Programs:
         got = self.floor(world, "echo", "ping", ["-s", str(size)] + ["-z"] * spin, 0.5)
         return got and {"value": got[0]["median"], "avg": got[0]["avg"], "p99": got[0]["p99"], "noise": got[2].noise}
 
-    def memory_floor(self, key, scale=1.0):
-        """One figure of memory.c, which needs both cores and no network."""
+    def memory_floor(self, key, scale=1.0, inverse=False):
+        """One figure of memory.c, which needs both cores and no network; or how often per unit."""
         out = pair.run_alone(None, [self.memory_path])
-        return out and {"value": json.loads(out)[key] * scale}
+        figure = out and json.loads(out)[key] * scale
+        return figure and {"value": 1 / figure if inverse else figure}
 
     # ---- rivals ----
 
@@ -178,10 +215,15 @@ class Programs:
         return {k: float(m[1]) for k, m in number.items()} | {"noise": o.noise} if found else None
 
     def ucx(self, world, test, size, n, transports):
-        """A row of ucx_perftest: latencies in microseconds, bandwidths in MiB/s, messages per second."""
-        port = world.next_port()
-        command = ["env", f"UCX_TLS={transports}", "UCX_LOG_LEVEL=error", "ucx_perftest", "-p", str(port)]
-        o = pair.run(world, command, [*command, world.address, "-t", test, "-s", str(size), "-n", str(n), "-f", "-v"], port)
+        """A row of ucx_perftest: latencies in microseconds, bandwidths in MiB/s, messages per second.
+
+        Its memory comes from malloc() (UCX_ALLOC_PRIO=heap) where arbitrary memory is meant; put and get over cma are asked of
+        UCT, since UCP's own put into such memory does not use cma but has the target's program copy.
+        """
+        port, cma = world.next_port(), ["-x", "cma", "-d", "memory", "-D", "zcopy"] if transports == UCX_CMA else []
+        env = ["UCX_TLS=posix,cma", "UCX_ALLOC_PRIO=heap"] if transports in (UCX_CMA, UCX_HEAP) else [f"UCX_TLS={transports}"]
+        command = ["env", *env, "UCX_LOG_LEVEL=error", "ucx_perftest", "-p", str(port)]
+        o = pair.run(world, command, [*command, world.address, "-t", test, "-s", str(size), "-n", str(n), "-f", "-v", *cma], port)
         rows = [line.split(",") for line in o.out.splitlines() if re.match(r"\d+,", line)]
         return ([float(x) for x in rows[-1]] if o.ok and rows else None), o
 

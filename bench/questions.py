@@ -153,11 +153,11 @@ def iwarp_latency():
         [Field("value", "Latency over iWARP", "µs")], "message size", True, "TCP spinning", ("veth-1500",))
 
 
-def all_questions(quick):
+def all_questions(quick, before=False):
     if not quick:
-        return [bandwidth(SIZES), latency(SIZES), rate(QPS), cpu(), connections(IDLE_QPS), connect(), *memory.questions(),
+        return [bandwidth(SIZES), latency(SIZES), rate(QPS), cpu(), connections(IDLE_QPS), connect(), *memory.questions(before),
                 iwarp_bandwidth([4096, 65536, 1 << 20]), iwarp_latency(), kernel(GUEST_SIZES), siw()]
     asked = [bandwidth(QUICK_SIZES), latency(QUICK_SIZES[:1]), rate([1, 16]), cpu(), connections([1, 1000]), connect()]
     for q in asked[2:4]:
         q.worlds = worlds.LINKS[-1:]  # one link will do
-    return asked + memory.questions()
+    return asked + memory.questions(before)

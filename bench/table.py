@@ -55,6 +55,9 @@ def with_ratio(results, question, world, line, x, field):
     return number_text(value) + (f" ({ratio:.2f}x)" if ratio >= 0.005 else "")
 
 
+MANY = 12  # contenders: then each has a row, and each x a column
+
+
 def curve_table(results, question, world, field):
     """A row per x, a column per contender; those without x in a line above."""
     lines = [line for line in question.lines if line.xs]
@@ -63,7 +66,10 @@ def curve_table(results, question, world, field):
     xs = sorted({x for line in lines for x in line.xs})
     rows = [[x_text(question, x)] + [with_ratio(results, question, world, line, x, field) for line in lines] for x in xs]
     above = f"**{world}: {field.title.lower()}, {field.unit}**" + (": " + ", ".join(once) if once else "")
-    return above + "\n\n" + markdown([question.x_label] + [line.name for line in lines], rows)
+    whole = [[question.x_label] + [line.name for line in lines], *rows]
+    if len(lines) > MANY:
+        whole = list(map(list, zip(*whole)))
+    return above + "\n\n" + markdown(whole[0], whole[1:])
 
 
 def bars_table(results, question, field):

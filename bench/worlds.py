@@ -13,7 +13,8 @@ class Missing(Exception):
 
 
 class World:
-    """A command prefix and a device for each end (server, client), and the server's address; `local`: what ANYRDMA_LOCAL says."""
+    """A command prefix and a device for each end (server, client), and the server's address; `local`: what ANYRDMA_LOCAL says,
+    None: nothing."""
 
     def __init__(self, name, namespaces, devices, address):
         self.name, self.namespaces, self.devices, self.address = name, namespaces, devices, address
@@ -25,6 +26,12 @@ class World:
     def next_port(self):
         self.port += 1
         return self.port
+
+    def alone(self):
+        """The same for a program that makes both ends itself: not bound to one end's core."""
+        world = World(self.name, self.namespaces, self.devices, self.address)
+        world.local = self.local
+        return world
 
     def close(self):
         for ns in set(filter(None, self.namespaces)):
@@ -42,12 +49,12 @@ def loopback(name):
 
 
 def memory():
-    """The loopback without packets: memory is shared, and each end, ours or a rival's, stays on a core of its own."""
+    """The loopback as it is by default, without packets; each end, ours or a rival's, stays on a core of its own."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise Missing("needs two CPUs")
     world = loopback(MEMORY)
-    world.local = "map"
+    world.local = None
     world.prefix = [prefix + ["taskset", "-c", str(core)] for prefix, core in zip(world.prefix, (cores[0], cores[-1]))]
     return world
 

@@ -27,10 +27,12 @@ long doctor_read_long(const char *path);
 void doctor_check_libraries(void);
 void doctor_check_stock(void);
 void doctor_check_rundir(void);
-void doctor_check_memfd(void);
-void doctor_check_process_vm(void);
 void doctor_check_files(void);
 void doctor_check_devices(void);
+
+/* doctor_memory.c */
+void doctor_check_memfd(void);
+void doctor_check_process_vm(void);
 
 /* doctor_port.c */
 void doctor_check_port(void);

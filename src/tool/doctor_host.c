@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Libraries, memory, files and what else the host itself gives. */
+/* Libraries, files and what else the host itself gives. */
 #include "tool/doctor.h"
 #include "base/rundir.h"
 #include "tool/tool.h"
@@ -14,12 +14,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -185,7 +182,7 @@ void doctor_check_stock(void)
 	globfree(&g);
 }
 
-/* ---- memory and files ---- */
+/* ---- directory and files ---- */
 
 void doctor_check_rundir(void)
 {
@@ -226,94 +223,6 @@ void doctor_check_rundir(void)
 		doctor_advise("make room there, give the container a larger /dev/shm (docker run "
 			      "--shm-size=1g), or set ANYRDMA_DIR");
 	}
-}
-
-void doctor_check_memfd(void)
-{
-	int fd = memfd_create("anyrdma-doctor", MFD_CLOEXEC);
-	void *p = MAP_FAILED;
-
-	if (fd >= 0 && !ftruncate(fd, 4096))
-		p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (p != MAP_FAILED) {
-		doctor_say(DOCTOR_OK, "memory", "memory can be shared between programs (memfd_create)");
-		munmap(p, 4096);
-	} else {
-		doctor_say(DOCTOR_NOTE, "memory",
-			"memory cannot be shared between programs (memfd_create: %s)", strerror(errno));
-		doctor_advise("works; transfers within this host then take a slower way");
-	}
-	if (fd >= 0)
-		close(fd);
-}
-
-static volatile long target;
-
-static int write_to(pid_t pid)
-{
-	long value = 42;
-	struct iovec from = {&value, sizeof(value)}, to = {(void *)&target, sizeof(target)};
-
-	return process_vm_writev(pid, &from, 1, &to, 1, 0) == sizeof(value) ? 0 : errno;
-}
-
-/* Two children of ours, since the kernel's restriction (Yama) lets a parent write to its child and still
- * refuses two programs that are not related. */
-static void try_process_vm(int *to_child, int *to_sibling)
-{
-	pid_t a, b;
-	int status;
-
-	*to_child = *to_sibling = EAGAIN;
-	fflush(NULL);
-	a = fork();
-	if (a == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		alarm(10);
-		for (;;)
-			pause();
-	}
-	if (a < 0)
-		return;
-	*to_child = write_to(a);
-	b = fork();
-	if (b == 0)
-		_exit(write_to(a));
-	if (b > 0 && waitpid(b, &status, 0) == b && WIFEXITED(status))
-		*to_sibling = WEXITSTATUS(status);
-	kill(a, SIGKILL);
-	waitpid(a, NULL, 0);
-}
-
-void doctor_check_process_vm(void)
-{
-	long scope = doctor_read_long("/proc/sys/kernel/yama/ptrace_scope");
-	int child, sibling;
-
-	try_process_vm(&child, &sibling);
-	if (!sibling) {
-		doctor_say(DOCTOR_OK, "memory",
-			"programs of one user can copy to each other (process_vm_writev)");
-		return;
-	}
-	if (!child) {
-		doctor_say(DOCTOR_NOTE, "memory",
-			"programs cannot copy to each other unless one started the other (process_vm_writev: "
-			"%s%s)",
-			strerror(sibling), scope == 1 ? "; kernel.yama.ptrace_scope is 1" : "");
-		doctor_advise("works; transfers within this host then take a slower way. To allow it, as "
-			      "root: sysctl kernel.yama.ptrace_scope=0");
-		return;
-	}
-	doctor_say(DOCTOR_NOTE, "memory", "programs cannot copy to each other (process_vm_writev: %s)",
-		strerror(child));
-	if (scope > 1)
-		doctor_advise("works; transfers within this host then take a slower way. "
-			      "kernel.yama.ptrace_scope is %ld; as root: sysctl kernel.yama.ptrace_scope=0",
-			scope);
-	else
-		doctor_advise("works; transfers within this host then take a slower way. Usually a container "
-			      "forbids it; Docker and Podman allow it with --cap-add=SYS_PTRACE");
 }
 
 void doctor_check_files(void)

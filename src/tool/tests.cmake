@@ -19,7 +19,8 @@ if(ANYRDMA_SANITIZE)
 endif()
 add_test(NAME shim.path COMMAND path_test $<TARGET_FILE:anyrdma_path>)
 
-add_test(NAME clients.tool COMMAND ${anyrdma_src}/../tests/clients/tool.sh $<TARGET_FILE:anyrdma>)
+add_test(NAME clients.tool COMMAND ${anyrdma_src}/../tests/clients/tool.sh $<TARGET_FILE:anyrdma>
+  $<TARGET_FILE:forbid>)
 set_tests_properties(hca.sysfs shim.path PROPERTIES LABELS unit TIMEOUT 60)
 set_tests_properties(clients.tool PROPERTIES LABELS clients TIMEOUT 60)
 if(ANYRDMA_SANITIZE)

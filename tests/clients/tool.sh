@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# The anyrdma command, as a user meets it. Usage: tool.sh PATH-OF-ANYRDMA
+# The anyrdma command, as a user meets it. Usage: tool.sh PATH-OF-ANYRDMA PATH-OF-FORBID
 set -u
 anyrdma=$(realpath "$1")
+forbid=$(realpath "$2")
 libdir=$(dirname "$(dirname "$anyrdma")")/lib/anyrdma
 work=$(mktemp -d)
 holder=
@@ -45,6 +46,12 @@ is_json() {
 	else
 		cat >/dev/null
 	fi
+}
+
+# The output of a command without its folds.
+flat() {
+	"$@" | tr -s ' \n' ' '
+	return "${PIPESTATUS[0]}"
 }
 
 # --- words
@@ -126,6 +133,14 @@ check 'doctor --json is JSON' is_json < <("$anyrdma" doctor --json)
 check 'no colours in a pipe' [ -z "$("$anyrdma" doctor | grep $'\033')" ]
 expect 1 'problem +directory' env ANYRDMA_DIR=/proc/nosuch "$anyrdma" doctor
 expect 1 'begin with a slash' env ANYRDMA_DIR=relative "$anyrdma" doctor
+# one call refused is enough: who may not read proves nothing
+for call in process_vm_readv process_vm_writev; do
+	expect 0 '^note +memory .*may not look into each other' "$forbid" $call -- "$anyrdma" doctor
+	expect 0 'through rings in shared memory then, copied twice' flat "$forbid" $call -- "$anyrdma" doctor
+	expect 0 '(cap-add SYS_PTRACE|sysctl kernel.yama.ptrace_scope=0|holds until the next start)' \
+		flat "$forbid" $call -- "$anyrdma" doctor
+done
+check 'doctor --json without process_vm_readv is JSON' is_json < <("$forbid" process_vm_readv -- "$anyrdma" doctor --json)
 mkdir -m 0777 "$work/open" && chmod 0777 "$work/open"
 expect 1 'others may write' env ANYRDMA_DIR="$work/open" "$anyrdma" doctor
 if command -v python3 >/dev/null; then

@@ -38,7 +38,7 @@ static void cut_off(struct shm_link *l, struct shm_reader *r, uint32_t seen)
 		atomic_store(&r->rx.ring->revoked, 1);
 		r->exported = false;
 		link_shm_drop_reader(l, r);
-		log_warn("process in slot %u: it was stopped while it acted in our memory, and is cut off: "
+		log_warn("process in slot %u: it acts in our memory and does not go on, and is cut off: "
 			 "what it sends comes by the network stack from now on",
 			r->slot);
 	}

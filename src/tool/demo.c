@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* anyrdma demo: Debian's own RDMA benchmarks over anyrdma, by memory and by packets, and TCP beside them, all
- * on the loopback.
+/* anyrdma demo: Debian's own RDMA benchmarks over anyrdma, as by default on one host, with shareable buffers
+ * and by packets, and TCP beside them, all on the loopback.
  *
  * A step is one program run as server and client. Steps are taken in rounds, RDMA and TCP in turn, so that
  * a busy moment of the machine meets all; the median of the rounds counts. A row of the final table sets
- * an RDMA step, by both ways, against a TCP step. Which way was taken the programs say themselves: the
- * library logs it. */
+ * an RDMA step, on one host and by packets, against a TCP step. Whether packets were used the programs say
+ * themselves: the library logs it. */
+#include "tool/demo_buffers.h"
 #include "tool/proc.h"
 #include "tool/tool.h"
 #include "tool/verbs.h"
@@ -29,9 +30,11 @@ enum kind { PERFTEST_BW, PERFTEST_LAT, IPERF, SOCKPERF };
 
 enum step_id {
 	WRITE_BW,
+	WRITE_BW_SHARED,
 	WRITE_BW_WIRE,
 	TCP_BW,
 	WRITE_LAT,
+	WRITE_LAT_SHARED,
 	WRITE_LAT_WIRE,
 	SEND_LAT,
 	SEND_LAT_WIRE,
@@ -41,21 +44,29 @@ enum step_id {
 	NSTEPS
 };
 
+enum way {
+	AS_USUAL,
+	SHARED, /* the program's buffers are shareable */
+	WIRE,   /* packets, though both ends are here */
+};
+
 static const struct step {
 	const char *program, *package;
 	enum kind kind;
-	bool wire; /* packets, though both ends are here */
+	enum way way;
 } steps[NSTEPS] = {
-	[WRITE_BW] = {"ib_write_bw", "perftest", PERFTEST_BW, false},
-	[WRITE_BW_WIRE] = {"ib_write_bw", "perftest", PERFTEST_BW, true},
-	[TCP_BW] = {"iperf3", "iperf3", IPERF, false},
-	[WRITE_LAT] = {"ib_write_lat", "perftest", PERFTEST_LAT, false},
-	[WRITE_LAT_WIRE] = {"ib_write_lat", "perftest", PERFTEST_LAT, true},
-	[SEND_LAT] = {"ib_send_lat", "perftest", PERFTEST_LAT, false},
-	[SEND_LAT_WIRE] = {"ib_send_lat", "perftest", PERFTEST_LAT, true},
-	[READ_LAT] = {"ib_read_lat", "perftest", PERFTEST_LAT, false},
-	[READ_LAT_WIRE] = {"ib_read_lat", "perftest", PERFTEST_LAT, true},
-	[TCP_LAT] = {"sockperf", "sockperf", SOCKPERF, false},
+	[WRITE_BW] = {"ib_write_bw", "perftest", PERFTEST_BW, AS_USUAL},
+	[WRITE_BW_SHARED] = {"ib_write_bw", "perftest", PERFTEST_BW, SHARED},
+	[WRITE_BW_WIRE] = {"ib_write_bw", "perftest", PERFTEST_BW, WIRE},
+	[TCP_BW] = {"iperf3", "iperf3", IPERF, AS_USUAL},
+	[WRITE_LAT] = {"ib_write_lat", "perftest", PERFTEST_LAT, AS_USUAL},
+	[WRITE_LAT_SHARED] = {"ib_write_lat", "perftest", PERFTEST_LAT, SHARED},
+	[WRITE_LAT_WIRE] = {"ib_write_lat", "perftest", PERFTEST_LAT, WIRE},
+	[SEND_LAT] = {"ib_send_lat", "perftest", PERFTEST_LAT, AS_USUAL},
+	[SEND_LAT_WIRE] = {"ib_send_lat", "perftest", PERFTEST_LAT, WIRE},
+	[READ_LAT] = {"ib_read_lat", "perftest", PERFTEST_LAT, AS_USUAL},
+	[READ_LAT_WIRE] = {"ib_read_lat", "perftest", PERFTEST_LAT, WIRE},
+	[TCP_LAT] = {"sockperf", "sockperf", SOCKPERF, AS_USUAL},
 };
 
 /* ib_read_lat gives a round trip, the others and sockperf half of one: hence the factor. */
@@ -66,7 +77,11 @@ static const struct row {
 	bool more_is_better;
 } rows[] = {
 	{"WRITE bandwidth, 64 KiB", "write_bw", "Gb/s", WRITE_BW, WRITE_BW_WIRE, TCP_BW, 1, true},
+	{"  with shareable memory", "write_bw_shareable", "Gb/s", WRITE_BW_SHARED, WRITE_BW_WIRE, TCP_BW, 1,
+		true},
 	{"WRITE latency, one way", "write_lat", "us", WRITE_LAT, WRITE_LAT_WIRE, TCP_LAT, 1, false},
+	{"  with shareable memory", "write_lat_shareable", "us", WRITE_LAT_SHARED, WRITE_LAT_WIRE, TCP_LAT, 1,
+		false},
 	{"SEND latency, one way", "send_lat", "us", SEND_LAT, SEND_LAT_WIRE, TCP_LAT, 1, false},
 	{"READ latency, round trip", "read_lat", "us", READ_LAT, READ_LAT_WIRE, TCP_LAT, 2, false},
 };
@@ -96,6 +111,14 @@ static void clear_progress(void)
 		fputs("\r\033[K", stderr);
 }
 
+static const char *way_name(const struct step *s)
+{
+	static const char *const names[] = {
+		[AS_USUAL] = "", [SHARED] = ", shareable memory", [WIRE] = " by the wire"};
+
+	return names[s->way];
+}
+
 static void tick(void)
 {
 	double now = proc_now();
@@ -108,8 +131,7 @@ static void tick(void)
 	for (i = 0; i < 20; i++)
 		fputc(i < done * 20 / all ? '#' : '.', stderr);
 	fprintf(stderr, "] round %d of %d  %s%s  %.0f s", progress.round + 1, demo.rounds,
-		steps[progress.step].program, steps[progress.step].wire ? " by the wire" : "",
-		now - progress.since);
+		steps[progress.step].program, way_name(&steps[progress.step]), now - progress.since);
 }
 
 static void report_step(double value)
@@ -119,7 +141,7 @@ static void report_step(double value)
 	if (!progress.tty)
 		fprintf(stderr, "round %d of %d: %-12s %8.2f %s%s\n", progress.round + 1, demo.rounds,
 			s->program, value, s->kind == PERFTEST_BW || s->kind == IPERF ? "Gb/s" : "us",
-			s->wire ? " by the wire" : "");
+			way_name(s));
 }
 
 /* ---- what the programs print ---- */
@@ -185,9 +207,10 @@ static void command(const struct step *s, char *port, bool client, char *argv[])
 	switch (s->kind) {
 	case PERFTEST_BW:
 	case PERFTEST_LAT: {
-		char *run[] = {"env", "ANYRDMA_LOG=info", s->wire ? "ANYRDMA_LOCAL=off" : "ANYRDMA_LOG=info",
-			demo.self, "run", "--", (char *)s->program, "-F", "-d", DEVICE, "-x", demo.gid_index,
-			"-p", port, NULL};
+		char *run[] = {"env", "-u", "ANYRDMA_LOCAL", "ANYRDMA_LOG=info",
+			s->way == WIRE ? "ANYRDMA_LOCAL=off" : "ANYRDMA_LOG=info", demo.self, "run", "--",
+			(char *)s->program, "-F", "-d", DEVICE, "-x", demo.gid_index, "-p", port,
+			s->way == SHARED ? "--mmap" : NULL, (char *)demo_buffer(client), NULL};
 		char *bw[] = {
 			"-s", "65536", "-D", demo.seconds_arg, "--report_gbits", client ? HOST : NULL, NULL};
 		char *lat[] = {"-s", "64", "-n", demo.iterations, client ? HOST : NULL, NULL};
@@ -267,7 +290,7 @@ static int run_client(const struct step *s, char *port, struct proc *server, dou
 	} else {
 		text = proc_output(&client);
 		good = proc_succeeded(&client) && text && parse(s->kind, text, value);
-		demo.by_wire |= good && !s->wire && strstr(text, " by the wire\n");
+		demo.by_wire |= good && s->way != WIRE && strstr(text, " by the wire\n");
 		free(text);
 		if (!good)
 			err = fail(s, proc_succeeded(&client) ? "gave no result" : "failed", server, &client);
@@ -314,7 +337,7 @@ static int compare(const void *a, const void *b)
 static double median(enum step_id step)
 {
 	double *v = demo.results[step];
-	int n = steps[step].wire ? 1 : demo.rounds;
+	int n = steps[step].way == WIRE ? 1 : demo.rounds;
 
 	qsort(v, n, sizeof(*v), compare);
 	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
@@ -375,10 +398,11 @@ static void print_table(const struct outcome *o)
 		puts(colour ? "\033[0m" : "");
 	}
 	printf("\n"
-	       "The same two programs: from memory to memory, as by default on one host; and by RoCEv2\n"
-	       "packets, as between hosts (ANYRDMA_LOCAL=off), once. The ratio is the first to TCP, above 1\n"
-	       "is better; the stroke in the bars is TCP. Latency: 64 bytes. Median of %d round%s on the\n"
-	       "loopback; TCP is one stream of iperf3, and sockperf ping-pong.\n",
+	       "The same two programs: by memory, as by default on one host, where the kernel copies from\n"
+	       "one to the other; with buffers that are shareable (perftest --mmap), which they copy\n"
+	       "themselves; and by RoCEv2 packets, as between hosts (ANYRDMA_LOCAL=off), once. The ratio is\n"
+	       "the first to TCP, above 1 is better; the stroke in the bars is TCP. Latency: 64 bytes.\n"
+	       "Median of %d round%s on the loopback; TCP is one stream of iperf3, and sockperf ping-pong.\n",
 		demo.rounds, demo.rounds == 1 ? "" : "s");
 	if (demo.by_wire)
 		puts("By memory was not possible here: ANYRDMA_LOG=info says why.");
@@ -405,7 +429,7 @@ static int check_programs(void)
 	for (int i = 0; i < NSTEPS; i++) {
 		if (!tool_which(steps[i].program, path, sizeof(path)))
 			continue;
-		if (steps[i].wire)
+		if (steps[i].way != AS_USUAL)
 			continue;
 		if (!strstr(packages, steps[i].package)) {
 			strcat(packages, " ");
@@ -493,28 +517,43 @@ static int options(int argc, char **argv)
 	return 0;
 }
 
-static int run(int argc, char **argv)
+static int run_rounds(void)
 {
-	struct outcome outcomes[NROWS];
 	int err = 0;
 
-	if (options(argc, argv))
-		return 2;
-	if (check_programs() || tool_self(demo.self, sizeof(demo.self)) || find_gid())
-		return 1;
-	proc_catch_signals();
-	progress.tty = isatty(2);
 	for (progress.round = 0; !err && progress.round < demo.rounds; progress.round++) {
 		for (progress.step = 0; !err && progress.step < NSTEPS; progress.step++) {
 			double *value = &demo.results[progress.step][progress.round];
 
-			if (steps[progress.step].wire && progress.round)
+			if (steps[progress.step].way == WIRE && progress.round)
 				continue; /* once is enough to be set beside, and half a minute is long */
 			err = run_step(&steps[progress.step], value);
 			if (!err)
 				report_step(*value);
 		}
 	}
+	return err;
+}
+
+static int run(int argc, char **argv)
+{
+	struct outcome outcomes[NROWS];
+	int err;
+
+	if (options(argc, argv))
+		return 2;
+	if (check_programs() || tool_self(demo.self, sizeof(demo.self)) || find_gid())
+		return 1;
+	proc_catch_signals();
+	err = demo_buffers_make();
+	if (err) {
+		tool_warn("no place for two files of a megabyte, neither /dev/shm nor /tmp: %s",
+			strerror(-err));
+		return 1;
+	}
+	progress.tty = isatty(2);
+	err = run_rounds();
+	demo_buffers_remove();
 	if (err)
 		return err == -EINTR ? 130 : 1;
 	clear_progress();

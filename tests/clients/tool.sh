@@ -165,6 +165,24 @@ fi
 # --- demo, where its programs are missing
 expect 1 'apt install perftest iperf3 sockperf' env PATH=/nonexistent "$anyrdma" demo
 
+# --- demo, interrupted: what it made is gone
+buffers() {
+	compgen -G "/dev/shm/anyrdma-demo-$1-*" || compgen -G "/tmp/anyrdma-demo-$1-*"
+}
+if command -v ib_write_bw iperf3 sockperf >/dev/null; then
+	"$anyrdma" demo >/dev/null 2>&1 </dev/null &
+	demo=$!
+	for _ in {1..100}; do
+		buffers $demo >/dev/null && break
+		sleep 0.1
+	done
+	check 'demo has buffers in files' buffers $demo >/dev/null
+	kill -TERM $demo
+	wait $demo
+	check 'an interrupted demo ends with 130' [ $? -eq 130 ]
+	check 'and leaves no buffers' [ -z "$(buffers $demo)" ]
+fi
+
 if ((failures)); then
 	echo "$failures failed"
 	exit 1

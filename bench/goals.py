@@ -23,7 +23,7 @@ class Goal:
     def text(self):
         verb, _, how = self.line.partition(",")
         size = "1 MiB" if self.x == MIB else f"{(self.x or 0) >> 10} KiB"
-        what = {"bandwidth": f"ib_{verb}_bw, {size}{how}", "latency": f"ib_{verb}_lat, 8 B{how}", "rate": f"ib_{verb}_bw, 8 B, -q {self.x}",
+        what = {"bandwidth": f"ib_{verb}_bw, {size}{how}", "latency": f"ib_{verb}_lat, 8 B{how}", "rate": f"ib_{verb}_bw, 8 B, -q {self.x}{how}",
                 "message_us": f"cost of a message, {self.x} queue pairs", "qp_kib": "memory of an idle queue pair"}
         kind, _, asked = self.question.rpartition("-")
         return "iWARP " * (kind == "iwarp") + (what.get(asked) or what[self.field])

@@ -43,7 +43,7 @@ LESS = [
     ("^rdmacm.rsocket$", ["a_child*"]),  # likewise: leaks in a child, see below, would fail its test
 ]
 # A child of a program with threads has lost what the threads held: leaks in it say nothing.
-MORE = [("^verbs.*.fork|^rdmacm.events$", ["--leak-check=no"])]
+MORE = [("^verbs.*.(fork|windows)|^rdmacm.events$", ["--leak-check=no"])]
 LIMIT = 300
 
 

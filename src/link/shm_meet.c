@@ -417,8 +417,9 @@ static void reader_init(struct shm_reader *r, struct ring *ring, const struct me
 	r->begun = true;
 	r->slot = hello->slot < QPN_SLOTS ? hello->slot : 0;
 	r->token = hello->token;
-	r->asked = r->verified = false;
+	r->asked = false;
 	r->exported = false;
+	r->verified = false;
 	r->twin = NULL;
 	r->looks = 0;
 	r->heard = 0;

@@ -90,7 +90,7 @@ struct shm_reader {
 	_Atomic enum shm_reader_state state;
 	bool begun;                /* the ring is its own, not one of who had this place before */
 	uint32_t slot;             /* as it says */
-	bool verified;             /* and who listens there has told it the token of our HELLO */
+	_Atomic bool verified;     /* and who listens there has told it the token of our HELLO */
 	uint64_t token;            /* of its HELLO */
 	uint8_t nonce[MEET_NONCE]; /* which it may read out of here */
 	bool asked;                /* for a proof: it was told where the nonce is, and has not answered */

@@ -54,14 +54,6 @@ int memory_file(void)
 	return file >= 0 ? file : make();
 }
 
-bool memory_is_one(int fd)
-{
-	struct stat st;
-	int s = fcntl(fd, F_GET_SEALS);
-
-	return s >= 0 && (s & F_SEAL_SHRINK) && !fstat(fd, &st) && (uint64_t)st.st_size == MEMORY_SIZE;
-}
-
 bool memory_has(const struct area *a)
 {
 	return file >= 0 && a->inode == inode && a->dev == dev;

@@ -21,8 +21,6 @@ struct area;
 
 /* Made on first use: its descriptor, or -errno. */
 int memory_file(void);
-/* Another's: whether it is such a file. */
-bool memory_is_one(int fd);
 /* Whether an area of our memory lies on it. */
 bool memory_has(const struct area *a);
 

@@ -212,11 +212,6 @@ void windows_fini(struct windows *w)
 	w->table = NULL;
 }
 
-void windows_abandon(struct windows *w)
-{
-	w->table = NULL;
-}
-
 /* ---- finding it ---- */
 static struct window *set_of(struct windows *w, uint32_t id)
 {

@@ -49,8 +49,6 @@ struct windows {
 
 void windows_init(struct windows *w);
 void windows_fini(struct windows *w);
-/* In a child: the mappings are not there. */
-void windows_abandon(struct windows *w);
 /* The window onto it; NULL: it has none, now or for ever. May map, and allocate. */
 struct window *windows_open(struct windows *w, const struct window_source *s);
 /* Closes a few of those that nobody exports any more. */

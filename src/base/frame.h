@@ -63,6 +63,13 @@ struct frame_batch {
 	struct iovec iov[FRAME_BATCH_IOV];
 };
 
+/* A far frame that waits behind the one in hand, when its payload lies in one place. */
+struct frame_ahead {
+	uint32_t dqpn;
+	uint8_t opcode;
+	struct frame_ref ref;
+};
+
 struct frame_in {
 	const uint8_t *bytes; /* BTH up to the pad bytes; the ICRC is checked and gone */
 	uint32_t len;
@@ -76,8 +83,9 @@ struct frame_in {
 	uint32_t head_len; /* bytes of headers, when the payload lies apart */
 	void *from;        /* the link's: see link_ops.took */
 	/* Of a frame that came by memory: */
-	uint32_t slot; /* of the process that wrote it; 0: not known */
-	uint8_t far;   /* as in frame_out; then, instead of a payload: */
+	uint32_t slot;  /* of the process that wrote it; 0: not known */
+	uint32_t place; /* counts the frames of this way: the next one has the next */
+	uint8_t far;    /* as in frame_out; then, instead of a payload: */
 	uint8_t nrefs;
 	uint64_t far_len;
 	const struct frame_ref *refs; /* a copy */

@@ -35,6 +35,17 @@ struct pollfd;
 
 enum hca_woken { WOKEN_LINK = 1, WOKEN_STREAMS = 2 };
 
+enum { HCA_ROW = 8 };
+
+/* Far frames that were fetched together (engine_far.c), from the one with this place on. */
+struct hca_row {
+	uint64_t connection; /* link_there.number; 0: none */
+	uint32_t place;
+	unsigned n;
+	struct frame_ref ref[HCA_ROW];
+	struct iovec to[HCA_ROW];
+};
+
 struct hca_engine {
 	struct hca_adapter *adapter;
 	struct link *link;
@@ -56,6 +67,7 @@ struct hca_engine {
 	struct frame_batch *answers; /* of all QPs in `answering`, not sent yet; drive lock */
 	struct hca_qp *answering[FRAME_BATCH_MAX];
 	unsigned nanswering;
+	struct hca_row row; /* drive lock */
 
 	struct lock defer_lock;
 	struct list deferred;   /* QPs with requests that wait for more to go with; defer_lock */

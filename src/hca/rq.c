@@ -91,6 +91,20 @@ bool hca_rq_take(struct hca_rq *rq, struct hca_recv *out)
 	return got;
 }
 
+bool hca_rq_ahead(struct hca_rq *rq, uint32_t i, struct ibv_sge *out)
+{
+	const struct hca_recv_wqe *w;
+	bool got;
+
+	lock_take(&rq->lock);
+	w = wqe_at(rq, rq->tail + i);
+	got = i < hca_rq_count(rq) && w->nsge == 1;
+	if (got)
+		*out = w->sge[0];
+	lock_drop(&rq->lock);
+	return got;
+}
+
 int hca_rq_resize(struct hca_rq *rq, uint32_t max_wr)
 {
 	struct hca_rq n;

@@ -49,6 +49,8 @@ void hca_rq_fini(struct hca_rq *rq);
 int hca_rq_post(struct hca_rq *rq, const struct ibv_recv_wr *wr);
 /* Takes the oldest receive into *out; false when there is none. */
 bool hca_rq_take(struct hca_rq *rq, struct hca_recv *out);
+/* The only entry of the receive that is taken after i others; false: there is none, or it has several. */
+bool hca_rq_ahead(struct hca_rq *rq, uint32_t i, struct ibv_sge *out);
 int hca_rq_resize(struct hca_rq *rq, uint32_t max_wr);
 
 static inline uint32_t hca_rq_count(struct hca_rq *rq)

@@ -52,6 +52,8 @@ struct link_ops {
 	 * will be told.
 	 */
 	void (*took)(struct link *l, const struct frame_in *in, bool executed);
+	/* ring_ahead() of the way that this frame came; by who delivers it. NULL: nobody can look ahead. */
+	bool (*ahead)(struct link *l, const struct frame_in *in, uint32_t i, struct frame_ahead *out);
 	/* Descriptors to sleep on: fills fds[], returns how many (at most 4). */
 	int (*fds)(struct link *l, int fds[4]);
 	/*

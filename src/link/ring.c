@@ -225,12 +225,32 @@ int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void 
 	in->hop_limit = p->hop_limit;
 	in->handed = false;
 	in->local = true;
+	in->place = next;
 	in->bytes = s->bytes;
 	in->len = s->hdr_len + s->len;
 	in->head_len = s->hdr_len;
 	in->apart = in->len > RING_BYTES ? x->ring->data + off_of(s) : NULL;
 	in->far = (uint8_t)(s->place >> RING_FAR_SHIFT);
 	return !in->far || take_refs(x, in) ? 1 : -1;
+}
+
+bool ring_ahead(const struct ring_rx *x, uint32_t i, struct frame_ahead *out)
+{
+	uint32_t at = atomic_load_explicit(&x->next, memory_order_relaxed) + i;
+	const struct ring_slot *there = &x->ring->slot[at % RING_SLOTS];
+	struct ring_slot s;
+
+	if (atomic_load_explicit(&there->stamp, memory_order_acquire) != at + 1)
+		return false;
+	memcpy(&s, there, sizeof(s));
+	s.path &= (uint8_t)~RING_TOLD;
+	if (!is_sound(&s) || s.path != x->slot.path || !(s.place >> RING_FAR_SHIFT) ||
+		s.len != sizeof(out->ref) || s.hdr_len + s.len > RING_BYTES)
+		return false;
+	out->dqpn = bth_dqpn(s.bytes);
+	out->opcode = bth_opcode(s.bytes);
+	memcpy(&out->ref, s.bytes + s.hdr_len, sizeof(out->ref));
+	return true;
 }
 
 void ring_took(struct ring_rx *x, bool executed)

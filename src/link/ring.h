@@ -157,6 +157,11 @@ typedef bool ring_path_fn(void *arg, const struct ring_path *p);
  * writer last said about the other ring.
  */
 int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void *arg);
+/*
+ * The i-th frame behind the one that was taken last, when it is a far one to the same destination whose list
+ * has one entry. A look: ring_take() gives it all the same, and checks it anew.
+ */
+bool ring_ahead(const struct ring_rx *x, uint32_t i, struct frame_ahead *out);
 /* What became of the frame that was taken last. */
 void ring_took(struct ring_rx *x, bool executed);
 static inline bool ring_untold(const struct ring_rx *x)

@@ -159,6 +159,45 @@ static void far_frame_says_where(void **state)
 	}
 }
 
+static void put_far(struct pair *p, const struct frame_ref *refs, unsigned n)
+{
+	struct frame_out *f = &p->b.frame[0];
+
+	*f = (struct frame_out){
+		.hdr_len = BTH_LEN, .far = 5, .iov_count = 1, .payload_len = n * (uint32_t)sizeof(refs[0])};
+	bth_put(f->hdr, IBT_RC | OP_SEND_ONLY_IMM, false, 0, PKEY_DEFAULT, 0x123456, false, 7);
+	p->b.iov[0] = (struct iovec){(void *)refs, f->payload_len};
+	assert_int_equal(ring_put(&p->tx, ring_path_to(&p->tx, &p->b.dest), f, p->b.iov, NULL), RING_PUT);
+}
+
+/* Far frames of one place can be seen before their turn, and nothing else; they come all the same. */
+static void far_frames_are_seen_ahead(void **state)
+{
+	static const struct frame_ref refs[2] = {{1000, 5000, 1}, {2000, 6000, 2}};
+	struct pair *p = *state;
+	struct frame_ahead a;
+	struct frame_in in;
+
+	put(p, 0, 8);
+	put_far(p, &refs[1], 1);
+	put_far(p, refs, 2);
+	put(p, 1, 16);
+	p->b.dest.tclass = 1; /* another path */
+	put_far(p, refs, 1);
+	assert_int_equal(ring_take(&p->rx, &in, allow, p), 1);
+	assert_true(ring_ahead(&p->rx, 0, &a));
+	assert_int_equal(a.dqpn, 0x123456);
+	assert_int_equal(a.opcode, IBT_RC | OP_SEND_ONLY_IMM);
+	assert_memory_equal(&a.ref, &refs[1], sizeof(a.ref));
+	for (uint32_t i = 1; i < 5; i++)
+		assert_false(ring_ahead(&p->rx, i, &a));
+	for (uint32_t place = 1; place < 5; place++) {
+		assert_int_equal(ring_take(&p->rx, &in, allow, p), 1);
+		assert_int_equal(in.place, place);
+	}
+	assert_false(ring_ahead(&p->rx, 0, &a)); /* there is none */
+}
+
 static void full_ring_goes_on_when_read(void **state)
 {
 	struct pair *p = *state;
@@ -290,6 +329,7 @@ static void no_slot_leads_out_of_the_ring(void **state)
 		if (n % 4 == 1)
 			s->place |= 5u << RING_FAR_SHIFT, s->len %= 3 * FRAME_REFS * 16 / 2;
 		s->stamp = n + 1;
+		ring_ahead(&p->rx, 0, &(struct frame_ahead){0});
 		got = ring_take(&p->rx, &in, allow, p);
 		assert_true(got == 1 || got == -1);
 		if (got < 0)
@@ -347,6 +387,7 @@ int main(void)
 		T(frames_come_whole_and_in_order),
 		T(slot_holds_what_fits),
 		T(far_frame_says_where),
+		T(far_frames_are_seen_ahead),
 		T(full_ring_goes_on_when_read),
 		T(empty_ring_begins_where_it_is_warm),
 		T(frame_without_its_stamp_is_not_there),

@@ -139,10 +139,16 @@ static void shm_took(struct link *link, const struct frame_in *in, bool executed
 		ring_took(&((struct shm_reader *)in->from)->rx, executed);
 }
 
+static bool shm_ahead(struct link *link, const struct frame_in *in, uint32_t i, struct frame_ahead *out)
+{
+	(void)link;
+	return in->from && ring_ahead(&((struct shm_reader *)in->from)->rx, i, out);
+}
+
 static int take_frames(
 	struct shm_link *l, struct shm_reader *r, unsigned max, link_deliver_fn *deliver, void *arg)
 {
-	enum { ROW_BYTES = 128 << 10 }; /* of what lies far: who sent it waits for the word */
+	enum { ROW_BYTES = 256 << 10 }; /* of what lies far: who sent it waits for the word */
 	struct frame_in in;
 	uint64_t far = 0;
 	int n = 0, got;
@@ -478,6 +484,7 @@ static const struct link_ops shm_ops = {
 	.send = shm_send,
 	.put = shm_put,
 	.took = shm_took,
+	.ahead = shm_ahead,
 	.receive = shm_receive,
 	.fds = shm_fds,
 	.reach = link_shm_reach,

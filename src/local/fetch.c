@@ -3,6 +3,7 @@
 
 #include "base/guard.h"
 #include "local/copy.h"
+#include "local/revocable.h"
 
 /* Where the next byte goes. */
 struct cursor {
@@ -89,4 +90,30 @@ enum local_act local_fetch(struct hca_seen *seen, const struct local_peer *p, co
 	if (act == LOCAL_DONE && (left || local_is_revoked(p)))
 		return LOCAL_LEFT;
 	return act;
+}
+
+/* Where a message lies that only the kernel can fetch; 0: elsewhere, or nowhere. */
+static uint64_t place_of(struct hca_seen *seen, const struct local_peer *p, const struct frame_ref *r)
+{
+	return see(seen, p, r->key) && !seen->key.file ? local_range(&seen->key, r->addr, r->len) : 0;
+}
+
+bool local_fetch_row(struct hca_seen *seen, const struct local_peer *p, const struct frame_ref *refs,
+	const struct iovec *to, unsigned n)
+{
+	struct iovec theirs[LOCAL_ROW];
+	size_t len = 0;
+
+	if (!p->pid || p->self)
+		return false;
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t host = place_of(seen, p, &refs[i]);
+
+		if (!host)
+			return false;
+		theirs[i] = (struct iovec){(void *)(uintptr_t)host, refs[i].len};
+		len += refs[i].len;
+	}
+	return revocable_vm(p->revoked, p->pid, to, n, theirs, n, false) == (ssize_t)len &&
+	       !local_is_revoked(p);
 }

@@ -26,4 +26,13 @@ struct local_far {
 enum local_act local_fetch(struct hca_seen *seen, const struct local_peer *p, const struct local_far *far,
 	const struct iovec *to, unsigned n);
 
+enum { LOCAL_ROW = 8 }; /* messages */
+
+/*
+ * The same for several messages, the bytes of each in one place here and there, by one call of the kernel:
+ * all of them, or it is as if none had been. n is at most LOCAL_ROW.
+ */
+bool local_fetch_row(struct hca_seen *seen, const struct local_peer *p, const struct frame_ref *refs,
+	const struct iovec *to, unsigned n);
+
 #endif

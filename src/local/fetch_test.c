@@ -223,6 +223,47 @@ static void who_was_cut_off_fetches_nothing(void **state)
 	assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_LEFT);
 }
 
+static void leave_file(struct hca_board_key *k, uint64_t by)
+{
+	k->file = (uint32_t)by;
+}
+
+static bool fetch_row(struct stage *s, const struct frame_ref *refs, unsigned n)
+{
+	struct iovec to[LOCAL_ROW];
+	char *at = s->to;
+
+	memset(s->to, 0, LEN);
+	for (unsigned i = 0; i < n; at += refs[i++].len)
+		to[i] = (struct iovec){at, refs[i].len};
+	return local_fetch_row(&s->seen, &s->peer, refs, to, n);
+}
+
+/* Several messages at once: all of them, or it fails; and only what the kernel alone can fetch. */
+static void row_comes_as_a_whole(void **state)
+{
+	struct stage *s = *state;
+	struct frame_ref r[LOCAL_ROW], bad[LOCAL_ROW];
+	uint32_t at = 0;
+
+	for (uint32_t i = 0; i < LOCAL_ROW; i++)
+		r[i] = bad[i] = ref(s, 3000 * i + i, 100 * i + 1);
+	assert_false(fetch_row(s, r, LOCAL_ROW)); /* what is mapped goes by itself */
+	change(s, leave_file, 0);
+	assert_true(fetch_row(s, r, LOCAL_ROW));
+	for (uint32_t i = 0; i < LOCAL_ROW; at += r[i++].len)
+		assert_memory_equal(s->to + at, s->source + 3000 * i + i, r[i].len);
+	bad[LOCAL_ROW - 1] = ref(s, LEN, 1);
+	assert_false(fetch_row(s, bad, LOCAL_ROW));
+	bad[LOCAL_ROW - 1] = (struct frame_ref){(uintptr_t)s->source, 8, KEY + 1};
+	assert_false(fetch_row(s, bad, LOCAL_ROW));
+	munmap(s->source + 4 * PAGE, PAGE);
+	assert_false(fetch_row(s, r, LOCAL_ROW));
+	assert_true(fetch_row(s, r, 2));
+	s->revoked = 1;
+	assert_false(fetch_row(s, r, 2));
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, make, unmake)
 
 int main(void)
@@ -235,6 +276,7 @@ int main(void)
 		T(liar_harms_nobody),
 		T(what_the_kernel_has_touched_is_mapped),
 		T(who_was_cut_off_fetches_nothing),
+		T(row_comes_as_a_whole),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -95,7 +95,7 @@ enum local_act local_by_kernel(struct hca_seen *s, const struct local_peer *p, c
 
 	if (!p->pid)
 		return LOCAL_LEFT;
-	moved = revocable_vm(p->revoked, p->pid, own, n, &theirs, write);
+	moved = revocable_vm(p->revoked, p->pid, own, n, &theirs, 1, write);
 	if (moved == (ssize_t)len) {
 		touched(s, p, host, len);
 		return LOCAL_DONE;

@@ -22,14 +22,14 @@ static bool is_revoked(const _Atomic uint32_t *revoked)
 
 /* ---- without sequences ---- */
 static ssize_t plain_vm(const _Atomic uint32_t *revoked, pid_t pid, const struct iovec *own, unsigned n,
-	const struct iovec *theirs, bool write)
+	const struct iovec *theirs, unsigned ntheirs, bool write)
 {
 	if (is_revoked(revoked)) {
 		errno = ECANCELED;
 		return -1;
 	}
-	return write ? process_vm_writev(pid, own, n, theirs, 1, 0)
-		     : process_vm_readv(pid, own, n, theirs, 1, 0);
+	return write ? process_vm_writev(pid, own, n, theirs, ntheirs, 0)
+		     : process_vm_readv(pid, own, n, theirs, ntheirs, 0);
 }
 
 static bool plain_copy(const _Atomic uint32_t *revoked, void *to, const void *from, size_t len)
@@ -126,11 +126,12 @@ static uint64_t *record_of_thread(void)
 		[interrupted] "i"(INTERRUPTED), [signature] "i"(RSEQ_SIG)
 
 static enum outcome vm_once(uint64_t *record, const _Atomic uint32_t *revoked, long number, pid_t pid,
-	const struct iovec *own, unsigned long n, const struct iovec *theirs, long *moved)
+	const struct iovec *own, unsigned long n, const struct iovec *theirs, unsigned long ntheirs,
+	long *moved)
 {
 	register unsigned long own_count __asm__("rdx") = n;
 	register const struct iovec *there __asm__("r10") = theirs;
-	register unsigned long there_count __asm__("r8") = 1;
+	register unsigned long there_count __asm__("r8") = ntheirs;
 	register unsigned long flags __asm__("r9") = 0;
 	register long rax __asm__("rax") = number;
 	register enum outcome result __asm__("ebx");
@@ -145,7 +146,7 @@ static enum outcome vm_once(uint64_t *record, const _Atomic uint32_t *revoked, l
 }
 
 ssize_t revocable_vm(const _Atomic uint32_t *revoked, pid_t pid, const struct iovec *own, unsigned n,
-	const struct iovec *theirs, bool write)
+	const struct iovec *theirs, unsigned ntheirs, bool write)
 {
 	uint64_t *record = record_of_thread();
 	enum outcome o = INTERRUPTED;
@@ -153,9 +154,9 @@ ssize_t revocable_vm(const _Atomic uint32_t *revoked, pid_t pid, const struct io
 
 	for (int i = 0; record && i < ATTEMPTS && o == INTERRUPTED; i++)
 		o = vm_once(record, revoked, write ? SYS_process_vm_writev : SYS_process_vm_readv, pid, own,
-			n, theirs, &moved);
+			n, theirs, ntheirs, &moved);
 	if (o == INTERRUPTED)
-		return plain_vm(revoked, pid, own, n, theirs, write);
+		return plain_vm(revoked, pid, own, n, theirs, ntheirs, write);
 	if (o == FORBIDDEN)
 		moved = -ECANCELED;
 	if (moved >= 0)
@@ -163,6 +164,7 @@ ssize_t revocable_vm(const _Atomic uint32_t *revoked, pid_t pid, const struct io
 	errno = (int)-moved;
 	return -1;
 }
+
 /* Each attempt until it was not interrupted; the plain one when it always was. */
 #define TRY(attempt, plain)                                                                                  \
 	do {                                                                                                 \
@@ -278,9 +280,9 @@ bool revocable_compare_swap(const _Atomic uint32_t *revoked, uint64_t *at, uint6
 #else
 
 ssize_t revocable_vm(const _Atomic uint32_t *revoked, pid_t pid, const struct iovec *own, unsigned n,
-	const struct iovec *theirs, bool write)
+	const struct iovec *theirs, unsigned ntheirs, bool write)
 {
-	return plain_vm(revoked, pid, own, n, theirs, write);
+	return plain_vm(revoked, pid, own, n, theirs, ntheirs, write);
 }
 
 bool revocable_copy(const _Atomic uint32_t *revoked, void *to, const void *from, size_t len)

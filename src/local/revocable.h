@@ -19,9 +19,9 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-/* process_vm_writev or _readv of one piece over there; -1 with errno, ECANCELED: it is forbidden. */
+/* process_vm_writev or _readv; -1 with errno, ECANCELED: it is forbidden. */
 ssize_t revocable_vm(const _Atomic uint32_t *revoked, pid_t pid, const struct iovec *own, unsigned n,
-	const struct iovec *theirs, bool write);
+	const struct iovec *theirs, unsigned ntheirs, bool write);
 
 /* memcpy(); false: it is forbidden, and some of it may have been written before. */
 bool revocable_copy(const _Atomic uint32_t *revoked, void *to, const void *from, size_t len);

@@ -139,6 +139,95 @@ static void every_length_and_kind_arrives(void **state)
 	vt_peer_finish(&p);
 }
 
+/* ---- a queue of messages, all there before the first is fetched ---- */
+enum { QUEUED = 48, QUEUES = 8, PLACE = 48 << 10 };
+
+/* Some go with the bytes, some without; some are one behind the other for the whole room of a receive. */
+static uint32_t queued_len(uint32_t n)
+{
+	uint32_t seed = n * 40503u + 7;
+
+	if (vt_random(&seed) % 6 == 0)
+		return vt_random(&seed) % SMALL;
+	return n % 3 ? 2048 + vt_random(&seed) % (PLACE - 2048) : PLACE;
+}
+
+/* A receive for each, of room of its own, that is in two pieces now and then. */
+static void post_receives(struct vt_ep *b)
+{
+	memset(b->buf, 0xee, (size_t)QUEUED * PLACE);
+	for (uint32_t n = 0; n < QUEUED; n++) {
+		size_t at = (size_t)n * PLACE;
+		struct ibv_sge sge[] = {
+			vt_sge(b, at, PLACE / 3), vt_sge(b, at + PLACE / 3, PLACE - PLACE / 3)};
+		struct ibv_recv_wr wr = {.wr_id = n, .sg_list = sge, .num_sge = 2}, *bad;
+
+		if (n % 7 == 3)
+			assert_int_equal(ibv_post_recv(b->qp, &wr, &bad), 0);
+		else
+			vt_recv(b, n, at, PLACE);
+	}
+}
+
+static void role_queue(struct vt *t, int fd)
+{
+	struct vt_ep *b = vt_ep(t, .len = (size_t)QUEUED * PLACE);
+	struct vt_addr peer;
+
+	vt_meet(b, fd, NULL, &peer);
+	for (uint32_t q = 0; q < QUEUES; q++) {
+		post_receives(b);
+		vt_tell(fd, "", 1);
+		for (uint32_t n = 0; n < QUEUED; n++) {
+			uint32_t len = queued_len(q * QUEUED + n);
+			const uint8_t *at = b->buf + (size_t)n * PLACE;
+
+			assert_int_equal(vt_ok(b, n).byte_len, len);
+			vt_check(at, len, q * QUEUED + n);
+			vt_check_all(at + len, PLACE - len, 0xee);
+		}
+	}
+	vt_hear(fd, &(char){0}, 1);
+}
+
+static void post_queue(struct vt_ep *a, uint32_t q)
+{
+	struct ibv_send_wr wr[QUEUED], *bad;
+	struct ibv_sge sge[QUEUED];
+
+	for (uint32_t n = 0; n < QUEUED; n++) {
+		sge[n] = vt_sge(a, (size_t)n * PLACE, queued_len(q * QUEUED + n));
+		vt_fill(a->buf + (size_t)n * PLACE, sge[n].length, q * QUEUED + n);
+		wr[n] = (struct ibv_send_wr){.wr_id = n,
+			.next = n + 1 < QUEUED ? &wr[n + 1] : NULL,
+			.opcode = n % 4 ? IBV_WR_SEND : IBV_WR_SEND_WITH_IMM,
+			.sg_list = &sge[n],
+			.num_sge = 1,
+			.send_flags = IBV_SEND_SIGNALED};
+	}
+	assert_int_equal(ibv_post_send(a->qp, wr, &bad), 0);
+}
+
+/* Each comes into its own receive, and not a byte more than it has. */
+static void queue_of_messages_arrives_in_order(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a = vt_ep(t, .len = (size_t)QUEUED * PLACE, .access = LOCAL);
+	struct vt_addr peer;
+	struct vt_peer p;
+
+	vt_peer_start(&p, "queue");
+	vt_meet(a, p.fd, NULL, &peer);
+	for (uint32_t q = 0; q < QUEUES; q++) {
+		vt_hear(p.fd, &(char){0}, 1);
+		post_queue(a, q);
+		for (uint32_t n = 0; n < QUEUED; n++)
+			vt_ok(a, n);
+	}
+	vt_tell(p.fd, "", 1);
+	vt_peer_finish(&p);
+}
+
 /* ---- receivers that are not ready ---- */
 enum { BURST = 6 };
 
@@ -371,6 +460,7 @@ static void what_is_flushed_is_not_fetched(void **state)
 
 static const struct vt_role roles[] = {
 	{"receiver", role_receiver},
+	{"queue", role_queue},
 	{"stopped", role_stopped},
 	{"late", role_late},
 	{"sender", role_sender},
@@ -379,6 +469,7 @@ static const struct vt_role roles[] = {
 
 static const struct CMUnitTest tests[] = {
 	VT_TEST(every_length_and_kind_arrives),
+	VT_TEST(queue_of_messages_arrives_in_order),
 	VT_TEST(what_is_flushed_is_not_fetched),
 	VT_TEST(receiver_that_is_not_ready_is_waited_for),
 	VT_TEST(receive_that_is_too_short_ends_both),

@@ -64,7 +64,10 @@ bool hca_registry_name_parse(const char *name, uint32_t *slot, uint32_t *pid)
 	return name && !*name;
 }
 
-/* One in the making is not locked at first; that takes no minute. */
+/*
+ * One in the making is not locked at first; that takes no minute. Nor may it be tried: who makes it would
+ * find our lock on it.
+ */
 static bool is_old(int fd)
 {
 	enum { MINUTE = 60 };
@@ -92,7 +95,7 @@ static void bury_dead(const char *dir)
 		fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 		if (fd < 0)
 			continue;
-		if (!flock(fd, LOCK_EX | LOCK_NB) && (made || is_old(fd)))
+		if ((made || is_old(fd)) && !flock(fd, LOCK_EX | LOCK_NB))
 			unlinkat(dirfd(d), e->d_name, 0);
 		close(fd);
 	}
@@ -179,7 +182,7 @@ static int file_open(struct hca_registry *r)
 		return err;
 	bury_dead(dir);
 	/* Made under a name that bury_dead lets alone for a while, and renamed once locked. */
-	snprintf(making, sizeof(making), "%s/new-%d", dir, (int)getpid());
+	snprintf(making, sizeof(making), "%s/new-%u-%d", dir, r->slot, (int)getpid());
 	fd = create(making);
 	if (fd < 0)
 		return fd;
@@ -207,18 +210,22 @@ int hca_registry_open(struct hca_registry **out, uint32_t slot)
 	if (err)
 		goto free_r;
 	r->fd = file_open(r);
-	if (r->fd < 0) {
-		err = r->fd;
-		goto close_counters;
-	}
+	if (r->fd < 0)
+		log_info("no registry file (%s): nobody can read this process's counters until it is asked "
+			 "again",
+			strerror(-r->fd));
 	*out = r;
 	return 0;
 
-close_counters:
-	counters_close(r);
 free_r:
 	free(r);
 	return err;
+}
+
+static void close_file(struct hca_registry *r)
+{
+	if (r->fd >= 0)
+		close(r->fd);
 }
 
 /* Whether our file is where others will look for it, and says what it should. */
@@ -244,7 +251,7 @@ void hca_registry_look(struct hca_registry *r)
 	fd = file_open(r);
 	if (fd < 0)
 		return;
-	close(r->fd);
+	close_file(r);
 	r->fd = fd;
 }
 
@@ -254,7 +261,7 @@ void hca_registry_close(struct hca_registry *r)
 		return;
 	hca_registry_retire(r);
 	counters_close(r);
-	close(r->fd);
+	close_file(r);
 	free(r);
 }
 
@@ -271,7 +278,7 @@ void hca_registry_abandon(struct hca_registry *r)
 	if (mmap(r->shown, sizeof(*r->shown), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
 		    -1, 0) == MAP_FAILED)
 		return;
-	close(r->fd);
+	close_file(r);
 }
 
 struct hca_adapter_counters *hca_registry_adapter(struct hca_registry *r, struct hca_adapter_counters *own)

@@ -48,7 +48,7 @@ bool hca_registry_name_parse(const char *name, uint32_t *slot, uint32_t *pid);
 
 /* Removes what dead processes left. */
 void hca_registry_clean(void);
-/* 0 or -errno; a process without a registry file works all the same. */
+/* 0 or -errno; where no file can be made now it is made when we are asked to look. */
 int hca_registry_open(struct hca_registry **out, uint32_t slot);
 void hca_registry_close(struct hca_registry *r);
 struct hca_adapter_counters *hca_registry_adapter(struct hca_registry *r, struct hca_adapter_counters *own);

@@ -103,6 +103,46 @@ static void next_one_removes_what_a_killed_process_left(void **state)
 	close(ready[1]);
 }
 
+/* Everybody does both when the run directory was removed: nobody may take what another is making for left. */
+static void a_file_is_made_while_others_tidy_up(void **state)
+{
+	pid_t pid = fork();
+	struct hca_registry *r;
+	char name[40];
+
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			hca_registry_clean();
+	}
+	assert_int_equal(hca_registry_open(&r, 13), 0);
+	hca_registry_name(name, sizeof(name), 13, (uint32_t)getpid());
+	for (int i = 0; i < 5000; i++) {
+		assert_true(is_there(name));
+		assert_int_equal(unlink(path_of(name)), 0);
+		hca_registry_look(r);
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	hca_registry_close(r);
+}
+
+static void a_file_that_could_not_be_made_is_made_later(void **state)
+{
+	struct hca_registry *r;
+	char name[40];
+
+	assert_int_equal(chmod(dir, 0770), 0); /* not ours alone: not used */
+	assert_int_equal(hca_registry_open(&r, 14), 0);
+	hca_registry_name(name, sizeof(name), 14, (uint32_t)getpid());
+	assert_false(is_there(name));
+	assert_int_equal(chmod(dir, 0700), 0);
+	hca_registry_look(r);
+	assert_true(is_there(name));
+	hca_registry_close(r);
+	assert_false(is_there(name));
+}
+
 /* ---- what others read ---- */
 static const struct hca_registry_counters *read_own(uint32_t slot)
 {
@@ -197,6 +237,8 @@ int main(void)
 		cmocka_unit_test(a_name_says_slot_and_process),
 		cmocka_unit_test(other_names_are_nobodys),
 		cmocka_unit_test(next_one_removes_what_a_killed_process_left),
+		cmocka_unit_test(a_file_is_made_while_others_tidy_up),
+		cmocka_unit_test(a_file_that_could_not_be_made_is_made_later),
 		cmocka_unit_test(counters_outlive_the_file),
 		cmocka_unit_test(counters_of_who_may_not_be_looked_into_can_be_read),
 		cmocka_unit_test(a_file_may_lie),

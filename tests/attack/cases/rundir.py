@@ -5,7 +5,7 @@ import os
 import shutil
 
 from cases.connect import CONNECT_REQUEST, CONNECT_RESPONSE, ESTABLISHED
-from world import A, End, check, tell
+from world import A, End, check, tell, until
 
 OLD, NEW = 4, 2
 FILES = ("group-*", "ports-*", "adapter-*")
@@ -87,7 +87,9 @@ def _lose(w, lose):
 
 def run_directory_is_removed(w):
     """while programs run; then others start, and all of them talk to each other and by themselves"""
-    _lose(w, _remove)
+    old, _ = _lose(w, _remove)
+    until(lambda: len(glob.glob(f"{w.run}/net-*/adapter-*")) == OLD + NEW, "registry files")
+    check(all(v.counters().get("tx_packets") for v in old), "the old ones can be found and their counters be read again")
 
 
 def run_directory_is_removed_again_and_again(w):

@@ -173,7 +173,8 @@ int hca_engine_open(struct hca_adapter *a)
 	}
 	err = hca_registry_open(&a->registry, a->slot);
 	if (err)
-		log_info("no registry file (%s): nobody can read this process's counters", strerror(-err));
+		log_info("no registry (%s): nobody can read this process's counters", strerror(-err));
+	hca_registry_ask(a->udp_port, 0);
 	a->count = hca_registry_adapter(a->registry, &a->own_count);
 	err = hca_ports_open(&a->ports, a->udp_port, a->slot);
 	if (err)

@@ -2,7 +2,8 @@
 /*
  * The registry: one file per process in the run directory, held by a lock that a crash releases. It says who
  * we are and which System V shared memory segment has our counters, so that others can read them while we
- * run. Files of the dead are removed by whoever opens the registry next.
+ * run. Files of the dead are removed by whoever opens the registry next; the living whose file is missing
+ * are asked for it by who opens the registry and by who reads it. Nobody watches for that.
  *
  * Why a segment: we count on the data path, and nobody can truncate it, as one can a file, whose pages then
  * are a SIGBUS away. It is marked to be removed as soon as we have it: on Linux others of our user can still
@@ -69,5 +70,10 @@ bool hca_registry_read(int dir, const char *name, struct hca_registry_file *f);
 /* Its counters, to be let go of by hca_registry_detach; NULL: they cannot be read. */
 const struct hca_registry_counters *hca_registry_attach(const struct hca_registry_file *f);
 void hca_registry_detach(const struct hca_registry_counters *c);
+/*
+ * Asks those who have a slot and no file, which somebody may have removed, to make it (slots_ask_to_look),
+ * and waits so long at most: anybody can bind a slot's name and stay silent.
+ */
+void hca_registry_ask(uint16_t port, unsigned wait_ms);
 
 #endif

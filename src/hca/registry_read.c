@@ -2,9 +2,15 @@
 /* Reading what other processes show of themselves. Also part of the anyrdma command, which has no library. */
 #include "hca/registry.h"
 
+#include "base/rundir.h"
+#include "base/slot.h"
+
+#include <dirent.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/shm.h>
+#include <time.h>
 #include <unistd.h>
 
 bool hca_registry_read(int dir, const char *name, struct hca_registry_file *f)
@@ -43,4 +49,35 @@ const struct hca_registry_counters *hca_registry_attach(const struct hca_registr
 void hca_registry_detach(const struct hca_registry_counters *c)
 {
 	shmdt(c);
+}
+
+/* ---- who should be there ---- */
+static struct slots without_listed(struct slots of)
+{
+	struct hca_registry_file f;
+	struct dirent *e;
+	char path[200];
+	DIR *d;
+
+	if (base_rundir_find(path, sizeof(path)) || !(d = opendir(path)))
+		return of;
+	while ((e = readdir(d))) {
+		if (!strncmp(e->d_name, "adapter-", 8) && hca_registry_read(dirfd(d), e->d_name, &f) &&
+			f.slot < SLOTS)
+			slots_del(&of, f.slot);
+	}
+	closedir(d);
+	return of;
+}
+
+void hca_registry_ask(uint16_t port, unsigned wait_ms)
+{
+	const struct timespec ms = {.tv_nsec = 1000000};
+	struct slots missing = without_listed(slots_alive(port));
+
+	slots_ask_to_look(port, &missing);
+	for (unsigned i = 0; i < wait_ms && slots_count(&missing); i++) {
+		nanosleep(&ms, NULL);
+		missing = without_listed(missing);
+	}
 }

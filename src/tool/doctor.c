@@ -67,14 +67,6 @@ void doctor_advise(const char *fmt, ...)
 	va_end(ap);
 }
 
-int doctor_port(void)
-{
-	const char *env = getenv("ANYRDMA_PORT");
-	int port = env ? atoi(env) : 0;
-
-	return port > 0 && port < 65536 ? port : 4791;
-}
-
 long doctor_read_long(const char *path)
 {
 	FILE *f = fopen(path, "re");

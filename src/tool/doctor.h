@@ -17,9 +17,6 @@ void doctor_say(enum doctor_level level, const char *check, const char *fmt, ...
 /* Adds to the last finding what to do about it. */
 void doctor_advise(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* The UDP port anyrdma will use: ANYRDMA_PORT or 4791. */
-int doctor_port(void);
-
 /* A number in a file of /proc, or -1. */
 long doctor_read_long(const char *path);
 

@@ -230,7 +230,7 @@ static void say_holder(enum doctor_level level, int port, const struct holder *h
 void doctor_check_port(void)
 {
 	static struct holders hs;
-	int port = doctor_port(), tried, refused, sharing = 0;
+	int port = tool_udp_port(), tried, refused, sharing = 0;
 	char text[1024];
 
 	read_table("/proc/net/udp", port, &hs);

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 /* A row of the table in main.c. run() gets argv[0] = the subcommand's name and returns the exit status. */
@@ -51,6 +52,9 @@ void tool_json_str(FILE *to, const char *s);
 
 /* The last path component. */
 const char *tool_base(const char *path);
+
+/* The UDP port anyrdma will use: ANYRDMA_PORT or 4791. */
+uint16_t tool_udp_port(void);
 
 /* Which way the queue pairs of running programs take; nothing when there are none. */
 void tool_print_ways(void);

@@ -151,3 +151,11 @@ const char *tool_base(const char *path)
 
 	return slash ? slash + 1 : path;
 }
+
+uint16_t tool_udp_port(void)
+{
+	const char *env = getenv("ANYRDMA_PORT");
+	int port = env ? atoi(env) : 0;
+
+	return port > 0 && port < 65536 ? (uint16_t)port : 4791;
+}

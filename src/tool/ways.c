@@ -39,12 +39,14 @@ static void print(const struct hca_registry_file *f, struct ways w, bool *begun)
 
 void tool_print_ways(void)
 {
+	enum { ANSWER_MS = 50 };
 	struct hca_registry_file f;
 	bool begun = false;
 	char path[200];
 	struct dirent *e;
 	DIR *d;
 
+	hca_registry_ask(tool_udp_port(), ANSWER_MS);
 	if (base_rundir_find(path, sizeof(path)) || !(d = opendir(path)))
 		return;
 	while ((e = readdir(d))) {

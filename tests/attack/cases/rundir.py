@@ -3,9 +3,10 @@
 import glob
 import os
 import shutil
+import subprocess
 
 from cases.connect import CONNECT_REQUEST, CONNECT_RESPONSE, ESTABLISHED
-from world import A, End, check, tell, until
+from world import A, BUILD, End, check, tell, until
 
 OLD, NEW = 4, 2
 FILES = ("group-*", "ports-*", "adapter-*")
@@ -85,11 +86,35 @@ def _lose(w, lose):
     return old, new
 
 
+def _counted(w, programs, what):
+    until(lambda: len(glob.glob(f"{w.run}/net-*/adapter-*")) == len(programs), "registry files")
+    check(all(v.counters().get("tx_packets") for v in programs), what)
+
+
 def run_directory_is_removed(w):
     """while programs run; then others start, and all of them talk to each other and by themselves"""
-    old, _ = _lose(w, _remove)
-    until(lambda: len(glob.glob(f"{w.run}/net-*/adapter-*")) == OLD + NEW, "registry files")
-    check(all(v.counters().get("tx_packets") for v in old), "the old ones can be found and their counters be read again")
+    old, new = _lose(w, _remove)
+    _counted(w, old + new, "all of them can be found and their counters be read")
+
+
+def _lists(w, programs):
+    """Whether the command does. It waits a moment for those it misses, which may be short of CPU."""
+    out = subprocess.run([BUILD + "/bin/anyrdma", "devices"], check=True, stdout=subprocess.PIPE,
+                         env=dict(os.environ, ANYRDMA_DIR=w.run)).stdout.decode()
+    return all(f"\n{v.pid:8}  " in out for v in programs)
+
+
+def registry_files_are_removed(w):
+    """and nothing else; nobody but who starts or asks misses them"""
+    old = [w.victim_a() for _ in range(OLD)]
+    for a, b in (_connected(old[0], old[1]), _connected(old[2], old[3])):
+        a.works_with(b, "at first")
+    _change("adapter-*", os.unlink)(w)
+    until(lambda: _lists(w, old), "a list of all programs")
+    _change("adapter-*", os.unlink)(w)
+    new = w.victim_a()
+    _meets(new, old[0], "a new program and an old one")
+    _counted(w, old + [new], "who starts finds them")
 
 
 def run_directory_is_removed_again_and_again(w):

@@ -15,8 +15,8 @@
 
 enum {
 	FAR_MAX = 4 << 20, /* longer ones would keep the receiver from everything else for too long */
-	/* Messages: a peer that had no receive or no room just then is asked again soon enough, and one that
-	 * can never fetch (the kernel forbids it) seldom enough. */
+	/* Looks, of which a message takes one or two: a peer that could not fetch, or had no room, just then
+	 * is asked again soon enough, and one that never can seldom enough. */
 	FAR_PAUSE = 1024,
 };
 

@@ -91,7 +91,7 @@ struct ibt_requester {
 	uint32_t reads;               /* READ and atomic requests in flight */
 	uint32_t chunk;               /* packets one READ request asks for: see requester.c */
 	uint32_t unasked;             /* cost sent since an acknowledge was last asked for */
-	uint32_t far_pause;           /* messages that go by packets before one goes by reference again */
+	uint32_t far_pause;           /* looks at messages before one goes by reference again */
 	bool credits_used;            /* the peer counts credits */
 	int32_t credits;              /* messages that may still take a receive there */
 	uint8_t retries, rnr_retries; /* left */

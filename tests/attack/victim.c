@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -367,6 +368,15 @@ static void cmd_open(void)
 	printf("errno=%d\n", open(text(1), O_RDWR | O_CLOEXEC) < 0 ? errno : 0);
 }
 
+/* hide EP ON: nobody can read the endpoint's buffer, neither we nor who asks the kernel. */
+static void cmd_hide(void)
+{
+	struct vt_ep *e = ep();
+
+	printf("errno=%d\n",
+		mprotect(e->buf, e->len, num(2) ? PROT_NONE : PROT_READ | PROT_WRITE) ? errno : 0);
+}
+
 static void cmd_dumpable(void)
 {
 	printf("errno=%d\n", prctl(PR_SET_DUMPABLE, (unsigned long)num(1), 0, 0, 0) ? errno : 0);
@@ -427,7 +437,7 @@ static const struct {
 	{"cm_accept", cm_accept}, {"cm_establish", cm_establish}, {"cm_drop", cm_drop},
 	{"memory", cmd_memory}, {"timeout", cmd_timeout}, {"put", cmd_put}, {"get", cmd_get},
 	{"dumpable", cmd_dumpable}, {"become", cmd_become}, {"error", cmd_error}, {"took", cmd_took},
-	{"open", cmd_open}};
+	{"open", cmd_open}, {"hide", cmd_hide}};
 
 static void timed(void (*run)(void))
 {

@@ -330,13 +330,34 @@ static void peer_stopped_in_a_write_to_device_memory(void **state)
 }
 
 /* ---- who was cut off goes on ---- */
+/* A connection that is idle meanwhile, and has no timer: what is not asked for is never acknowledged. */
+static struct vt_ep *open_idle(struct vt *t, int fd, struct vt_addr *peer)
+{
+	struct vt_ep *ep = vt_ep(t);
+	struct vt_conn c = vt_conn(t);
+
+	c.timeout = 0;
+	vt_meet(ep, fd, &c, peer);
+	return ep;
+}
+
+static void write_by(struct vt_ep *ep, const struct vt_addr *peer)
+{
+	for (uint64_t id = 1; id <= 20; id++) {
+		vt_post(ep, .op = IBV_WR_RDMA_WRITE, .id = id, .len = 64, .raddr = peer->addr,
+			.rkey = peer->rkey);
+		vt_ok(ep, id);
+	}
+}
+
 static void role_writer(struct vt *t, int fd)
 {
-	struct vt_ep *ep = vt_ep(t, .len = LEN);
-	struct vt_addr peer;
+	struct vt_ep *ep = vt_ep(t, .len = LEN), *idle;
+	struct vt_addr peer, idle_peer;
 	char byte = 0;
 
 	vt_meet(ep, fd, NULL, &peer);
+	idle = open_idle(t, fd, &idle_peer);
 	vt_nonblock(fd);
 	for (uint32_t n = 1; byte != 'e'; n++) {
 		memcpy(ep->buf, &n, sizeof(n));
@@ -346,6 +367,10 @@ static void role_writer(struct vt *t, int fd)
 		if (read(fd, &byte, 1) == 1 && byte == 's')
 			vt_tell(fd, &n, sizeof(n)); /* this one is there */
 	}
+	write_by(idle, &idle_peer);
+	vt_tell(fd, &byte, 1);
+	while (read(fd, &byte, 1) != 1 || byte != 'q') /* the other end writes */
+		usleep(1000);
 }
 
 /* The peer's region stays; another one is taken away while the peer is stopped in it. */
@@ -367,14 +392,16 @@ static bool cut_off(struct vt *t, struct vt_peer *p, struct vt_ep *ep, uint32_t 
 static void peer_that_was_cut_off_goes_on(void **state)
 {
 	struct vt *t = *state;
-	struct vt_ep *ep = vt_ep(t, .len = LEN);
+	struct vt_ep *ep = vt_ep(t, .len = LEN), *idle;
 	uint32_t seed = 5, first, last;
-	struct vt_addr peer;
+	struct vt_addr peer, idle_peer;
 	struct vt_peer p;
 	bool hit = false;
+	char byte;
 
 	vt_peer_start(&p, "writer");
 	vt_meet(ep, p.fd, NULL, &peer);
+	idle = open_idle(t, p.fd, &idle_peer);
 	for (int i = 0; i < ROUNDS && !hit; i++)
 		hit = cut_off(t, &p, ep, &seed);
 	if (acts_alone(IBV_WR_RDMA_WRITE))
@@ -386,6 +413,9 @@ static void peer_that_was_cut_off_goes_on(void **state)
 		vt_hear(p.fd, &last, sizeof(last));
 	} while (last < first + 3);
 	vt_tell(p.fd, "e", 1);
+	vt_hear(p.fd, &byte, 1);
+	write_by(idle, &idle_peer);
+	vt_tell(p.fd, "q", 1);
 	vt_peer_finish(&p);
 	memcpy(&first, ep->buf, sizeof(first));
 	assert_true(first >= last); /* it was there, and those after it */

@@ -293,6 +293,31 @@ def peer_acts_for_ever(w):
     check(b.state() == RTS, "the true peer knows nothing of it")
 
 
+# ---- one that could not fetch once ----
+def message_cannot_be_fetched_once(w):
+    """long messages go by reference; after one that the peer could not fetch they do not go by packets for ever"""
+    a, b = End(_victim(w)), End(_victim(w))
+    a.connect(A, b, timeout=18)
+    b.connect(A, a, timeout=18)
+    length = 49152
+
+    def packets(after=lambda: None):
+        before = a.count("tx_packets")
+        if b.victim.ask("recv", b.ep, 0, length)["errno"] or a.post("s", b, length) or after() or a.wait() or b.wait():
+            raise Failure("a message was lost")
+        return a.count("tx_packets") - before
+
+    def show_again():
+        until(lambda: a.count("naks_received"), "the peer says so")
+        return a.victim.ask("hide", a.ep, 0)["errno"]
+
+    check(packets() == 1, "a message goes by reference")
+    check(a.victim.ask("hide", a.ep, 1)["errno"] == 0 and packets(show_again) > 1, "one that cannot be fetched goes by packets")
+    check(packets() > 1, "so does the next")
+    sent = [packets() for _ in range(1100)]
+    check(sent[-1] == 1, f"{sum(n > 1 for n in sent)} later they go by reference again")
+
+
 # ---- packets ----
 def _inject(src, frames, count=20):
     """As another user of this host, from an address of this host, whichever it likes."""

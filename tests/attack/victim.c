@@ -99,7 +99,7 @@ static void cmd_post(void)
 
 static int wait_for(struct vt_ep *e, struct ibv_wc *wc)
 {
-	double end = vt_now() + vt_deadline();
+	double end = vt_deadline();
 
 	while (!ibv_poll_cq(e->cq, 1, wc))
 		if (vt_now() > end)

@@ -8,16 +8,6 @@
 enter "$1" "$@"
 export ANYRDMA_DEVICES=iwarp
 
-# ping FAMILY ARGS...: a client whose connection breaks ends with status 0, so it must say its last word.
-ping() {
-	local family=$1 a
-	shift
-	a=$(address "$family" A)
-	serve server rping -s -a "$a" -V -C 10 "$@"
-	start client B rping -c -a "$a" -p "$PORT" -v -V -C 10 "$@"
-	verdict "IPv$family rping -V -C 10 $* ${ANYRDMA_IWARP:-}" 'rdma-ping-9:' ''
-}
-
 # any_address FAMILY WILDCARD
 any_address() {
 	serve server rping -s -a "$2" -v -C 10

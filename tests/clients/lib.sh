@@ -375,13 +375,13 @@ run() { (become "$@"); }
 # registry: every file in the run directory of the world's two namespaces.
 registry() { { find "${NAMESPACES[@]/#/$RUN_DIR/net-}" ! -type d ! -name "group-*" ! -name "ports-*" 2>/dev/null || true; } | sort -u; }
 
-# nothing_left: the registry has no more files than when $TMP/registry_before was written. The next program
+# nothing_left: the registry has no file that it had not when $TMP/registry_before was written. The next program
 # may clean up after a dead one, so one is run first.
 nothing_left() {
 	run A ibv_devices >/dev/null
 	run B ibv_devices >/dev/null
 	registry >"$TMP/registry_after"
-	if [ "$(wc -l <"$TMP/registry_after")" -le "$(wc -l <"$TMP/registry_before")" ]; then
+	if [ -z "$(comm -13 "$TMP/registry_before" "$TMP/registry_after")" ]; then
 		say "ok    nothing is left in the registry"
 	else
 		fail "files are left in the registry" "$TMP/registry_before" "$TMP/registry_after"

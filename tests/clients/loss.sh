@@ -28,7 +28,7 @@ PATIENT=(-F -u 16) # perftest's own 0.5 s of retries are less than a busy machin
 
 # by_address: what connects by address, with Linux at the other end.
 by_address() {
-	ping 4 -v
+	ping 4
 	connected 6 -c 3
 	stream 4 rstream -T v -S 4096 -C 100
 	measure ib_send_bw -u 16 -s 5001

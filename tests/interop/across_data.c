@@ -52,11 +52,14 @@ static void expect_receive(struct end *e, enum ibv_wr_opcode op, unsigned i, uin
 		assert_int_equal(ntohl(wc.imm_data), 1000 + i);
 }
 
-static void check_place(struct end *e, unsigned i, uint32_t len)
+static void check_place(struct end *e, enum ibv_wr_opcode op, unsigned i, uint32_t len)
 {
 	const uint8_t *p = e->ep->buf + place(e, i);
 
-	vt_check(p, len, i);
+	if (op == IBV_WR_RDMA_WRITE)
+		vt_check_written(p, len, i);
+	else
+		vt_check(p, len, i);
 	vt_check_all(p + len, GAP / 2, UNTOUCHED);
 }
 
@@ -84,7 +87,7 @@ static void one_operation(struct end *e, enum ibv_wr_opcode op, bool one_by_one)
 		expect_receive(e, op, i, len);
 	turn(e);
 	for (unsigned i = 0; !has_data && length(e, i, &len); i++)
-		check_place(e, i, len);
+		check_place(e, op, i, len);
 	turn(e);
 }
 

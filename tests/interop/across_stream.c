@@ -25,7 +25,7 @@ enum { LEN = 3001 };
 /* siw calls an end by TERMINATE SQE, and one by a closed connection SQD. */
 static void is_over(struct end *e)
 {
-	double until = vt_now() + vt_deadline();
+	double until = vt_deadline();
 
 	while (vt_state(e->ep->qp) == IBV_QPS_RTS && vt_now() < until)
 		usleep(1000);

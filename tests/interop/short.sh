@@ -24,7 +24,7 @@ measurements() {
 }
 
 by_address() {
-	ping 4 -v
+	ping 4
 	ping 6 -S 60000
 	connected 6 -c 3
 	datagrams 4

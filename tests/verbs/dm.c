@@ -443,7 +443,7 @@ static void introduce(const struct vt_peer *a, const struct vt_peer *b)
 
 static void gone_soon(pid_t pid, const char *name, uint64_t own)
 {
-	double end = vt_now() + vt_deadline();
+	double end = vt_deadline();
 
 	while (mapped_bytes(pid, name) > own) {
 		if (vt_now() > end)

@@ -210,12 +210,18 @@ bool vt_readable_soon(int fd);
 bool vt_readable_now(int fd);
 void vt_nonblock(int fd);
 
-/* Contents that differ by position and seed, and the check that they arrived and nothing more did. */
+/*
+ * Contents that differ by position and seed, and the check that they arrived and nothing more did. What a
+ * WRITE alone has brought may come after its completion where that only says that it has left (RFC 5040);
+ * nothing else may.
+ */
 void vt_fill(void *p, size_t len, uint32_t seed);
 void vt_check_at(const void *p, size_t len, uint32_t seed, const char *file, int line);
+void vt_check_written_at(const void *p, size_t len, uint32_t seed, const char *file, int line);
 void vt_check_all_at(const void *p, size_t len, uint8_t byte, const char *file, int line);
-#define vt_check(p, len, seed)     vt_check_at(p, len, seed, __FILE__, __LINE__)
-#define vt_check_all(p, len, byte) vt_check_all_at(p, len, byte, __FILE__, __LINE__)
+#define vt_check(p, len, seed)         vt_check_at(p, len, seed, __FILE__, __LINE__)
+#define vt_check_written(p, len, seed) vt_check_written_at(p, len, seed, __FILE__, __LINE__)
+#define vt_check_all(p, len, byte)     vt_check_all_at(p, len, byte, __FILE__, __LINE__)
 
 /* What a has written is in b's memory: at once where a WRITE is done only then, else a READ behind it tells.
  */

@@ -67,6 +67,8 @@ static void finish(struct run *r, int i)
 	} else if (kind == 5) {
 		assert_memory_equal(r->a->buf + off, &r->counter, 8);
 		r->counter += 3;
+	} else if (kind == 3) {
+		vt_check_written(r->b->buf + off, r->len[i], i);
 	} else {
 		vt_check(r->b->buf + off, r->len[i], i);
 	}

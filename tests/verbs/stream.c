@@ -13,7 +13,7 @@ enum { ROUNDS = 5 };
 
 static void await_state(struct ibv_qp *qp, enum ibv_qp_state state)
 {
-	double until = vt_now() + vt_deadline();
+	double until = vt_deadline();
 
 	while (vt_state(qp) != state && vt_now() < until)
 		;

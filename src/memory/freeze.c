@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory/freeze.h"
 
-#include "memory/maps.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -61,7 +59,7 @@ int freeze_open(struct freeze *f)
 	err = open_kind(f, 0);
 	if (err)
 		err = open_kind(f, UFFD_USER_MODE_ONLY);
-	return err && maps_threads() == 1 ? 0 : err;
+	return err;
 }
 
 void freeze_close(struct freeze *f)

@@ -18,13 +18,13 @@
 #include <stddef.h>
 
 struct freeze {
-	int fd; /* -1: nobody is there to be held back */
+	int fd; /* -1: not open, and nobody is held back */
 	bool broken;
 	bool guards_holes; /* write protection also holds for pages that are not there yet (Linux 6.4) */
 	sigset_t signals;
 };
 
-/* 0, or -errno when other threads run and the kernel does not let us hold them back. */
+/* 0, or -errno when the kernel does not let us hold anybody back; all else works then, and holds nobody. */
 int freeze_open(struct freeze *f);
 void freeze_close(struct freeze *f);
 

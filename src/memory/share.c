@@ -231,6 +231,8 @@ static void add_run(struct taking *t, const struct area *a)
 		t->longest = t->run;
 }
 
+/* Not without userfaultfd, also while there is no other thread: there may be some when the pages have to go
+ * back. */
 static void take_plain(struct taking *t, struct area *a)
 {
 	struct piece *p;
@@ -348,6 +350,8 @@ static int bring_all_back(struct share *s)
 
 	if (!err)
 		err = freeze_open(&f);
+	if (err == -EPERM && maps_threads() == 1)
+		err = 0; /* forbidden since they were moved, and nobody is there to be held back */
 	if (!err) {
 		for (size_t i = 0; i < s->n && !err; i++) {
 			struct piece *p = s->piece[i];

@@ -15,9 +15,17 @@ static const struct {
 	const char *name;
 	unsigned number;
 } calls[] = {
+	{"bpf", SYS_bpf},
+	{"io_uring_setup", SYS_io_uring_setup},
+	{"keyctl", SYS_keyctl},
 	{"memfd_create", SYS_memfd_create},
+	{"mount", SYS_mount},
+	{"perf_event_open", SYS_perf_event_open},
+	{"personality", SYS_personality},
 	{"process_vm_readv", SYS_process_vm_readv},
 	{"process_vm_writev", SYS_process_vm_writev},
+	{"setns", SYS_setns},
+	{"unshare", SYS_unshare},
 	{"userfaultfd", SYS_userfaultfd},
 };
 

@@ -244,6 +244,9 @@ bool vt_can(const char *cap);
 			skip();                                                                              \
 	} while (0)
 
+/* Whether the kernel lets this process have a userfaultfd, which ANYRDMA_LOCAL=map needs. */
+bool vt_userfaultfd(void);
+
 /* What a bad key makes fail at both ends: a WRITE, or a READ where a WRITE is done when it has left. */
 static inline enum ibv_wr_opcode vt_refusable(void)
 {

@@ -156,11 +156,12 @@ static bool is_mapped(const void *p, size_t len)
 	return found;
 }
 
+/* Not where threads cannot be held back meanwhile (docs/map-mode.md). */
 static bool peers_map(void)
 {
 	const char *v = getenv("ANYRDMA_LOCAL");
 
-	return v && !strcmp(v, "map");
+	return v && !strcmp(v, "map") && vt_userfaultfd();
 }
 
 /* ---- the target: registers what it is told to, and compares it at the end with what it is told ---- */

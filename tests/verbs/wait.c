@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -163,6 +165,15 @@ void vt_no_async(struct vt *t)
 		if (!is_weather(ev.event_type))
 			fail_msg("unexpected event %s", ibv_event_type_str(ev.event_type));
 	}
+}
+
+bool vt_userfaultfd(void)
+{
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
 }
 
 static uint8_t pattern(size_t i, uint32_t seed)

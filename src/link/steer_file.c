@@ -263,4 +263,9 @@ void steer_gather(struct steer *s, struct steer_group *g)
 	if (n)
 		log_info("UDP port %u: the group's file is new; %u of %u who have a slot entered it", s->port,
 			n - slots_count(&missing), n);
+	if (slots_count(&missing))
+		log_warn("UDP port %u: %u other programs have it and are not in our run directory: packets "
+			 "may reach "
+			 "the wrong ones. Give all the same ANYRDMA_DIR, or these another ANYRDMA_PORT",
+			s->port, slots_count(&missing));
 }

@@ -273,8 +273,22 @@ class Inside:
         os.close(self.home)
 
 
+def no_ipv6(interface):
+    """The shell's words for it; a kernel may have none."""
+    return f"! test -e /proc/sys/net/ipv6 || echo 1 >/proc/sys/net/ipv6/conf/{interface}/disable_ipv6"
+
+
+def needs_settings():
+    try:
+        with open("/proc/sys/net/ipv4/conf/all/rp_filter", "w", encoding="ascii") as f:
+            f.write("0")
+    except OSError as e:
+        skip(f"needs to write to /proc/sys: {e.strerror}")
+
+
 class World:
     def __init__(self):
+        needs_settings()
         self.temp = tempfile.TemporaryDirectory(prefix="anyrdma-attack.")
         self.tmp = self.temp.name
         self.run = os.path.join(self.tmp, "run")
@@ -283,16 +297,16 @@ class World:
         self.host_b, self.host_c = self.host(), self.host()
         sh(f"""
             for f in all default; do echo 0 >/proc/sys/net/ipv4/conf/$f/rp_filter; done
-            echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
+            {no_ipv6("default")}
             ip link set lo up
             ip link add ab mtu 1500 type veth peer name ba netns {self.host_b}
             ip link add ac mtu 1500 address {MAC_A} type veth peer name ca address {MAC_C} netns {self.host_c}
             ip addr add {A}/24 dev ab; ip addr add {A_BY_C}/24 dev ac
             for d in ab ac; do echo 0 >/proc/sys/net/ipv4/conf/$d/rp_filter; ip link set $d up; done""")
-        sh(f"""echo 1 >/proc/sys/net/ipv6/conf/ba/disable_ipv6
+        sh(f"""{no_ipv6("ba")}
             ip link set lo up; ip addr add {B}/24 dev ba; ip link set ba up""", self.host_b)
         # B's address on C's side is C's to send from; nobody may ask for it there.
-        sh(f"""echo 1 >/proc/sys/net/ipv6/conf/ca/disable_ipv6
+        sh(f"""{no_ipv6("ca")}
             echo 8 >/proc/sys/net/ipv4/conf/ca/arp_ignore
             ip link set lo up; ip addr add {C}/24 dev ca; ip link set ca up; ip addr add {B}/32 dev ca
             ip route add {A}/32 dev ca

@@ -121,7 +121,7 @@ listens_rdma() {
 		return
 	fi
 	port=$(printf %04x "$2") pid=$(printf %016x "$1")
-	od -An -v -tx8 -w32 -j544 "$RUN_DIR/net-${NAMESPACES[0]}/ports-4791" 2>/dev/null |
+	od -An -v -tx8 -w32 -j544 "$RUN_DIR/net-${NAMESPACES[0]}/ports-${ANYRDMA_PORT:-4791}" 2>/dev/null |
 		awk -v port="$port" -v pid="$pid" \
 			'$4 == pid && substr($1, 13) == port && substr($1, 5, 1) ~ /[37bf]/ { found = 1 }
 			END { exit !found }'
@@ -188,6 +188,12 @@ own_network() {
 	return 1
 }
 
+# own_ports: on the machine's own loopback, beside other tests and the user's programs.
+own_ports() {
+	NEXT_PORT=$((20000 + $$ % 400 * 100))
+	export ANYRDMA_PORT=$((10000 + $$ % 10000))
+}
+
 # enter WORLD "$@": makes the world; the script's own arguments are for running it again.
 enter() {
 	local world=$1
@@ -197,7 +203,7 @@ enter() {
 	loopback | wire)
 		unset ANYRDMA_LOCAL
 		[ "$world" = loopback ] || export ANYRDMA_LOCAL=off
-		own_network "$@" || NEXT_PORT=$((20000 + $$ % 400 * 100))
+		own_network "$@" || own_ports
 		! in_own_network || ip link set lo up
 		on_loopback
 		;;
@@ -220,9 +226,22 @@ enter() {
 	*) fail "no such world: $world" && exit 2 ;;
 	esac
 	WORLD=$world
+	has_ipv6 || ipv4_only
 	NAMESPACES=("$(network_of A)" "$(network_of B)")
 	mkdir -m 700 "$RUN_DIR"
 }
+
+# has_ipv6: side A has its IPv6 address.
+has_ipv6() { on A ip -6 -o addr show dev "$NETDEV_A" 2>/dev/null | has -w "inet6 $IP6_A"; }
+
+# ipv4_only: pairs that would go by IPv6 go by IPv4; scripts with more to say about IPv6 ask has_ipv6 themselves.
+ipv4_only() {
+	say "      there is no IPv6 here: by IPv4 in its place"
+	IP6_A=$IP4_A IP6_B=$IP4_B
+}
+
+# needs_ipv6: for a script of which half is about IPv6.
+needs_ipv6() { [ "$IP6_A" != "$IP4_A" ] || skip "there is no IPv6 here"; }
 
 on_loopback() {
 	NETDEV_A=lo NETDEV_B=lo
@@ -285,7 +304,7 @@ bring_up() {
 	{ echo 0 >"/proc/sys/net/ipv6/conf/$1/accept_dad"; } 2>/dev/null || true
 	ip link set lo up
 	ip addr add "$2/24" dev "$1"
-	ip addr add "$3/64" dev "$1" nodad
+	ip addr add "$3/64" dev "$1" nodad 2>/dev/null || true # there may be no IPv6
 	ip link set "$1" up
 }
 
@@ -324,7 +343,7 @@ as_ordinary_user() {
 		ANYRDMA=$TMP/copy/bin/anyrdma
 	fi
 	RUN_DIR=/dev/shm/anyrdma-$("${IDENTITY[@]}" id -u)
-	IDENTITY+=(env -i "PATH=$PATH")
+	IDENTITY+=(env -i "PATH=$PATH" ${ANYRDMA_PORT:+"ANYRDMA_PORT=$ANYRDMA_PORT"})
 }
 
 # ---- programs -----------------------------------------------------------------------------------------
@@ -394,7 +413,7 @@ nothing_left() {
 gid() {
 	local -n address=IP$2_$1
 	local text=$address
-	[ "$2" = 6 ] || text=::ffff:$address
+	[[ $address = *:* ]] || text=::ffff:$address
 	sed -n "s/.*GID\[ *\([0-9]*\)\]:[[:space:]]*$text\(,.*\)\?$/\1/p" "$TMP/devinfo_$1" | head -n 1
 }
 

@@ -6,6 +6,7 @@
 # shellcheck source=tests/clients/cm.sh
 . "$HERE/cm.sh"
 enter "$1" "$@"
+needs_ipv6
 learn_gids
 registry >"$TMP/registry_before"
 

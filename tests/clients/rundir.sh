@@ -42,4 +42,12 @@ for way in "" off; do
 	done
 	say "ok    those that ran before went on"
 done
+
+# Two run directories at one port do not know of each other; the second says so.
+start first A ibv_rc_pingpong -d "$(device A)" -g "${GID["A 4"]}" -p 18600
+until_true "$PATIENCE" listens "${PID[first]}" 18600 || fail "no first program" "$TMP/first"
+ANYRDMA_DIR=$TMP/other start second A ibv_rc_pingpong -d "$(device A)" -g "${GID["A 4"]}" -p 18601
+until_true "$PATIENCE" says second 'UDP port [0-9]+: 1 other programs have it and are not in our run directory' ||
+	fail "a second run directory at the same port is not told" "$TMP/second"
+say "ok    a second run directory at the same port is told"
 done_testing

@@ -5,6 +5,8 @@
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
 enter "$1" "$@"
+needs_ipv6
+in_own_network || skip "counts the TCP connections of the machine: needs a network namespace of its own"
 PYTHON=(/usr/bin/python3)
 head -c 10000000 /dev/urandom >"$TMP/file"
 

@@ -14,8 +14,9 @@ cleanup() {
 	rm -rf "$work"
 }
 trap cleanup EXIT
-unset LD_PRELOAD LD_LIBRARY_PATH ANYRDMA_DEVICES ANYRDMA_PORT
-export ANYRDMA_DIR=$work/registry
+unset LD_PRELOAD LD_LIBRARY_PATH ANYRDMA_DEVICES
+# A run directory of its own needs a port of its own; and the usual one may be a stranger's.
+export ANYRDMA_DIR=$work/registry ANYRDMA_PORT=$((30000 + $$ % 10000))
 
 # expect STATUS PATTERN COMMAND...: the command's status, and a pattern somewhere in its output
 expect() {

@@ -3,6 +3,8 @@
  * Datagram rsockets through their public calls, all in one process on the loopback; and UDP packets, right
  * and wrong, to their UDP socket, written here byte by byte.
  */
+#include "../surroundings.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -125,6 +127,8 @@ static void messages_of_all_sizes(void **state)
 
 static void messages_of_all_sizes_by_ipv6(void **state)
 {
+	if (!surroundings_ipv6())
+		skip();
 	exchange(AF_INET6, 2048 - 28);
 }
 

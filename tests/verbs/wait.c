@@ -2,6 +2,8 @@
 /* Waiting for completions and events, buffer contents, peer processes, and a theme's main(). */
 #include "fixture.h"
 
+#include "../surroundings.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -366,6 +368,10 @@ int vt_main(int argc, char **argv, const char *theme, const struct CMUnitTest *t
 	const struct vt_role *roles)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (getenv("VERBS_GID") && !strcmp(getenv("VERBS_GID"), "6") && !surroundings_ipv6()) {
+		puts("SKIP  there is no IPv6 here");
+		return SURROUNDINGS_SKIP;
+	}
 	if (argc == 4 && !strcmp(argv[1], "--role"))
 		return run_role(roles, argv[2], atoi(argv[3]));
 	if (argc > 1 && argv[1][0] == '!')

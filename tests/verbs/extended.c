@@ -337,6 +337,83 @@ static void extended_polling_reads_errors(void **state)
 	assert_int_equal(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
 }
 
+/* A window that b binds and a uses: b withdraws the first key itself, a's message the second. */
+static void builders_bind_and_withdraw_windows(void **state)
+{
+	struct vt *t = *state;
+	struct ibv_cq_ex *cq = create_cq_ex(t, IBV_WC_STANDARD_FLAGS);
+	struct vt_ep *a = vt_ep(t, .send_ops = IBV_QP_EX_WITH_SEND_WITH_INV),
+		     *b = vt_ep(t, .cq = ibv_cq_ex_to_cq(cq),
+			     .send_ops = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV);
+	struct ibv_qp_ex *qa = ibv_qp_to_qp_ex(a->qp), *qb = ibv_qp_to_qp_ex(b->qp);
+	struct ibv_mr *mr = ibv_reg_mr(b->pd, b->buf, b->len, VT_ALL_ACCESS | IBV_ACCESS_MW_BIND);
+	struct ibv_mw_bind_info info = {mr, (uintptr_t)b->buf, 4096, IBV_ACCESS_REMOTE_WRITE};
+	struct ibv_mw *mw = ibv_alloc_mw(b->pd, IBV_MW_TYPE_2);
+	uint32_t first = ibv_inc_rkey(mw->rkey), second = ibv_inc_rkey(first);
+
+	vt_connect(a, b, NULL);
+	ibv_wr_start(qb);
+	next(qb, 1);
+	ibv_wr_bind_mw(qb, mw, first, &info);
+	next(qb, 2);
+	ibv_wr_local_inv(qb, first);
+	next(qb, 3);
+	ibv_wr_bind_mw(qb, mw, second, &info);
+	assert_int_equal(ibv_wr_complete(qb), 0);
+	for (uint64_t i = 1; i <= 3; i++) {
+		assert_int_equal(start_soon(cq), 0);
+		assert_int_equal(cq->wr_id, i);
+		assert_int_equal(cq->status, IBV_WC_SUCCESS);
+		assert_int_equal(ibv_wc_read_opcode(cq), i == 2 ? IBV_WC_LOCAL_INV : IBV_WC_BIND_MW);
+		ibv_end_poll(cq);
+	}
+	vt_fill(a->buf, 100, 7);
+	vt_post(a, .op = IBV_WR_RDMA_WRITE, .id = 4, .len = 100, .to = b, .rkey = second);
+	vt_ok(a, 4);
+	vt_recv(b, 5, 8192, 8);
+	ibv_wr_start(qa);
+	next(qa, 6);
+	ibv_wr_send_inv(qa, second);
+	ibv_wr_set_sge(qa, a->mr->lkey, (uintptr_t)a->buf, 8);
+	assert_int_equal(ibv_wr_complete(qa), 0);
+	vt_ok(a, 6);
+	assert_int_equal(start_soon(cq), 0);
+	assert_int_equal(cq->wr_id, 5);
+	assert_true(ibv_wc_read_wc_flags(cq) & IBV_WC_WITH_INV);
+	assert_int_equal(ibv_wc_read_invalidated_rkey(cq), second);
+	ibv_end_poll(cq);
+	vt_check(b->buf, 100, 7);
+	vt_post(a, .op = vt_refusable(), .id = 7, .len = 1, .to = b, .rkey = second);
+	vt_expect(a, 7, IBV_WC_REM_ACCESS_ERR);
+	vt_ep_drop_qp(b);
+	assert_int_equal(ibv_dealloc_mw(mw), 0);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	vt_ep_close(b);
+	assert_int_equal(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+}
+
+/* Between a look at the clock before and one after. */
+static void wall_clock_of_a_completion(void **state)
+{
+	struct vt *t = *state;
+	struct ibv_cq_ex *cq = create_cq_ex(t, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK);
+	struct vt_ep *a = vt_ep(t, .cq = ibv_cq_ex_to_cq(cq)), *b = vt_ep(t);
+	struct timespec before, after;
+	uint64_t ns;
+
+	vt_connect(a, b, NULL);
+	clock_gettime(CLOCK_REALTIME, &before);
+	vt_post(a, .op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .to = b);
+	assert_int_equal(start_soon(cq), 0);
+	clock_gettime(CLOCK_REALTIME, &after);
+	ns = ibv_wc_read_completion_wallclock_ns(cq);
+	assert_in_range(ns, before.tv_sec * 1000000000ull + before.tv_nsec,
+		after.tv_sec * 1000000000ull + after.tv_nsec);
+	ibv_end_poll(cq);
+	vt_ep_close(a);
+	assert_int_equal(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+}
+
 static void completion_timestamps_grow(void **state)
 {
 	struct vt *t = *state;
@@ -397,6 +474,8 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(datagram_builder_sets_the_address),
 	VT_TEST(extended_polling_reads_the_same_completions),
 	VT_TEST(extended_polling_reads_errors),
+	VT_TEST(builders_bind_and_withdraw_windows),
+	VT_TEST(wall_clock_of_a_completion),
 	VT_TEST(completion_timestamps_grow),
 	VT_TEST(unknown_wishes_of_a_cq_are_refused),
 };

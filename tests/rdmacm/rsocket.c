@@ -143,7 +143,7 @@ static void peeking_takes_nothing(void **state)
 	char buf[8] = {0};
 
 	connect_pair();
-	assert_int_equal(rsend(w.client, "abcdef", 6, 0), 6);
+	assert_int_equal(rwrite(w.client, "abcdef", 6), 6);
 	wait_readable(w.server);
 	assert_int_equal(rrecv(w.server, buf, 3, MSG_PEEK), 3);
 	assert_memory_equal(buf, "abc", 3);

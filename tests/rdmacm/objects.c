@@ -115,6 +115,23 @@ static void notify_of_data_that_was_faster(void **state)
 	disconnect_both();
 }
 
+/* Carried to the other side as it was said. */
+static void ece_is_carried(void **state)
+{
+	struct ibv_ece said = {.vendor_id = 0x2c9, .options = 0x12345678}, heard = {0};
+
+	(void)state;
+	resolve();
+	assert_int_equal(rdma_set_local_ece(w.client, &said), 0);
+	make_qp(w.client);
+	assert_int_equal(rdma_connect(w.client, NULL), 0);
+	expect(RDMA_CM_EVENT_CONNECT_REQUEST, NULL);
+	w.server = w.last.id;
+	assert_int_equal(rdma_get_remote_ece(w.server, &heard), 0);
+	assert_int_equal(heard.vendor_id, said.vendor_id);
+	assert_int_equal(heard.options, said.options);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -123,6 +140,7 @@ int main(void)
 		TEST(shared_receive_queue_of_an_id),
 		TEST(shared_receive_queue_by_the_extended_call),
 		TEST(notify_of_data_that_was_faster),
+		TEST(ece_is_carried),
 	};
 
 	alarm(100);

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks the source tree itself: check.py layers | spdx | format | conformance | cancel
+"""Checks the source tree itself: check.py layers | spdx | format | conformance | cancel | claims [BUILD]
 
 layers  reads the #includes of src/ and fails where a folder sees one it may not see (docs/architecture.md)
 spdx    every C file begins with a line that names its licence
 format  clang-format has nothing to change
 conformance  every test that docs/conformance.md names exists in the program of its entry
+claims  every row of docs/coverage.md names tests that BUILD (build/) has, and every row of the README's table is there
 cancel  every entry point of the libraries is safe from pthread_cancel (src/base/cancel.h), or listed with a reason
 
 Each prints one line per breach, file:line first, and ends with status 1 if there was any.
 """
+import fnmatch
 import pathlib
 import re
 import shutil
@@ -136,6 +138,47 @@ def check_conformance():
             yield f"docs/conformance.md:{number}: {row['entry']} has no test {row['test']}"
 
 
+# Tables without claims of this kind: what is different on iWARP devices; the others end with a column of tests.
+NO_CLAIMS = ("## iWARP devices",)
+
+
+def tables(path):
+    """Yields heading, line number and cells of each table row of a page, without the head of the table."""
+    heading, before = "", ""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if line.startswith("#"):
+            heading = line
+        if line.startswith("|") and before.startswith("|") and not line.startswith("|---"):
+            yield heading, number, [cell.strip() for cell in line.strip("|").split(" | ")]
+        before = line
+
+
+def entries_of(build):
+    run = subprocess.run(["ctest", "--test-dir", build, "-N"], capture_output=True, text=True, check=False)
+    return re.findall(r"Test +#\d+: (\S+)", run.stdout)
+
+
+def check_claims():
+    build = sys.argv[2] if len(sys.argv) > 2 else ROOT / "build"
+    entries, readme = entries_of(build), set()
+    if not entries:
+        yield f"docs/coverage.md:1: {build} has no tests to compare with"
+    for heading, number, cells in tables(ROOT / "docs/coverage.md"):
+        if heading in NO_CLAIMS:
+            continue
+        names = re.findall(r"`([a-z]+\.[\w.*-]+)`", cells[-1])
+        if not names and not re.match(r"by hand|–", cells[-1]):
+            yield f"docs/coverage.md:{number}: names no test"
+        for name in names:
+            if not fnmatch.filter(entries, name):
+                yield f"docs/coverage.md:{number}: there is no test {name}"
+        if heading == "## What the README says":
+            readme.add(cells[0])
+    for heading, number, cells in tables(ROOT / "README.md"):
+        if heading == "## What runs" and not any(cells[0].startswith(row) for row in readme):
+            yield f"README.md:{number}: not in docs/coverage.md: {cells[0][:40]}"
+
+
 # Entry points that do not begin with CANCEL_SAFE: why nobody can be cancelled there with a lock held.
 NO_LOCK_FILES = {"rdmacm_misc.c", "umad_mad.c", "umad_strings.c", "verbs_kern.c", "verbs_rates.c", "verbs_strings.c"}
 NOT_CANCEL_SAFE = {
@@ -192,8 +235,9 @@ def main():
         "format": check_format,
         "conformance": check_conformance,
         "cancel": check_cancel,
+        "claims": check_claims,
     }
-    if len(sys.argv) != 2 or sys.argv[1] not in checks:
+    if len(sys.argv) < 2 or sys.argv[1] not in checks:
         sys.exit(__doc__)
     breaches = list(checks[sys.argv[1]]())
     print("\n".join(breaches) if breaches else f"{sys.argv[1]}: clean")

@@ -374,12 +374,62 @@ static void answers_that_are_always_the_same(void **state)
 	assert_int_equal(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
 }
 
+static void clock_of_the_device_is_monotonic(void **state)
+{
+	struct vt *t = *state;
+	struct ibv_values_ex v = {.comp_mask = IBV_VALUES_MASK_RAW_CLOCK};
+	struct timespec before, after;
+
+	clock_gettime(CLOCK_MONOTONIC, &before);
+	assert_int_equal(ibv_query_rt_values_ex(t->ctx, &v), 0);
+	clock_gettime(CLOCK_MONOTONIC, &after);
+	assert_int_equal(v.comp_mask, IBV_VALUES_MASK_RAW_CLOCK);
+	assert_in_range(v.raw_clock.tv_sec * 1000000000ull + v.raw_clock.tv_nsec,
+		before.tv_sec * 1000000000ull + before.tv_nsec, after.tv_sec * 1000000000ull + after.tv_nsec);
+}
+
+/* ---- limits ---- */
+static void one_more_than_the_limit(struct vt_ep *e, const char *what, struct ibv_qp_cap more)
+{
+	struct ibv_qp_cap least = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1};
+	struct ibv_qp_init_attr a = {.send_cq = e->cq, .recv_cq = e->cq, .qp_type = IBV_QPT_RC, .cap = least};
+
+	a.cap.max_send_wr += more.max_send_wr;
+	a.cap.max_recv_wr += more.max_recv_wr;
+	a.cap.max_send_sge += more.max_send_sge;
+	a.cap.max_recv_sge += more.max_recv_sge;
+	a.cap.max_inline_data += more.max_inline_data;
+	errno = 0;
+	if (ibv_create_qp(e->pd, &a) || errno != EINVAL)
+		fail_msg("%s: errno %d", what, errno);
+}
+
+static void limits_are_kept(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *e = vt_ep(t);
+	uint32_t wr = (uint32_t)t->dev.max_qp_wr, sge = (uint32_t)t->dev.max_sge;
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = (uint32_t)t->dev.max_srq_wr + 1, .max_sge = 1}};
+
+	one_more_than_the_limit(e, "send requests", (struct ibv_qp_cap){.max_send_wr = wr});
+	one_more_than_the_limit(e, "receives", (struct ibv_qp_cap){.max_recv_wr = wr});
+	one_more_than_the_limit(e, "pieces of a send", (struct ibv_qp_cap){.max_send_sge = sge});
+	one_more_than_the_limit(e, "pieces of a receive", (struct ibv_qp_cap){.max_recv_sge = sge});
+	one_more_than_the_limit(e, "inline data", (struct ibv_qp_cap){.max_inline_data = 1025});
+	assert_null(ibv_create_srq(e->pd, &srq));
+	assert_int_equal(errno, EINVAL);
+	assert_null(ibv_create_cq(t->ctx, t->dev.max_cqe + 1, NULL, NULL, 0));
+	assert_int_equal(errno, EINVAL);
+}
+
 static const struct CMUnitTest tests[] = {
 	VT_TEST(no_is_a_clean_refusal),
 	VT_TEST(basic_srq_by_the_extended_call),
 	VT_TEST(moderation_delays_no_event),
 	VT_TEST(advice_is_taken),
 	VT_TEST(answers_that_are_always_the_same),
+	VT_TEST(clock_of_the_device_is_monotonic),
+	VT_TEST(limits_are_kept),
 };
 
 VT_MAIN("refused", tests, NULL)

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -488,6 +489,59 @@ static void events_of_a_destroyed_object_are_withdrawn(void **state)
 	}
 }
 
+/* ---- signals ---- */
+struct waiter {
+	struct vt_ep *ep;
+	int rc, err;
+	atomic_int done;
+};
+
+static void heard(int sig)
+{
+	(void)sig;
+}
+
+static void *wait_interrupted(void *arg)
+{
+	struct waiter *waiter = arg;
+	struct ibv_cq *cq;
+	void *context;
+
+	waiter->rc = ibv_get_cq_event(waiter->ep->channel, &cq, &context);
+	waiter->err = errno;
+	atomic_store(&waiter->done, 1);
+	return NULL;
+}
+
+/* As a read() that waits: a handler without SA_RESTART ends it. The signal comes again until it has found the
+ * thread waiting. */
+static void a_signal_ends_the_wait_and_nothing_else(void **state)
+{
+	struct sigaction act = {.sa_handler = heard}, before;
+	struct waiter waiter = {0};
+	struct vt_ep *a, *b;
+	pthread_t thread;
+	double end = vt_deadline();
+
+	channel_pair(*state, &a, &b);
+	waiter.ep = b;
+	assert_int_equal(ibv_req_notify_cq(b->cq, 0), 0);
+	assert_int_equal(sigaction(SIGUSR1, &act, &before), 0);
+	assert_int_equal(pthread_create(&thread, NULL, wait_interrupted, &waiter), 0);
+	while (!atomic_load(&waiter.done) && vt_now() < end) {
+		pthread_kill(thread, SIGUSR1);
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	assert_true(atomic_load(&waiter.done));
+	pthread_join(thread, NULL);
+	sigaction(SIGUSR1, &before, NULL);
+	assert_int_equal(waiter.rc, -1);
+	assert_int_equal(waiter.err, EINTR);
+	vt_recv(b, 2, 0, 8); /* the queue is armed as before */
+	vt_deliver(a, b, 2, .op = IBV_WR_SEND, .id = 1, .len = 8);
+	assert_true(vt_readable_soon(b->channel->fd));
+}
+
 static const struct CMUnitTest tests[] = {
 	VT_TEST(armed_queue_wakes_once),
 	VT_TEST(arming_twice_wakes_once),
@@ -497,6 +551,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(errors_wake_a_solicited_queue),
 	VT_TEST(arming_for_all_outweighs_solicited),
 	VT_TEST(send_completions_wake_too),
+	VT_TEST(a_signal_ends_the_wait_and_nothing_else),
 	VT_TEST(queues_share_a_channel),
 	VT_TEST(nonblocking_descriptors_say_eagain),
 	VT_TEST(descriptor_works_in_select_and_epoll),

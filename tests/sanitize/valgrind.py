@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""valgrind.py BUILD [-R PATTERN] [-- OPTION...]: the unit, simulation, verbs and rdmacm suites of a build under valgrind.
+"""valgrind.py BUILD [-R PATTERN] [-- OPTION...]: the unit, simulation, verbs, rdmacm and preload suites of a build under valgrind.
 
 Asks CTest for the commands and runs each under memcheck, as many at once as there are CPUs. A suite that would
 take minutes that way does less of the same. Further options go to valgrind: `-- --tool=helgrind`, for a look.
@@ -15,7 +15,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-LABELS = "^(unit|sim|verbs|rdmacm)$"
+LABELS = "^(unit|sim|verbs|rdmacm|preload)$"
 MEMCHECK = ["--leak-check=full", "--errors-for-leak-kinds=definite", "--show-leak-kinds=definite",
             "--trace-children=yes", "--trace-children-skip=/bin/true,*/true", "--child-silent-after-fork=yes"]
 COMMON = ["--quiet", "--error-exitcode=99", "--fair-sched=try", f"--suppressions={HERE / 'valgrind.supp'}"]
@@ -29,7 +29,7 @@ LESS = [
     ("^base.guard$|^shim.path$|^verbs.*.guard$", None),  # touch what is not there, for that is what they are about
     ("^verbs.(default|udp)", None),  # what the kernel says of a process's memory is valgrind's there
     # It has no userfaultfd, so nothing is moved; the others are the same code but for addresses, options or the way of a frame.
-    (r"^(memory.share|local.fetch)$|^verbs.(map|copy|iwarp_crc)|^verbs.*(memory|large)$|^verbs.iwarp.(?!rc$|errors|onesided|srq|stream)|^verbs.roce6.(?!ud|uc)|^verbs.ring.(?!rc$|reply|errors)", None),
+    (r"^(memory.share|local.fetch)$|^verbs.(map|copy|iwarp_crc|no_gso)|^verbs.*(memory|large)$|^verbs.iwarp.(?!rc$|errors|onesided|srq|stream)|^verbs.roce6.(?!ud|uc)|^verbs.ring.(?!rc$|reply|errors)", None),
     ("^verbs.*.errors$", ["!request_for_unmapped*"]),
     ("^wire.icrc$|^wire.pcap$|^hca.sysfs$|^verbs.*.huge$|^sim.recovery$", None),  # a minute of repetitions of a few lines
     ("^verbs.*.rc$", ["!*mtu_???"]),  # what takes long by its numbers, a few of each kind is left
@@ -39,6 +39,7 @@ LESS = [
     ("^verbs.*.fork_locks$", ["a_child_*"]),
     ("^rdmacm.connect$", ["thousands*"]),  # without them
     ("^rdmacm.iwarp", ["s*"]),  # strangers who wait, crowds
+    ("^preload.(waiting|processes)$", None),  # time limits, and children of fork()
     ("^rdmacm.killed$", None),  # half a minute of waiting for the dead
     ("^rdmacm.rsocket$", ["a_child*"]),  # likewise: leaks in a child, see below, would fail its test
 ]

@@ -63,9 +63,7 @@ uint64_t memory_part(size_t len)
 {
 	uint64_t off = next;
 
-	if (off % MEMORY_WINDOW + len > MEMORY_WINDOW)
-		off = (off + MEMORY_WINDOW - 1) & ~(MEMORY_WINDOW - 1);
-	next = off + 2 * (uint64_t)len;
+	next += 2 * (uint64_t)len;
 	return off;
 }
 

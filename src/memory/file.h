@@ -13,8 +13,6 @@
 
 enum { MEMORY_PAGE = 4096 };
 
-/* Others map it by windows of this size. No part up to this size lies across two. */
-static const uint64_t MEMORY_WINDOW = 1ull << 30;
 static const uint64_t MEMORY_SIZE = 1ull << 62;
 
 struct area;

@@ -48,5 +48,7 @@ EXPORTED int guard_sigaction(
 /* Runs fn(arg); false when it touched memory that is not there. Guards do not nest. */
 bool guard_run(void (*fn)(void *arg), void *arg);
 bool guard_copy(void *to, const void *from, size_t len);
+/* Whether all of it can be read just now: a look at each page, for who passes it on to be read later. */
+bool guard_readable(const void *from, size_t len);
 
 #endif

@@ -49,6 +49,24 @@ static void copy_from_nowhere_is_reported(void **state)
 	munmap(p, 4096);
 }
 
+/* Two pages, of which the second is not there. */
+static void every_page_is_looked_at(void **state)
+{
+	char *p = mmap(NULL, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_ptr_not_equal(p, MAP_FAILED);
+	install_before_us(SIG_DFL);
+	assert_true(guard_readable(p, 8192));
+	assert_int_equal(mprotect(p + 4096, 4096, PROT_NONE), 0);
+	assert_true(guard_readable(p, 4096));
+	assert_true(guard_readable(p + 4095, 1));
+	assert_true(guard_readable(p + 4096, 0));
+	assert_false(guard_readable(p, 4097));
+	assert_false(guard_readable(p + 4095, 2));
+	assert_false(guard_readable(p + 8191, 1));
+	munmap(p, 8192);
+}
+
 static void programs_own_handler_still_gets_its_faults(void **state)
 {
 	volatile char *p = nowhere();
@@ -267,6 +285,7 @@ int main(void)
 #endif
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(copy_from_nowhere_is_reported),
+		cmocka_unit_test(every_page_is_looked_at),
 		cmocka_unit_test(programs_own_handler_still_gets_its_faults),
 		cmocka_unit_test(other_faults_and_signals_kill_as_ever),
 		cmocka_unit_test(thread_that_blocks_all_signals_lives),

@@ -11,6 +11,7 @@
  */
 #include "ib/ibt.h"
 
+#include "base/guard.h"
 #include "hca/adapter.h"
 
 static uint8_t credits(struct hca_qp *qp)
@@ -75,20 +76,28 @@ static uint32_t read_len(struct hca_qp *qp, const struct ibt_answer *a)
 	return a->len - off < mtu ? a->len - off : mtu;
 }
 
-/* One packet of a READ; false: the region is gone. */
+/*
+ * Where the bytes of a READ lie; NULL: the region is gone, or the program has unmapped it. That is seen here,
+ * where it can be told to who asked: the link would find it for a batch that has answers of others in it.
+ */
+static char *source(struct hca_qp *qp, const struct ibt_answer *a, uint32_t len)
+{
+	char *from = hca_key_range(qp->adapter, qp->pd, a->rkey, a->va + (uint64_t)a->sent * ibt_mtu(qp), len,
+		IBV_ACCESS_REMOTE_READ, hca_qpn(qp));
+
+	return from && guard_readable(from, len) ? from : NULL;
+}
+
+/* One packet of a READ; false: its source is gone. */
 static bool put_one(struct hca_qp *qp, struct frame_batch *out, const struct ibt_answer *a)
 {
-	uint32_t off = a->sent * ibt_mtu(qp), len = read_len(qp, a);
+	uint32_t len = read_len(qp, a);
 	uint8_t op = read_opcode(a);
 	struct frame_out *f;
-	void *from = NULL;
+	char *from = len ? source(qp, a, len) : NULL;
 
-	if (len) {
-		from = hca_key_range(
-			qp->adapter, qp->pd, a->rkey, a->va + off, len, IBV_ACCESS_REMOTE_READ, hca_qpn(qp));
-		if (!from)
-			return false;
-	}
+	if (len && !from)
+		return false;
 	f = ibt_frame(out, (uint8_t)(BTH_LEN + ibt_op_table[op].ext_len));
 	f->payload_len = len;
 	f->pad = (uint8_t)(-len & 3);
@@ -115,15 +124,14 @@ static uint32_t put_middles(struct hca_qp *qp, struct frame_batch *out, const st
 
 	if (n < 2 || mtu < READ_COPY || ibt_qp(qp)->resp.careful)
 		return 0;
-	from = hca_key_range(qp->adapter, qp->pd, a->rkey, a->va + (uint64_t)a->sent * mtu, n * mtu,
-		IBV_ACCESS_REMOTE_READ, hca_qpn(qp));
+	from = source(qp, a, n * mtu);
 	if (!from)
 		return 0;
 	ibt_put_middles(qp, OP_READ_RESP_MIDDLE, psn_add(a->psn, a->sent), from, n, out);
 	return n;
 }
 
-/* The next packets of a READ: how many; 0: the region is gone. */
+/* The next packets of a READ: how many; 0: its source is gone. */
 static uint32_t put_read(struct hca_qp *qp, struct frame_batch *out, const struct ibt_answer *a)
 {
 	uint32_t n = put_middles(qp, out, a);
@@ -131,7 +139,7 @@ static uint32_t put_read(struct hca_qp *qp, struct frame_batch *out, const struc
 	return n ? n : put_one(qp, out, a);
 }
 
-/* The region was deregistered between request and answer (IBA: remote access error). */
+/* Deregistered between request and answer, or unmapped (IBA: remote access error). */
 static void read_failed(struct hca_qp *qp, struct ibt_responder *r, const struct ibt_answer *a, uint64_t now)
 {
 	r->nak_due = true;

@@ -32,8 +32,7 @@ static bool add(struct hca_qp *qp, struct iwarp_fpdu *f)
 	f->foreign = f->len;
 	f->index = s->answer_next;
 	if (!iwarp_writer_add(&s->writer, f, true)) {
-		/* The region went away since the request was taken. */
-		iwarp_end(qp, ERR_RDMAP_STAG);
+		iwarp_end_answer(qp, f->index);
 		return false;
 	}
 	s->tx.in_answer = !f->last;

@@ -78,6 +78,7 @@ void iwarp_fail_request(struct hca_qp *qp, uint32_t index, enum ibv_wc_status st
 }
 
 /* ---- our word ---- */
+/* What has come and is not done. */
 static void quote(struct hca_qp *qp, struct rdmap_term *t)
 {
 	struct iwarp_rx *r = &iwarp_qp(qp)->rx;
@@ -89,6 +90,25 @@ static void quote(struct hca_qp *qp, struct rdmap_term *t)
 	memcpy(t->ddp, r->hdr, sizeof(t->ddp));
 	t->has_rdmap = r->seg.opcode == RDMAP_READ_REQUEST && !r->seg.tagged && r->whole;
 	memcpy(t->rdmap, r->body, sizeof(t->rdmap));
+}
+
+/* A READ that was taken before. It is no longer there, but all that its headers said is. */
+static void quote_answer(struct hca_qp *qp, uint32_t index, struct rdmap_term *t)
+{
+	const struct iwarp_qp *s = iwarp_qp(qp);
+	const struct iwarp_answer *a = &s->answer[index % HCA_MAX_RD_ATOMIC];
+	uint32_t hdr = ddp_put(t->ddp, &(struct ddp_seg){.last = true,
+					       .opcode = RDMAP_READ_REQUEST,
+					       .qn = QN_REQUEST,
+					       .msn = s->rx.msn[QN_REQUEST] - (s->answer_head - index)});
+
+	rdmap_read_put(t->rdmap, &(struct rdmap_read){.sink_stag = a->sink_stag,
+					 .sink_to = a->sink_to,
+					 .size = a->size,
+					 .source_stag = a->stag,
+					 .source_to = a->to});
+	t->has_len = t->has_ddp = t->has_rdmap = true;
+	t->len = (uint16_t)(hdr + RDMAP_READ_LEN);
 }
 
 static void say(struct hca_qp *qp, const struct rdmap_term *t)
@@ -103,19 +123,15 @@ static void say(struct hca_qp *qp, const struct rdmap_term *t)
 		iwarp_writer_add(&s->writer, &f, false);
 }
 
-void iwarp_end(struct hca_qp *qp, enum rdmap_error error)
+static void end(struct hca_qp *qp, enum rdmap_error error, struct rdmap_term *t)
 {
 	struct iwarp_qp *s = iwarp_qp(qp);
 	const struct rdmap_error_info *e = &rdmap_errors[error];
-	struct rdmap_term t = {.layer = e->layer, .type = e->type, .code = e->code};
 	uint32_t index;
 
-	if (s->life != IWARP_OPEN)
-		return;
-	log_debug("QP 0x%06x: %s: %s", hca_qpn(qp),
-		s->rx.in_hand && s->rx.op->name ? s->rx.op->name : "stream", e->text);
-	if (e->layer != 2)
-		quote(qp, &t);
+	t->layer = e->layer;
+	t->type = e->type;
+	t->code = e->code;
 	qp->count->naks_sent++;
 	if (s->rx.blamed && iwarp_oldest_asked(qp, &index))
 		iwarp_fail_request(qp, index, s->rx.blamed);
@@ -123,7 +139,32 @@ void iwarp_end(struct hca_qp *qp, enum rdmap_error error)
 		hca_qp_fail_recv(qp, outcomes[error].receive, outcomes[error].event, s->now);
 	/* In ERR by now, and nothing is left of what had not begun to leave. */
 	if (s->life == IWARP_ENDING)
-		say(qp, &t);
+		say(qp, t);
+}
+
+void iwarp_end(struct hca_qp *qp, enum rdmap_error error)
+{
+	const struct iwarp_rx *r = &iwarp_qp(qp)->rx;
+	struct rdmap_term t = {0};
+
+	if (iwarp_qp(qp)->life != IWARP_OPEN)
+		return;
+	log_debug("QP 0x%06x: %s: %s", hca_qpn(qp), r->in_hand && r->op->name ? r->op->name : "stream",
+		rdmap_errors[error].text);
+	if (rdmap_errors[error].layer != 2)
+		quote(qp, &t);
+	end(qp, error, &t);
+}
+
+void iwarp_end_answer(struct hca_qp *qp, uint32_t index)
+{
+	struct rdmap_term t = {0};
+
+	if (iwarp_qp(qp)->life != IWARP_OPEN)
+		return;
+	log_debug("QP 0x%06x: a READ cannot be answered: its source is gone", hca_qpn(qp));
+	quote_answer(qp, index, &t);
+	end(qp, ERR_RDMAP_STAG, &t);
 }
 
 /* ---- the peer's ---- */

@@ -130,6 +130,8 @@ enum rdmap_error iwarp_check_key(
 /* error.c */
 /* The connection ends for this reason: TERMINATE, completions, events, ERR. */
 void iwarp_end(struct hca_qp *qp, enum rdmap_error error);
+/* The same about a READ that was taken: its region went away since, or the program has unmapped it. */
+void iwarp_end_answer(struct hca_qp *qp, uint32_t index);
 /* The peer's TERMINATE. */
 void iwarp_terminated(struct hca_qp *qp, const struct rdmap_term *t);
 /* Request `index` ends with this status after those before it; ERR. */

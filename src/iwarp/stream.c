@@ -97,7 +97,7 @@ static void source_gone(struct hca_qp *qp)
 	if (f->source == SOURCE_REQUEST)
 		iwarp_fail_request(qp, f->index, IBV_WC_LOC_PROT_ERR);
 	else
-		iwarp_end(qp, ERR_RDMAP_STAG);
+		iwarp_end_answer(qp, f->index);
 }
 
 unsigned iwarp_send_iov(struct hca_qp *qp, bool driving, uint64_t now, struct iovec *iov, unsigned max)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* connect(): by RDMA where the peer listens so, else by TCP. */
 #include "preload/sock.h"
+#include "base/cancel.h"
 #include "base/export.h"
 #include "base/log.h"
 #include "preload/names.h"
@@ -134,6 +135,7 @@ int sock_watch(int fd, struct sock *s)
 void sock_progress(int fd, struct sock *s)
 {
 	HANDLERS_WAIT;
+	CANCEL_SAFE;
 	if (sock_watch(fd, s) >= 0)
 		sock_unwatch(s);
 }
@@ -149,18 +151,37 @@ int sock_take_failure(int fd, struct sock *s)
 	return error;
 }
 
+static void end_watch(struct sock *const *s)
+{
+	if (*s)
+		sock_unwatch(*s);
+}
+
 /* Sleeps until the rsocket has something to say. False when interrupted. */
 static bool sleep_on(int fd, struct sock *s)
 {
+	CANCEL_SAFE;
 	struct pollfd slot = {.fd = sock_watch(fd, s), .events = POLLOUT};
-	int n, error;
+	__attribute__((cleanup(end_watch))) struct sock *const watched = slot.fd < 0 ? NULL : s;
+	bool interrupted;
 
-	if (slot.fd < 0)
+	if (!watched)
 		return true;
-	n = signals_waiting ? fail(EINTR) : rpoll(&slot, 1, ms_until(s->deadline));
-	error = errno;
-	sock_unwatch(s);
-	return n >= 0 || error != EINTR;
+	CANCEL_WAITS;
+	interrupted = signals_waiting || (rpoll(&slot, 1, ms_until(s->deadline)) < 0 && errno == EINTR);
+	cancel_off();
+	return !interrupted;
+}
+
+/* What connect() says now. False when the kernel has it. */
+static bool step_inside(int fd, struct sock *s, const struct sock_name *to, int *error)
+{
+	CANCEL_SAFE;
+	if (!sock_enter(fd, s))
+		return false;
+	*error = step(fd, s, to);
+	sock_leave(s);
+	return true;
 }
 
 /* A second connect() waits for the first, as in the kernel. False when the kernel has it now. */
@@ -170,10 +191,8 @@ static bool connect_here(int fd, struct sock *s, const struct sock_name *to, boo
 
 	HANDLERS_WAIT;
 	for (;; waited = true) {
-		if (!sock_enter(fd, s))
+		if (!step_inside(fd, s, to, error))
 			return false;
-		*error = step(fd, s, to);
-		sock_leave(s);
 		if (waited && *error == EISCONN)
 			*error = 0;
 		if (!wait || (*error != EINPROGRESS && *error != EALREADY))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The calls that move data. */
+#include "base/cancel.h"
 #include "base/export.h"
 #include "preload/epoll.h"
 #include "preload/names.h"
@@ -247,12 +248,16 @@ EXPORTED ssize_t sendto(
 		real()->sendto(fd, buf, len, flags, addr, addrlen));
 }
 
+static void free_buffer(char *const *p)
+{
+	free(*p);
+}
+
 /* A datagram is one piece; a stream goes piece by piece. */
 static ssize_t send_msg(struct sock *s, const struct msghdr *msg, int flags)
 {
+	__attribute__((cleanup(free_buffer))) char *whole = NULL;
 	size_t len = total(msg->msg_iov, msg->msg_iovlen), at = 0;
-	char *whole;
-	ssize_t n;
 
 	if (s->state != SOCK_DATAGRAM)
 		return rsendmsg(s->rs,
@@ -262,9 +267,7 @@ static ssize_t send_msg(struct sock *s, const struct msghdr *msg, int flags)
 		return fail(ENOMEM);
 	for (size_t i = 0; i < msg->msg_iovlen; at += msg->msg_iov[i++].iov_len)
 		memcpy(whole + at, msg->msg_iov[i].iov_base, msg->msg_iov[i].iov_len);
-	n = send_to(s, whole, len, flags, msg->msg_name, msg->msg_namelen);
-	free(whole);
-	return n;
+	return send_to(s, whole, len, flags, msg->msg_name, msg->msg_namelen);
 }
 
 EXPORTED ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
@@ -309,14 +312,12 @@ static ssize_t send_file(int fd, int in, off64_t *offset, size_t count)
 {
 	enum { PIECE = 1 << 16 };
 	off64_t at = offset ? *offset : lseek64(in, 0, SEEK_CUR);
-	char *buf = malloc(PIECE);
+	__attribute__((cleanup(free_buffer))) char *buf = malloc(PIECE);
 	size_t done = 0;
 	ssize_t n = 0, put = 0;
 
-	if (!buf || at < 0) {
-		free(buf);
+	if (!buf || at < 0)
 		return buf ? -1 : fail(ENOMEM);
-	}
 	while (done < count) {
 		n = pread64(in, buf, count - done < PIECE ? count - done : PIECE, at + done);
 		put = n > 0 ? write(fd, buf, n) : n;
@@ -325,7 +326,6 @@ static ssize_t send_file(int fd, int in, off64_t *offset, size_t count)
 		if (put <= 0 || put < n)
 			break;
 	}
-	free(buf);
 	if (offset)
 		*offset = at + done;
 	else
@@ -358,5 +358,6 @@ EXPORTED int shutdown(int fd, int how)
 	struct sock *s = carried(fd);
 
 	HANDLERS_WAIT;
+	CANCEL_SAFE;
 	return s && s->state == SOCK_CONNECTED ? rshutdown(s->rs, how) : real()->shutdown(fd, how);
 }

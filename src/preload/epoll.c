@@ -7,6 +7,7 @@
  * kernel reports. EPOLLONESHOT: a member that was reported sleeps until EPOLL_CTL_MOD. */
 #include "preload/epoll.h"
 #include "preload/signals.h"
+#include "base/cancel.h"
 #include "base/export.h"
 #include "preload/sock.h"
 
@@ -171,6 +172,7 @@ EXPORTED int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 	if (!event && op != EPOLL_CTL_DEL)
 		return fail(EFAULT);
 	HANDLERS_WAIT;
+	CANCEL_SAFE;
 	if (!set)
 		set = make_set(epfd);
 	if (!set)
@@ -226,6 +228,7 @@ void set_used(struct sock *s, int events)
 
 	if (__builtin_expect(!set, 1) || !(atomic_load(&s->seen) & events))
 		return;
+	CANCEL_SAFE; /* what was received must reach the program */
 	atomic_fetch_and(&s->seen, ~events);
 	wake(set);
 }
@@ -380,31 +383,34 @@ static int wait_once(struct set *set, struct wait *w, int epfd, struct epoll_eve
 	return n;
 }
 
+static void waits_no_more(struct set *const *set)
+{
+	atomic_fetch_sub(&(*set)->waiting, 1);
+}
+
 static int wait_set(struct set *set, int epfd, struct epoll_event *events, int max, int64_t deadline)
 {
 	HANDLERS_WAIT;
-	struct wait w;
+	CANCEL_SAFE;
+	__attribute__((cleanup(waits_no_more), unused)) struct set *const waited_for = set;
+	__attribute__((cleanup(wait_fini))) struct wait w;
 	bool again;
 	int n;
 
-	wait_init(&w);
+	wait_init(&w, cancel_before);
 	atomic_fetch_add(&set->waiting, 1);
 	do
 		n = wait_once(set, &w, epfd, events, max, deadline, &again);
 	while (n == 0 && again);
-	atomic_fetch_sub(&set->waiting, 1);
-	wait_fini(&w);
 	return n;
 }
 
 static int wait_masked(struct set *set, int epfd, struct epoll_event *events, int max, int64_t deadline,
 	const sigset_t *mask)
 {
-	struct wait_mask m;
-	int n = wait_mask_begin(&m, mask) ? fail(EINTR) : wait_set(set, epfd, events, max, deadline);
+	__attribute__((cleanup(wait_mask_end))) struct wait_mask m;
 
-	wait_mask_end(&m);
-	return n;
+	return wait_mask_begin(&m, mask) ? fail(EINTR) : wait_set(set, epfd, events, max, deadline);
 }
 
 EXPORTED int epoll_pwait(int epfd, struct epoll_event *events, int max, int timeout, const sigset_t *mask)

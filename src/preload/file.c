@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "preload/file.h"
+#include "base/cancel.h"
 #include "preload/epoll.h"
 #include "preload/signals.h"
 #include "preload/sock.h"
@@ -28,6 +29,7 @@ bool file_put(int fd, struct file *f)
 	if ((unsigned)fd >= FD_LIMIT || is_borrowed())
 		return false;
 	HANDLERS_WAIT;
+	CANCEL_SAFE;
 	if (!owner)
 		files_own();
 	file_take(fd); /* was closed behind our back */
@@ -48,6 +50,7 @@ void file_take(int fd)
 	if (!file_at(fd) || is_borrowed())
 		return;
 	HANDLERS_WAIT;
+	CANCEL_SAFE;
 	pthread_mutex_lock(&files_lock);
 	f = atomic_exchange(&files[fd], NULL);
 	last = f && --f->descriptors == 0;

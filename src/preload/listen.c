@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* listen() and accept(): by RDMA and by TCP at the same port. Who calls by TCP gets a plain socket. */
 #include "preload/sock.h"
+#include "base/cancel.h"
 #include "base/export.h"
 #include "base/log.h"
 #include "preload/names.h"
@@ -52,6 +53,7 @@ EXPORTED int listen(int fd, int backlog)
 	if (!s)
 		return 0;
 	HANDLERS_WAIT;
+	CANCEL_SAFE;
 	if (!sock_enter(fd, s))
 		return 0;
 	if (s->state == SOCK_FRESH) {
@@ -111,6 +113,13 @@ static int accept_any(int fd, struct sock *s, struct sockaddr *addr, socklen_t *
 	return accepted;
 }
 
+static int accept_now(int fd, struct sock *s, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	CANCEL_SAFE;
+	sock_listen_again(fd, s);
+	return accept_any(fd, s, addr, len, flags);
+}
+
 EXPORTED int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
 	struct sock *s = sock_at(fd);
@@ -123,8 +132,7 @@ EXPORTED int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 	HANDLERS_WAIT;
 	until = s->receive_ms < 0 ? INT64_MAX : now_ms() + s->receive_ms;
 	for (;;) {
-		sock_listen_again(fd, s);
-		accepted = accept_any(fd, s, addr, len, flags);
+		accepted = accept_now(fd, s, addr, len, flags);
 		if (accepted >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK) || s->nonblock)
 			return accepted;
 		n = wait_poll(&caller, 1, until);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "preload/option.h"
+#include "base/cancel.h"
 #include "base/export.h"
 #include "preload/epoll.h"
 #include "preload/names.h"
@@ -89,6 +90,7 @@ EXPORTED int setsockopt(int fd, int level, int name, const void *value, socklen_
 	struct sock *s = sock_at(fd);
 
 	HANDLERS_WAIT;
+	CANCEL_SAFE;
 	if (s && level == SOL_RDMA)
 		return s->rs >= 0 ? rsetsockopt(s->rs, level, name, value, len) : fail(ENOTCONN);
 	if (real()->setsockopt(fd, level, name, value, len))
@@ -133,6 +135,7 @@ EXPORTED int getsockopt(int fd, int level, int name, void *value, socklen_t *len
 	struct sock *s = sock_at(fd);
 
 	HANDLERS_WAIT;
+	CANCEL_SAFE;
 	if (s && level == SOL_SOCKET && name == SO_ERROR)
 		return take_error(fd, s, value, len);
 	if (s && s->rs >= 0 && s->state != SOCK_LISTENING &&
@@ -187,6 +190,7 @@ EXPORTED int bind(int fd, const struct sockaddr *addr, socklen_t len)
 static void set_nonblock(struct sock *s, bool on)
 {
 	HANDLERS_WAIT;
+	CANCEL_SAFE;
 	if (s->state == SOCK_LISTENING)
 		s->nonblock = on;
 	else if (s->rs >= 0 && s->state != SOCK_CONNECTING)

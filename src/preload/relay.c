@@ -9,6 +9,7 @@
  *
  * A parent that goes on using the connection itself does so as before; then the child's end stays silent. */
 #include "preload/relay.h"
+#include "base/cancel.h"
 #include "preload/epoll.h"
 #include "preload/names.h"
 #include "preload/sock.h"
@@ -179,6 +180,7 @@ static struct inherited {
 	int end;
 } * inherited;
 static int ninherited;
+static int fork_cancel; /* of the thread that forks, under files_lock */
 
 /* Calls each for every socket, once. */
 static void each_sock(void (*each)(struct sock *s))
@@ -214,15 +216,21 @@ static void make_pair(struct sock *s)
 
 static void before_fork(void)
 {
+	int cancel = cancel_off();
+
 	pthread_mutex_lock(&files_lock);
+	fork_cancel = cancel;
 	each_sock(make_pair);
 }
 
 static void in_parent(void)
 {
+	int cancel = fork_cancel;
+
 	while (ninherited)
 		real()->close(inherited[--ninherited].end);
 	pthread_mutex_unlock(&files_lock);
+	cancel_restore(cancel);
 }
 
 /* The end takes the place of the connection under all its numbers, each as it was about exec(). */
@@ -271,6 +279,7 @@ static void in_child(void)
 	each_sock(disown);
 	atomic_store(&running, 0);
 	pthread_mutex_unlock(&files_lock);
+	cancel_restore(fork_cancel);
 }
 
 __attribute__((constructor)) static void relay_init(void)

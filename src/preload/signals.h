@@ -27,7 +27,12 @@ static inline void signals_leave(const int *depth)
 		signals_let_in();
 }
 
-/* From here to the end of the block handlers wait. Not where the kernel may sleep and be restarted. */
+/*
+ * From here to the end of the block handlers wait. Not where the kernel may sleep and be restarted.
+ * CANCEL_SAFE goes with it, but in calls that wait (tests/tree/check.py cancel): those are cancelled in
+ * rpoll() and its kin, and there alone; what they hold is let go of by cleanup attributes, which need
+ * -fexceptions.
+ */
 #define HANDLERS_WAIT                                                                                        \
 	__attribute__((cleanup(signals_leave), unused)) const int handlers_wait = signals_enter()
 

@@ -2,6 +2,7 @@
 /* The beginning and the end of sockets. */
 #include "preload/sock.h"
 #include "base/beside_tcp.h"
+#include "base/cancel.h"
 #include "base/export.h"
 #include "preload/config.h"
 #include "preload/epoll.h"
@@ -210,6 +211,7 @@ EXPORTED int socket(int domain, int type, int protocol)
 	if (fd < 0 || is_ours(__builtin_return_address(0)) || !config_wants(domain, kind, protocol))
 		return fd;
 	HANDLERS_WAIT;
+	CANCEL_SAFE;
 	if (kind == SOCK_DGRAM) {
 		open_datagram(fd, domain);
 		return fd;

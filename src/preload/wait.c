@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* poll(), select() and their kin, over rpoll(), which takes rsockets and the kernel's descriptors alike. */
 #include "preload/wait.h"
+#include "base/cancel.h"
 #include "base/export.h"
 #include "preload/epoll.h"
 #include "preload/signals.h"
@@ -11,8 +12,9 @@
 #include <string.h>
 #include <sys/time.h>
 
-void wait_init(struct wait *w)
+void wait_init(struct wait *w, int cancel)
 {
+	w->cancel = cancel;
 	w->slots = w->few;
 	w->owners = w->few_owners;
 	w->room = sizeof(w->few) / sizeof(w->few[0]);
@@ -132,15 +134,28 @@ int wait_add(struct wait *w, int owner, int fd, int events)
 /* rpoll() calls poll() or ppoll(), which are ours, with the kernel's sockets of the slots. */
 static _Thread_local bool inside;
 
+static void leave_rpoll(const bool *unused)
+{
+	(void)unused;
+	cancel_off();
+	inside = false;
+}
+
+static int rpoll_inside(struct wait *w, int ms)
+{
+	__attribute__((cleanup(leave_rpoll), unused)) const bool in = inside = true;
+
+	cancel_restore(w->cancel);
+	return rpoll(w->slots, w->n, ms);
+}
+
 bool wait_sleep(struct wait *w, int64_t deadline, int *n)
 {
 	if (signals_waiting) {
 		*n = fail(EINTR);
 		return false;
 	}
-	inside = true;
-	*n = rpoll(w->slots, w->n, ms_until(deadline < w->deadline ? deadline : w->deadline));
-	inside = false;
+	*n = rpoll_inside(w, ms_until(deadline < w->deadline ? deadline : w->deadline));
 	if (*n == 0)
 		return now_ms() < deadline;
 	for (nfds_t i = 0; *n > 0 && i < w->n; i++)
@@ -190,13 +205,13 @@ static bool poll_once(struct wait *w, struct pollfd *fds, nfds_t n, int64_t dead
 int wait_poll(struct pollfd *fds, nfds_t n, int64_t deadline)
 {
 	HANDLERS_WAIT;
-	struct wait w;
+	CANCEL_SAFE;
+	__attribute__((cleanup(wait_fini))) struct wait w;
 	int result;
 
-	wait_init(&w);
+	wait_init(&w, cancel_before);
 	while (poll_once(&w, fds, n, deadline, &result))
 		;
-	wait_fini(&w);
 	return result;
 }
 
@@ -228,11 +243,9 @@ void wait_mask_end(struct wait_mask *m)
 
 static int poll_masked(struct pollfd *fds, nfds_t n, int64_t deadline, const sigset_t *mask)
 {
-	struct wait_mask m;
-	int result = wait_mask_begin(&m, mask) ? fail(EINTR) : wait_poll(fds, n, deadline);
+	__attribute__((cleanup(wait_mask_end))) struct wait_mask m;
 
-	wait_mask_end(&m);
-	return result;
+	return wait_mask_begin(&m, mask) ? fail(EINTR) : wait_poll(fds, n, deadline);
 }
 
 /* ---- poll

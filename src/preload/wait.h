@@ -16,12 +16,14 @@ struct wait {
 	nfds_t n, room;
 	struct sock **watched; /* connects that are waited for */
 	int nwatched;
+	int cancel;       /* the program's, where it sleeps */
 	int64_t deadline; /* the first at which a connect gives up, or INT64_MAX */
 	struct pollfd few[16];
 	int few_owners[16];
 };
 
-void wait_init(struct wait *w);
+/* Begin with CANCEL_SAFE: `cancel` is what that found. */
+void wait_init(struct wait *w, int cancel);
 void wait_fini(struct wait *w);
 void wait_clear(struct wait *w);
 

@@ -196,6 +196,43 @@ static void liar_harms_nobody(void **state)
 	}
 }
 
+static void grow(struct hca_board_key *k, uint64_t by)
+{
+	k->length += by;
+	k->map_len += by;
+}
+
+static void move_on(struct hca_board_key *k, uint64_t by)
+{
+	k->map_off += by;
+}
+
+static char *mapped_at(struct stage *s, uint64_t off)
+{
+	uint32_t len = PAGE;
+
+	assert_true(local_look(&s->seen, &s->peer, KEY));
+	return local_mapped(&s->seen, &s->peer, (uintptr_t)s->source + off, &len);
+}
+
+/* What is said anew under an old version does not stretch a window, nor give it to other memory. */
+static void window_is_for_what_was_said(void **state)
+{
+	struct stage *s = *state;
+	struct frame_ref middle = ref(s, PAGE, LEN - 2 * PAGE);
+
+	assert_int_equal(fetch(s, &middle, 1, 0, LEN - 2 * PAGE), LOCAL_DONE);
+	assert_non_null(mapped_at(s, PAGE));
+	change(s, grow, 1ull << 40);
+	assert_null(mapped_at(s, PAGE));
+	assert_null(mapped_at(s, 1ull << 35));
+	change(s, grow, -(1ull << 40));
+	assert_int_equal(fetch(s, &middle, 1, 0, LEN - 2 * PAGE), LOCAL_DONE);
+	assert_non_null(mapped_at(s, PAGE));
+	change(s, move_on, PAGE);
+	assert_null(mapped_at(s, PAGE));
+}
+
 /* The first access to a page is the kernel's, who finds it for its owner. */
 static void what_the_kernel_has_touched_is_mapped(void **state)
 {
@@ -276,6 +313,7 @@ int main(void)
 		T(nothing_beyond_the_region),
 		T(nothing_of_what_was_taken_away),
 		T(liar_harms_nobody),
+		T(window_is_for_what_was_said),
 		T(what_the_kernel_has_touched_is_mapped),
 		T(who_was_cut_off_fetches_nothing),
 		T(row_comes_as_a_whole),

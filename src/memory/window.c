@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory/window.h"
 
+#include "base/cancel.h"
 #include "base/fd.h"
 
 #include <dirent.h>
@@ -123,17 +124,31 @@ static int open_theirs(const struct window_source *s)
 }
 
 /*
- * When our own program has it open, one of its descriptors is used, and stays open: to close another one of
- * the same file would take the program's record locks away (fcntl(2), F_SETLK). *close_it: it is ours.
+ * Whether our program has a record lock on it: to close any descriptor of a file takes them away (fcntl(2),
+ * F_SETLK). Few processes have any, so the kernel's list is short; devices are not compared, since some file
+ * systems have several.
  */
+static bool is_locked_by_us(const struct window_source *s)
+{
+	FILE *f = fopen("/proc/locks", "re");
+	unsigned long long inode;
+	bool locked = !f;
+	char line[256];
+	int pid;
+
+	while (f && !locked && fgets(line, sizeof(line), f))
+		locked = sscanf(line, "%*d: POSIX %*s %*s %d %*x:%*x:%llu", &pid, &inode) == 2 &&
+			 pid == getpid() && inode == s->file.inode;
+	if (f)
+		fclose(f);
+	return locked;
+}
+
+/* Where that is so, one of the program's own descriptors is used, and stays open. *close_it: it is ours. */
 static int open_file(const struct window_source *s, bool *close_it)
 {
-	int fd = find_descriptor("self", s, own_fits);
-
-	*close_it = fd < 0;
-	if (fd >= 0)
-		return fd;
-	return find_descriptor("self", s, NULL) < 0 ? open_theirs(s) : -1;
+	*close_it = !is_locked_by_us(s);
+	return *close_it ? open_theirs(s) : find_descriptor("self", s, own_fits);
 }
 
 /* Mappings of it begin and end at multiples of this; 0: it is not as long as it should be. */
@@ -194,6 +209,13 @@ static void map(struct window *w, const struct window_source *s, int fd)
 	w->base = (char *)w->map + (s->off - first);
 }
 
+/* A descriptor of the program's own may have become another file's meanwhile. */
+static bool is_mapped_here(const struct window *w, const struct window_source *s)
+{
+	return w->base &&
+	       shareable_is_mapped(getpid(), &s->file, (uintptr_t)w->base, s->off, s->len, s->write);
+}
+
 static void unmap(struct windows *all, struct window *w)
 {
 	if (w->map) {
@@ -224,38 +246,54 @@ static struct window *place_of(struct windows *w, uint32_t id)
 	struct window *set = set_of(w, id), *place = NULL;
 
 	for (unsigned i = 0; i < WINDOW_WAYS; i++) {
-		if (set[i].id == id)
+		if (set[i].of.id == id)
 			return &set[i];
-		if (!set[i].id)
+		if (!set[i].of.id)
 			place = &set[i];
 	}
 	return place;
 }
 
+/* All that is said about it: of two regions one may have had the other's number and version. */
+static bool is_same(const struct window_source *a, const struct window_source *b)
+{
+	return a->id == b->id && a->version == b->version && a->pid == b->pid && a->file.dev == b->file.dev &&
+	       a->file.inode == b->file.inode && a->host == b->host && a->off == b->off && a->len == b->len &&
+	       a->write == b->write;
+}
+
+static void fill(struct windows *all, struct window *w, const struct window_source *s)
+{
+	bool close_it = false;
+	int fd = -1;
+
+	if (may_map() && shareable_is_mapped(s->pid, &s->file, s->host, s->off, s->len, s->write))
+		fd = open_file(s, &close_it);
+	if (fd >= 0)
+		map(w, s, fd);
+	if (close_it && fd >= 0)
+		close(fd);
+	if (fd >= 0 && !is_mapped_here(w, s))
+		unmap(all, w);
+	w->of = *s; /* also when it failed: it is not tried again */
+}
+
 struct window *windows_open(struct windows *w, const struct window_source *s)
 {
 	struct window *one;
-	bool close_it;
-	int fd;
+	int cancel;
 
 	if (!w->table)
 		w->table = calloc(WINDOW_SETS * WINDOW_WAYS, sizeof(*w->table));
 	one = w->table ? place_of(w, s->id) : NULL;
 	if (!one)
 		return NULL;
-	if (one->id == s->id && one->version == s->version)
+	if (is_same(&one->of, s))
 		return one->base ? one : NULL;
+	cancel = cancel_off(); /* whoever posts a request comes here, under locks */
 	unmap(w, one);
-	one->id = s->id;
-	one->version = s->version; /* also when it fails: it is not tried again */
-	fd = may_map() && shareable_is_mapped(s->pid, &s->file, s->host, s->off, s->len, s->write)
-		     ? open_file(s, &close_it)
-		     : -1;
-	if (fd < 0)
-		return NULL;
-	map(one, s, fd);
-	if (close_it)
-		close(fd);
+	fill(w, one, s);
+	cancel_restore(cancel);
 	return one->base ? one : NULL;
 }
 
@@ -268,7 +306,7 @@ void windows_sweep(
 		return;
 	set = w->table + w->hand++ % WINDOW_SETS * WINDOW_WAYS;
 	for (unsigned i = 0; i < WINDOW_WAYS; i++) {
-		if (set[i].id && !is_exported(arg, set[i].id, set[i].version))
+		if (set[i].of.id && !is_exported(arg, set[i].of.id, set[i].of.version))
 			unmap(w, &set[i]);
 	}
 }
@@ -279,14 +317,23 @@ static uint64_t first_page(const struct window *w, uint64_t in)
 	return ((uint64_t)(w->base - (char *)w->map) + in) / PAGE;
 }
 
+static bool is_inside(const struct window *w, uint64_t in, size_t len)
+{
+	return len && in <= w->of.len && len <= w->of.len - in;
+}
+
 bool window_is_ready(const struct window *w, uint64_t in, size_t len)
 {
 	uint64_t first = first_page(w, in), last = first_page(w, in + len - 1);
 
+	if (!is_inside(w, in, len))
+		return false;
 	return first == last ? w->touched[first] : !memchr(w->touched + first, 0, last - first + 1);
 }
 
 void window_touched(struct window *w, uint64_t in, size_t len)
 {
-	memset(w->touched + first_page(w, in), 1, first_page(w, in + len - 1) - first_page(w, in) + 1);
+	if (is_inside(w, in, len))
+		memset(w->touched + first_page(w, in), 1,
+			first_page(w, in + len - 1) - first_page(w, in) + 1);
 }

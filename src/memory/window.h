@@ -10,6 +10,9 @@
  * process and charges it there; from then on it is ours to touch. A file may become shorter at any time:
  * accesses are guarded (base/guard.h).
  *
+ * The other process may say something else about a region at any time, and under the same number: a window is
+ * for what was said when it was opened, and for nothing else.
+ *
  * One user at a time.
  */
 #ifndef MEMORY_WINDOW_H
@@ -24,7 +27,7 @@
 
 /* What the other process exports: [off, off + len) of a file, which it has at `host`. */
 struct window_source {
-	uint32_t id, version; /* who asks again with the same means the same */
+	uint32_t id, version; /* the region's number, and how often what is said about it has changed */
 	pid_t pid;
 	struct shared_file file;
 	uint64_t host, off, len;
@@ -32,8 +35,8 @@ struct window_source {
 };
 
 struct window {
-	uint32_t id, version; /* id 0: none */
-	char *base;           /* of the first byte; NULL: it could not be mapped */
+	struct window_source of; /* id 0: none */
+	char *base;              /* of the first byte; NULL: it could not be mapped */
 	void *map;
 	size_t map_len;
 	uint8_t *touched; /* a byte for each page of the mapping */
@@ -55,9 +58,9 @@ struct window *windows_open(struct windows *w, const struct window_source *s);
 void windows_sweep(
 	struct windows *w, bool (*is_exported)(void *arg, uint32_t id, uint32_t version), void *arg);
 
-/* Whether [in, in + len) of the window may be touched. */
+/* Whether [in, in + len) is in the window and may be touched. */
 bool window_is_ready(const struct window *w, uint64_t in, size_t len);
-/* The kernel has been there. */
+/* The kernel has been there. What is not in the window is left out. */
 void window_touched(struct window *w, uint64_t in, size_t len);
 
 #endif

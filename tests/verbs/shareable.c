@@ -7,6 +7,7 @@
 #include "files.h"
 
 #include <errno.h>
+#include <pthread.h>
 
 enum { LEN = 300000, REQUESTS = 120 };
 
@@ -237,6 +238,36 @@ static void one_request(struct vt_ep *a, const struct place *to, char *copy, uin
 	}
 }
 
+/* The first request opens the window. A cancellation that is due waits until the call is over. */
+struct first {
+	struct vt_ep *ep;
+	const struct place *to;
+	bool posted;
+};
+
+static void *write_when_cancelled(void *arg)
+{
+	struct first *f = arg;
+
+	pthread_cancel(pthread_self());
+	f->posted = !vt_try(
+		f->ep, .op = IBV_WR_RDMA_WRITE, .id = 9, .len = 8, .raddr = f->to->addr, .rkey = f->to->rkey);
+	pthread_testcancel();
+	return NULL;
+}
+
+static void write_first(struct vt_ep *a, const struct place *to, const char *copy)
+{
+	struct first f = {a, to, false};
+	pthread_t thread;
+
+	memcpy(a->buf, copy, 8);
+	assert_int_equal(pthread_create(&thread, NULL, write_when_cancelled, &f), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_true(f.posted);
+	vt_ok(a, 9);
+}
+
 static void check_window(const struct kind *k, uint64_t inode)
 {
 	char rights[8];
@@ -266,6 +297,7 @@ static void every_file_is_read_and_written(void **state)
 		if (!to.len)
 			continue;
 		vt_fill(copy, LEN, 5);
+		write_first(a, &to, copy + kinds[i].off);
 		for (int n = 0; n < REQUESTS; n++)
 			one_request(a, &to, copy + kinds[i].off, &seed);
 		vt_landed(a,

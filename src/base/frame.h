@@ -33,6 +33,22 @@ struct frame_ref {
 	uint32_t len, key;
 };
 
+/*
+ * What stands in `far`: the path MTU (enum ibv_mtu, so it is not 0), and which life of its QP the message is
+ * of. When the QP is reset its buffers are the program's again, and frames may still be on their way.
+ */
+enum { FRAME_FAR_MTU = 7, FRAME_FAR_LIFE_SHIFT = 3 };
+
+static inline uint8_t frame_far(unsigned mtu, uint32_t life)
+{
+	return (uint8_t)(mtu | life << FRAME_FAR_LIFE_SHIFT);
+}
+
+static inline bool frame_far_is_of(uint8_t far, uint32_t life)
+{
+	return far >> FRAME_FAR_LIFE_SHIFT == (uint8_t)(life << FRAME_FAR_LIFE_SHIFT) >> FRAME_FAR_LIFE_SHIFT;
+}
+
 /* Where frames go: IPv4 addresses as ::ffff:a.b.c.d, as in a GID table. */
 struct frame_dest {
 	uint8_t sgid[16], dgid[16];
@@ -47,7 +63,7 @@ struct frame_out {
 	uint8_t pad;  /* zero bytes between payload and ICRC */
 	uint8_t copy; /* payload may change under us: link must take a copy before it computes the ICRC */
 	uint8_t own;  /* the payload is not in the program's memory */
-	uint8_t far;  /* the payload is a list of struct frame_ref: the path MTU by enum ibv_mtu; else 0 */
+	uint8_t far;  /* the payload is a list of struct frame_ref: see frame_far(); else 0 */
 	uint16_t iov_first, iov_count;
 	uint32_t payload_len;
 	uint32_t note, psn; /* for ways that tell when a frame was executed: whose it is; 0: nobody asks */

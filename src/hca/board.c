@@ -247,7 +247,8 @@ void hca_board_show_qp(struct hca_adapter *a, struct hca_qp *qp)
 	struct hca_board_qp e = {.peer_qpn = qp->attr.dest_qp_num,
 		.peer_psn = qp->attr.rq_psn,
 		.pd = qp->pd->number,
-		.access = qp->attr.qp_access_flags};
+		.access = qp->attr.qp_access_flags,
+		.life = qp->lives};
 
 	qp->seen.number = 0; /* its peer may be another one now */
 	if (!qp->attr.max_dest_rd_atomic)

@@ -55,7 +55,8 @@ struct hca_board_qp {
 	uint32_t peer_qpn, peer_psn; /* whose requests it takes, and the first PSN it expects of them */
 	uint8_t peer_gid[16], gid[16];
 	uint32_t pd, access;
-	uint64_t reserved;
+	uint32_t life; /* counts its resets */
+	uint32_t reserved;
 };
 
 /* A file that regions lie in (memory/shareable.h). */

@@ -80,8 +80,7 @@ static int make_file(size_t size)
 
 	if (fd < 0)
 		return -errno;
-	if (!ftruncate(fd, (off_t)size) &&
-		!fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
+	if (!fd_resize(fd, size) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
 		err = posix_fallocate(fd, 0, (off_t)size);
 		if (!err)
 			return fd;

@@ -104,6 +104,15 @@ static enum local_act copy(const struct source *s, const struct local_peer *p, u
 		&s->qp->source, p, &(struct local_far){s->in->refs, s->in->nrefs, off, len}, to, n);
 }
 
+/* Is the QP that sent it still there, connected to ours, and in the same life? */
+static bool is_wanted(const struct source *s, const struct hca_board *board)
+{
+	struct hca_board_qp q;
+
+	return hca_board_find_qp(board, s->qp->attr.dest_qp_num, &q) && q.peer_qpn == hca_qpn(s->qp) &&
+	       frame_far_is_of(s->in->far, q.life);
+}
+
 /*
  * Only from who is known to have written the frame, and has the QP's peer; and as long as that is on its
  * board: once its requests are flushed their buffers are the program's again.
@@ -123,7 +132,7 @@ static bool fetch(void *arg, uint32_t off, const struct iovec *to, unsigned n, u
 	if (!there)
 		return false;
 	hca_engine_peer(&peer, f, there);
-	act = hca_engine_peer_is_shown(s->qp, there->export) ? copy(s, &peer, off, to, n, len) : LOCAL_LEFT;
+	act = is_wanted(s, there->export) ? copy(s, &peer, off, to, n, len) : LOCAL_LEFT;
 	ops->leave(s->e->link, f->slot);
 	if (act == LOCAL_CLOSED)
 		hca_engine_shut_out(f);

@@ -49,7 +49,7 @@ bool ibt_put_far(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_out *f,
 		return false;
 	iov[0] = (struct iovec){w->sge, w->nsge * sizeof(w->sge[0])};
 	f->own = 1;
-	f->far = (uint8_t)qp->attr.path_mtu;
+	f->far = frame_far(qp->attr.path_mtu, qp->lives);
 	f->iov_first = 0;
 	f->iov_count = 1;
 	f->payload_len = (uint32_t)iov[0].iov_len;
@@ -84,15 +84,15 @@ struct message {
 static bool take_apart(struct message *m, const struct frame_in *in)
 {
 	static const uint8_t known[] = {OP_SEND_ONLY, OP_SEND_ONLY_IMM, OP_WRITE_ONLY, OP_WRITE_ONLY_IMM};
-	uint8_t opcode = bth_opcode(in->bytes);
+	uint8_t opcode = bth_opcode(in->bytes), mtu = in->far & FRAME_FAR_MTU;
 
-	if ((opcode & IBT_SERVICE_MASK) != IBT_RC || in->far > IBV_MTU_4096 || in->far_len > FAR_MAX ||
+	if ((opcode & IBT_SERVICE_MASK) != IBT_RC || !mtu || mtu > IBV_MTU_4096 || in->far_len > FAR_MAX ||
 		!memchr(known, opcode & 0x1f, sizeof(known)))
 		return false;
 	m->in = in;
 	m->op = &ibt_op_table[opcode & 0x1f];
 	m->len = (uint32_t)in->far_len;
-	m->mtu = 128u << in->far;
+	m->mtu = 128u << mtu;
 	m->npkts = ibt_npkts(m->len, m->mtu);
 	return in->head_len == (uint32_t)BTH_LEN + m->op->ext_len;
 }

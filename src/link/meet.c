@@ -204,7 +204,7 @@ int meet_memory(const char *name, size_t size)
 
 	if (fd < 0)
 		return -errno;
-	if (!ftruncate(fd, (off_t)size) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
+	if (!fd_resize(fd, size) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
 		return fd;
 	err = -errno;
 	close(fd);
@@ -236,6 +236,7 @@ void *meet_map(int fd, size_t size, int prot, void *at)
 
 void meet_vacate(void *at, size_t size)
 {
-	mmap(at, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+		0);
 	madvise(at, size, MADV_DONTFORK);
 }

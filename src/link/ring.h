@@ -28,7 +28,7 @@
 
 enum {
 	RING_MAGIC = 0x676e6972,
-	RING_VERSION = 4,
+	RING_VERSION = 5,
 	RING_SLOTS = 4096,   /* more than a window of the smallest packets and the answers to one */
 	RING_DATA = 2 << 20, /* likewise, of the largest */
 	RING_PATHS = 64,

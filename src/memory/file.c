@@ -38,7 +38,7 @@ static int make(void)
 	fd = fd_above_stdio(memfd_create("anyrdma-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 	if (fd < 0)
 		return -errno;
-	if (ftruncate(fd, (off_t)MEMORY_SIZE) || fcntl(fd, F_ADD_SEALS, seals) || fstat(fd, &st)) {
+	if (fd_resize(fd, MEMORY_SIZE) || fcntl(fd, F_ADD_SEALS, seals) || fstat(fd, &st)) {
 		err = -errno;
 		close(fd);
 		return err;

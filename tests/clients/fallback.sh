@@ -38,6 +38,9 @@ goes wire client 'not by memory: Operation not permitted' "the client may share 
 ON_B=("$FORBID" process_vm_writev --)
 goes ring client 'its memory is closed to us \(Operation not permitted\)' "the client may not look into others"
 
+ON_B=(prlimit --fsize=1000000 --)
+goes wire client 'not by memory \(this process may not make files of that length: raise .ulimit -f.\)' "the client may make no long files"
+
 if unshare -p true 2>/dev/null; then
 	ON_B=(unshare --pid --fork --kill-child --)
 	goes ring client 'it is in another PID namespace' "the client is in a PID namespace of its own"

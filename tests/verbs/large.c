@@ -458,10 +458,68 @@ static void what_is_flushed_is_not_fetched(void **state)
 	vt_ep_close(a);
 }
 
+/* ---- a sender that resets its queue pair while the receiver sleeps ---- */
+/* Says the first byte of what comes after it was told to go on; 0: nothing came. */
+static void role_sleeper(struct vt *t, int fd)
+{
+	struct vt_ep *b = vt_ep(t, .len = ROOM);
+	struct vt_addr peer;
+	struct ibv_wc wc;
+	char byte = 0;
+	int got = 0;
+
+	vt_meet(b, fd, NULL, &peer);
+	vt_recv(b, 1, 0, ROOM);
+	vt_ok(b, 1);
+	vt_recv(b, 2, 0, ROOM);
+	vt_tell(fd, &byte, 1);
+	vt_hear(fd, &byte, 1);
+	for (double until = vt_now() + 0.2; !got && vt_now() < until;)
+		got = ibv_poll_cq(b->cq, 1, &wc);
+	byte = got && wc.status == IBV_WC_SUCCESS ? (char)b->buf[0] : 0;
+	vt_tell(fd, &byte, 1);
+}
+
+static void connect_anew(struct vt_ep *a, const struct vt_addr *to)
+{
+	assert_int_equal(vt_modify_state(a->qp, IBV_QPS_RESET), 0);
+	memset(a->buf, 'S', ROOM); /* the program's again */
+	vt_init(a, NULL);
+	vt_rtr(a, to, NULL);
+	vt_rts(a, NULL);
+}
+
+static void what_was_reset_is_not_fetched(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a = vt_ep(t, .len = ROOM);
+	struct vt_addr peer;
+	struct vt_peer p;
+	char byte;
+
+	vt_need("MODIFY");
+	vt_peer_start(&p, "sleeper");
+	vt_meet(a, p.fd, NULL, &peer);
+	vt_post(a, .op = IBV_WR_SEND, .id = 1, .len = ROOM);
+	vt_ok(a, 1);
+	vt_hear(p.fd, &byte, 1);
+	assert_int_equal(kill(p.pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(p.pid, NULL, WUNTRACED), p.pid);
+	memset(a->buf, 'A', ROOM);
+	vt_post(a, .op = IBV_WR_SEND, .id = 2, .len = ROOM);
+	connect_anew(a, &peer);
+	assert_int_equal(kill(p.pid, SIGCONT), 0);
+	vt_tell(p.fd, &byte, 1);
+	vt_hear(p.fd, &byte, 1);
+	assert_int_not_equal(byte, 'S');
+	vt_peer_finish(&p);
+}
+
 static const struct vt_role roles[] = {
 	{"receiver", role_receiver},
 	{"queue", role_queue},
 	{"stopped", role_stopped},
+	{"sleeper", role_sleeper},
 	{"late", role_late},
 	{"sender", role_sender},
 	{NULL, NULL},
@@ -471,6 +529,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(every_length_and_kind_arrives),
 	VT_TEST(queue_of_messages_arrives_in_order),
 	VT_TEST(what_is_flushed_is_not_fetched),
+	VT_TEST(what_was_reset_is_not_fetched),
 	VT_TEST(receiver_that_is_not_ready_is_waited_for),
 	VT_TEST(receive_that_is_too_short_ends_both),
 	VT_TEST(nobody_ready_for_ever_is_an_error),

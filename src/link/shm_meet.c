@@ -29,8 +29,9 @@
 
 enum {
 	ASK_AGAIN_MS = 1000,
-	WAIT_MS = 100,  /* for an answer: who does not give one is stopped */
-	AT_ONCE = 1024, /* words of one: more than a socket holds, but not without end */
+	WAIT_MS = 100,    /* for an answer: who does not give one is stopped */
+	AT_ONCE = 1024,   /* words of one: more than a socket holds, but not without end */
+	SILENT_MOST = 32, /* who came and has not said HELLO, which everybody says at once */
 };
 
 static uint64_t now_ms(void)
@@ -362,15 +363,39 @@ static struct shm_reader *reader_place(struct shm_link *l)
 	return r;
 }
 
+/* Who comes and says nothing keeps nobody out, nor takes all descriptors: the oldest of many goes. */
+static void send_silent_away(struct shm_link *l)
+{
+	struct shm_reader *oldest = NULL;
+	unsigned silent = 0;
+
+	for (unsigned i = 0; i < l->nreaders; i++) {
+		struct shm_reader *r = l->reader[i];
+
+		if (atomic_load(&r->state) != READER_MET)
+			continue;
+		silent++;
+		if (!oldest || r->came < oldest->came)
+			oldest = r;
+	}
+	if (silent < SILENT_MOST)
+		return;
+	end_close(l, &oldest->end);
+	atomic_store(&oldest->state, READER_FREE);
+}
+
 static void reader_add(struct shm_link *l, int fd)
 {
-	struct shm_reader *r = reader_place(l);
+	struct shm_reader *r;
 
+	send_silent_away(l);
+	r = reader_place(l);
 	if (!r) {
 		close(fd);
 		return;
 	}
 	r->end = (struct shm_end){SHM_READER, fd};
+	r->came = ++l->came;
 	r->begun = false;
 	if (watch(l, &r->end))
 		end_close(l, &r->end);

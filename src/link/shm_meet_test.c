@@ -31,6 +31,30 @@ static void others_are_known_by_a_number(void **state)
 	close_host(&a);
 }
 
+/* A crowd that comes and says nothing takes few descriptors, and keeps nobody out. */
+static void silent_crowd_keeps_nobody_out(void **state)
+{
+	enum { CROWD = 600, FEW = 40 };
+	struct host b = open_host(THERE), a;
+	int before = dup(STDERR_FILENO), after, fd[CROWD];
+
+	for (int i = 0; i < CROWD; i++) {
+		fd[i] = meet_connect(port, THERE);
+		assert_true(fd[i] >= 0);
+		receive(&b);
+	}
+	after = dup(STDERR_FILENO);
+	assert_true(after - before < CROWD + FEW); /* their ends are ours, too */
+	a = open_host(HERE);
+	assert_true(reach(&a, THERE, &b));
+	for (int i = 0; i < CROWD; i++)
+		close(fd[i]);
+	close(before);
+	close(after);
+	close_host(&a);
+	close_host(&b);
+}
+
 /* ---- why not ---- */
 /* What is said at level info while a asks whoever listens there. */
 static const char *said_to(struct host *a, int (*answer)(int fd))
@@ -391,6 +415,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(others_are_known_by_a_number),
+		cmocka_unit_test(silent_crowd_keeps_nobody_out),
 		cmocka_unit_test(other_version_means_the_wire),
 		cmocka_unit_test(who_hangs_up_means_the_wire),
 		cmocka_unit_test(another_users_process_means_the_wire),

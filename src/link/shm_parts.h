@@ -89,6 +89,7 @@ struct shm_reader {
 	struct shm_end end;
 	_Atomic enum shm_reader_state state;
 	bool begun;                /* the ring is its own, not one of who had this place before */
+	uint64_t came;             /* counts those who come */
 	uint32_t slot;             /* as it says */
 	_Atomic bool verified;     /* and who listens there has told it the token of our HELLO */
 	uint64_t token;            /* of its HELLO */
@@ -115,6 +116,7 @@ struct shm_link {
 
 	struct lock meet; /* whoever deals with sockets: the three below, and readers that come */
 	struct shm_end listener;
+	uint64_t came;
 	int ep_fd;
 	int bell_fd;
 	int spare_fd; /* given up for a moment to send somebody away; negative: none */

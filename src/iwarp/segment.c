@@ -228,10 +228,6 @@ static void note_first(struct hca_qp *qp)
 
 	s->rx.got_any = true;
 	s->tx.held = false;
-	if (hca_qp_state(qp) == IBV_QPS_RTR && !qp->comm_est_raised) {
-		qp->comm_est_raised = true; /* the peer speaks before our program went on to RTS */
-		hca_qp_raise(qp, IBV_EVENT_COMM_EST);
-	}
 }
 
 static int end(void *arg)

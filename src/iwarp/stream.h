@@ -3,7 +3,7 @@
  * What the owner of a socket does for a queue pair. All of it with qp->lock held, receiving under the drive
  * lock too.
  *
- *   open     iwarp_open() once iwarp_connect has come to CONNECT_DONE and the queue pair is in RTR or RTS
+ *   open     iwarp_open() once iwarp_connect has come to CONNECT_DONE and the queue pair is in RTS
  *   out      iwarp_send_iov(), sendmsg(), iwarp_sent()            until there is nothing to send or no room
  *   in       iwarp_recv_iov(), readv(), iwarp_received()          until there is nothing there
  *   end      iwarp_life() says what to do with the socket

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Frames of a process on this host, by hand: what is not as usual in every respect is left to the slow path,
+ * untouched (ib/quick.c), or, where its bytes lie in the sender's memory, goes through it packet by packet
+ * (ib/far.c). Their writer may be any process of the user, and may write anything.
+ */
+#include "duo.h"
+
+enum { AT = 65536 };
+
+/* A frame that is right but for what a test changes. */
+struct sample {
+	uint8_t bytes[FRAME_HDR_MAX + 2 * MTU];
+	struct frame_in in;
+};
+
+static struct sample *frame(struct duo *d, uint8_t op, uint32_t dma_len, uint32_t len)
+{
+	static struct sample s;
+	uint32_t head = BTH_LEN + ibt_op_table[op].ext_len;
+
+	memset(&s, 0, sizeof(s));
+	bth_put(s.bytes, op, false, (uint8_t)(-len & 3), PKEY_DEFAULT, hca_qpn(d->qp[1]), false,
+		d->opts[0].psn);
+	if (ibt_op_table[op].flags & OPF_RETH)
+		reth_put(s.bytes + BTH_LEN, (uintptr_t)mem[1] + AT, d->mr[1]->ibv.rkey, dma_len);
+	memset(s.bytes + head, 0xee, len);
+	s.in = (struct frame_in){
+		.bytes = s.bytes, .len = head + len + (-len & 3), .head_len = head, .local = true};
+	memcpy(s.in.sgid, d->w.node[0].dev.gid[0].raw, 16);
+	memcpy(s.in.dgid, d->w.node[1].dev.gid[0].raw, 16);
+	return &s;
+}
+
+static bool receive_quick(struct duo *d, const struct sample *s)
+{
+	bool done;
+
+	lock_take(&d->qp[1]->lock);
+	done = ibt_receive_quick(d->qp[1], &s->in);
+	lock_drop(&d->qp[1]->lock);
+	return done;
+}
+
+static bool is_touched(void)
+{
+	return memchr(mem[1] + AT, 0xee, 2 * MTU);
+}
+
+static struct duo *stage(void)
+{
+	struct duo *d = duo_new();
+
+	duo_connect(d);
+	memset(mem[1] + AT, 0, 2 * MTU);
+	return d;
+}
+
+/* ---- one packet ---- */
+static void usual_frame_is_executed(void **state)
+{
+	struct duo *d = stage();
+
+	assert_true(receive_quick(d, frame(d, OP_WRITE_ONLY, 64, 64)));
+	assert_true(is_touched());
+	assert_int_equal(ibt_qp(d->qp[1])->resp.epsn, psn_add(d->opts[0].psn, 1));
+	duo_end(d);
+}
+
+static void other_length(struct duo *d, struct sample *s)
+{
+	reth_put(s->bytes + BTH_LEN, (uintptr_t)mem[1] + AT, d->mr[1]->ibv.rkey, 63);
+}
+
+static void other_sender(struct duo *d, struct sample *s)
+{
+	s->in.sgid[15] ^= 1;
+}
+
+static void other_address(struct duo *d, struct sample *s)
+{
+	s->in.dgid[15] ^= 1;
+}
+
+static void other_number(struct duo *d, struct sample *s)
+{
+	bth_put(s->bytes, OP_WRITE_ONLY, false, 0, PKEY_DEFAULT, hca_qpn(d->qp[1]), false,
+		psn_add(d->opts[0].psn, 1));
+}
+
+static void past_number(struct duo *d, struct sample *s)
+{
+	bth_put(s->bytes, OP_WRITE_ONLY, false, 0, PKEY_DEFAULT, hca_qpn(d->qp[1]), false,
+		psn_add(d->opts[0].psn, PSN_MASK));
+}
+
+static void other_partition(struct duo *d, struct sample *s)
+{
+	bth_put(s->bytes, OP_WRITE_ONLY, false, 0, 0x8001, hca_qpn(d->qp[1]), false, d->opts[0].psn);
+}
+
+static void other_version(struct duo *d, struct sample *s)
+{
+	s->bytes[1] |= 1;
+}
+
+static void wants_an_answer(struct duo *d, struct sample *s)
+{
+	bth_ask(s->bytes);
+}
+
+static void cut_short(struct duo *d, struct sample *s)
+{
+	s->in.len = s->in.head_len - 4;
+}
+
+static void headers_apart_do_not_fit(struct duo *d, struct sample *s)
+{
+	s->in.apart = s->bytes + s->in.head_len;
+	s->in.head_len -= 4;
+}
+
+static void not_allowed(struct duo *d, struct sample *s)
+{
+	struct ibv_qp_attr a = {.qp_access_flags = IBV_ACCESS_REMOTE_READ};
+
+	assert_int_equal(hca_qp_modify(d->qp[1], &a, IBV_QP_ACCESS_FLAGS), 0);
+}
+
+static void other_key(struct duo *d, struct sample *s)
+{
+	reth_put(s->bytes + BTH_LEN, (uintptr_t)mem[1] + AT, d->mr[1]->ibv.rkey ^ 1, 64);
+}
+
+static void behind_a_gap(struct duo *d, struct sample *s)
+{
+	ibt_qp(d->qp[1])->resp.gap = true;
+}
+
+static void inside_a_message(struct duo *d, struct sample *s)
+{
+	ibt_qp(d->qp[1])->resp.in_message = true;
+}
+
+static void unusual_frame_is_left_as_it_is(void **state)
+{
+	static void (*const unusual[])(struct duo * d, struct sample * s) = {other_length, other_sender,
+		other_address, other_number, past_number, other_partition, other_version, wants_an_answer,
+		cut_short, headers_apart_do_not_fit, not_allowed, other_key, behind_a_gap, inside_a_message};
+
+	for (unsigned i = 0; i < sizeof(unusual) / sizeof(unusual[0]); i++) {
+		struct duo *d = stage();
+		struct sample *s = frame(d, OP_WRITE_ONLY, 64, 64);
+
+		unusual[i](d, s);
+		if (receive_quick(d, s) || is_touched())
+			fail_msg("frame %u was executed", i);
+		assert_int_equal(ibt_qp(d->qp[1])->resp.epsn, d->opts[0].psn);
+		assert_int_equal(hca_qp_state(d->qp[1]), IBV_QPS_RTS);
+		duo_end(d);
+	}
+}
+
+static void longer_than_the_mtu_is_left_as_it_is(void **state)
+{
+	struct duo *d = stage();
+
+	assert_false(receive_quick(d, frame(d, OP_WRITE_ONLY, MTU + 4, MTU + 4)));
+	assert_false(is_touched());
+	duo_end(d);
+}
+
+/* ---- messages whose bytes lie in the sender's memory ---- */
+static bool fetch(void *arg, uint32_t off, const struct iovec *to, unsigned n, uint32_t len)
+{
+	for (unsigned i = 0; i < n; i++)
+		memset(to[i].iov_base, 0xee, to[i].iov_len);
+	++*(unsigned *)arg;
+	return true;
+}
+
+/* How often bytes were fetched; *done: whether all of it was executed. */
+static unsigned receive_far(struct duo *d, uint8_t op, uint32_t len, uint8_t mtu, bool *done)
+{
+	struct sample *s = frame(d, op, len, 0);
+	unsigned times = 0;
+
+	s->in.far = mtu;
+	s->in.far_len = len;
+	lock_take(&d->qp[1]->lock);
+	*done = ibt_receive_far(d->qp[1], &s->in, fetch, &times, sim_now(&d->w));
+	lock_drop(&d->qp[1]->lock);
+	return times;
+}
+
+/* The NAK that is about to leave. */
+static void expect_nak(struct duo *d, uint8_t code)
+{
+	assert_true(ibt_qp(d->qp[1])->resp.nak_due);
+	assert_int_equal(ibt_qp(d->qp[1])->resp.nak_syndrome, AETH_NAK | code);
+	assert_int_equal(hca_qp_state(d->qp[1]), IBV_QPS_ERR);
+}
+
+static void message_is_fetched_at_once(void **state)
+{
+	struct duo *d = stage();
+	bool done;
+
+	assert_int_equal(receive_far(d, OP_WRITE_ONLY, 2 * MTU, IBV_MTU_1024, &done), 1);
+	assert_true(done && is_touched());
+	assert_int_equal(ibt_qp(d->qp[1])->resp.epsn, psn_add(d->opts[0].psn, 2));
+	duo_end(d);
+}
+
+static void message_without_the_right_is_refused(void **state)
+{
+	struct ibv_qp_attr a = {.qp_access_flags = IBV_ACCESS_REMOTE_READ};
+	struct duo *d = stage();
+	bool done;
+
+	assert_int_equal(hca_qp_modify(d->qp[1], &a, IBV_QP_ACCESS_FLAGS), 0);
+	receive_far(d, OP_WRITE_ONLY, 2 * MTU, IBV_MTU_1024, &done);
+	assert_false(done || is_touched());
+	expect_nak(d, NAK_ACCESS);
+	duo_end(d);
+}
+
+/* Its packets would be shorter than ours, and refused, had they come by themselves. */
+static void message_cut_by_another_mtu_is_refused(void **state)
+{
+	struct duo *d = stage();
+	bool done;
+
+	receive_far(d, OP_WRITE_ONLY, 2 * MTU, IBV_MTU_512, &done);
+	assert_false(done || is_touched());
+	expect_nak(d, NAK_INV_REQ);
+	duo_end(d);
+}
+
+static void message_longer_than_its_receive_is_refused(void **state)
+{
+	struct duo *d = stage();
+	bool done;
+
+	post_recv(d, 1, 9, AT, 2 * MTU - 1);
+	receive_far(d, OP_SEND_ONLY, 2 * MTU, IBV_MTU_1024, &done);
+	assert_false(done);
+	expect_nak(d, NAK_INV_REQ);
+	expect_wc(d, 1, 9, IBV_WC_LOC_LEN_ERR);
+	duo_end(d);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(usual_frame_is_executed),
+		cmocka_unit_test(unusual_frame_is_left_as_it_is),
+		cmocka_unit_test(longer_than_the_mtu_is_left_as_it_is),
+		cmocka_unit_test(message_is_fetched_at_once),
+		cmocka_unit_test(message_without_the_right_is_refused),
+		cmocka_unit_test(message_cut_by_another_mtu_is_refused),
+		cmocka_unit_test(message_longer_than_its_receive_is_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -139,6 +139,22 @@ static void no_more_messages_than_credits(void **state)
 	assert_false(rs_flow_has_credit(&a.flow));
 }
 
+/* What is told is what has a receive: those that came have a new one by then. */
+static void no_more_credits_than_receives(void **state)
+{
+	struct side a, b;
+	struct rs_post p;
+
+	connect_sides(&a, &b);
+	for (unsigned i = 0; i < RQ / 2; i++) {
+		rs_flow_send(&a.flow, 1, &p);
+		assert_int_equal(rs_flow_receive(&b.flow, p.msg, 1), RS_DATA);
+	}
+	assert_true(rs_flow_must_tell(&b.flow));
+	assert_int_equal(tell(&b, &a), RS_CREDIT);
+	assert_int_equal((uint16_t)(a.flow.may_send - a.flow.sent), RQ);
+}
+
 static void the_other_byte_order_is_written_swapped(void **state)
 {
 	struct side a, b;
@@ -263,6 +279,7 @@ int main(void)
 		cmocka_unit_test(bytes_arrive_in_order_whatever_the_sizes),
 		cmocka_unit_test(no_more_is_granted_than_the_ring_holds),
 		cmocka_unit_test(no_more_messages_than_credits),
+		cmocka_unit_test(no_more_credits_than_receives),
 		cmocka_unit_test(the_other_byte_order_is_written_swapped),
 		cmocka_unit_test(sizes_of_mapping_tables_survive_their_eight_bits),
 		cmocka_unit_test(connection_data_that_cannot_be_meant),

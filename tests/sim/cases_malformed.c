@@ -69,6 +69,31 @@ static void packets_without_a_first_are_refused(void **state)
 	expect_all_refused(cases, sizeof(cases) / sizeof(cases[0]));
 }
 
+/* The receive of a message that is complete is the program's: nothing more goes there. */
+static void packets_behind_a_whole_message_are_refused(void **state)
+{
+	static const uint8_t ops[] = {OP_SEND_MIDDLE, OP_SEND_LAST};
+	uint8_t before[2 * MTU];
+
+	for (unsigned i = 0; i < sizeof(ops); i++) {
+		struct duo *d = duo_new();
+
+		duo_connect(d);
+		post_recv(d, 1, 9, 65536, 8192);
+		forge_request(d, (struct forged){.op = OP_SEND_ONLY, .payload = 64});
+		sim_run_idle(&d->w);
+		expect_wc(d, 1, 9, IBV_WC_SUCCESS);
+		memcpy(before, mem[1] + 65536, sizeof(before));
+		forge_request(d, (struct forged){.op = ops[i], .psn = 1, .payload = MTU});
+		sim_run_idle(&d->w);
+		assert_int_equal(naks(d, 1, AETH_NAK | NAK_INV_REQ, 0xff), 1);
+		assert_int_equal(hca_qp_state(d->qp[1]), IBV_QPS_ERR);
+		expect_none(d, 1);
+		assert_memory_equal(mem[1] + 65536, before, sizeof(before));
+		duo_end(d);
+	}
+}
+
 static void another_message_inside_a_message_is_refused(void **state)
 {
 	static const struct wrong cases[] = {
@@ -248,6 +273,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(packets_without_a_first_are_refused),
+		cmocka_unit_test(packets_behind_a_whole_message_are_refused),
 		cmocka_unit_test(another_message_inside_a_message_is_refused),
 		cmocka_unit_test(packets_of_a_wrong_size_are_refused),
 		cmocka_unit_test(writes_of_another_length_than_they_said_are_refused),

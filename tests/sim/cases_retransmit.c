@@ -258,8 +258,32 @@ static void later_part_of_a_read_is_answered_alone(void **state)
 	read_again(d, 1, MTU, MTU); /* one packet of its middle */
 	assert_int_equal(sent(d, 1, OP_READ_RESP_ONLY), 1);
 	assert_int_equal(nth(d, 1, OP_READ_RESP_ONLY, 0)->psn, 101);
-	read_again(d, 3, 3 * MTU, 4 * MTU); /* beyond what was ever asked: no answer, and no harm */
+	read_again(d, 3, 3 * MTU, 2 * MTU); /* beyond what was ever asked: no answer, and no harm */
 	assert_int_equal(sent(d, 1, OP_READ_RESP_FIRST), 2);
+	expect_alive(d);
+	duo_end(d);
+}
+
+/* What is forbidden since is not read again either; that is no error, since it was none. */
+static void duplicate_read_needs_its_rights(void **state)
+{
+	struct ibv_qp_attr none = {.qp_access_flags = 0}, all = {.qp_access_flags = SIM_ALL_ACCESS};
+	struct duo *d = duo_new();
+
+	duo_connect(d);
+	post(d, 0, IBV_WR_RDMA_READ, 7, 0, 64);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 7, IBV_WC_SUCCESS);
+	assert_int_equal(hca_qp_modify(d->qp[1], &none, IBV_QP_ACCESS_FLAGS), 0);
+	read_again(d, 0, 0, 64);
+	assert_int_equal(hca_qp_modify(d->qp[1], &all, IBV_QP_ACCESS_FLAGS), 0);
+	assert_int_equal(
+		hca_mr_rereg(d->mr[1], IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE), 0);
+	read_again(d, 0, 0, 64);
+	assert_int_equal(d->qp[1]->count->duplicates, 2);
+	assert_int_equal(sent(d, 1, OP_READ_RESP_ONLY), 1);
+	assert_int_equal(
+		hca_mr_rereg(d->mr[1], IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, SIM_ALL_ACCESS), 0);
 	expect_alive(d);
 	duo_end(d);
 }
@@ -442,6 +466,7 @@ int main(void)
 		cmocka_unit_test(psn_wraps_with_duplicates_on_both_sides),
 		cmocka_unit_test(duplicate_read_is_answered_again_from_memory),
 		cmocka_unit_test(later_part_of_a_read_is_answered_alone),
+		cmocka_unit_test(duplicate_read_needs_its_rights),
 		cmocka_unit_test(read_resumes_where_it_broke_each_time),
 		cmocka_unit_test(duplicate_write_is_acknowledged_and_not_executed),
 		cmocka_unit_test(duplicate_send_takes_no_second_receive),

@@ -96,12 +96,65 @@ static void out_of_credits_one_message_at_a_time(void **state)
 	for (unsigned i = 0; i < d->logged; i++)
 		alone += d->log[i].from == 0;
 	assert_int_equal(alone, 1 + 2 + 1);
+	assert_true(nth(d, 0, OP_SEND_ONLY, 3)->at >= nth(d, 1, OP_ACK, 1)->arrives);
 	for (unsigned i = 3; i < 9; i++)
 		post_recv(d, 1, i, 4096 * (i + 1), 64);
 	sim_run_idle(&d->w);
 	expect_wc(d, 0, 0, IBV_WC_SUCCESS);
 	expect_all(d, 0, 8);
 	expect_all(d, 1, 9);
+	duo_end(d);
+}
+
+/* What is on its way when credits are told has taken some of them already. */
+static void messages_on_their_way_have_their_credits(void **state)
+{
+	struct duo *d = duo_new();
+
+	duo_connect(d);
+	for (unsigned i = 0; i < 3; i++)
+		post_recv(d, 1, i, 4096 * (i + 1), 64);
+	post(d, 0, IBV_WR_SEND, 0, 0, 64);
+	sim_run_idle(&d->w);
+	for (unsigned i = 1; i < 4; i++) {
+		post(d, 0, IBV_WR_SEND, i, 0, 64);
+		sim_run(&d->w, sim_now(&d->w) + SIM_US); /* each is acknowledged by itself */
+	}
+	sim_run(&d->w, sim_now(&d->w) + 100 * SIM_US);
+	assert_int_equal(nth(d, 1, OP_ACK, 1)->psn, nth(d, 0, OP_SEND_ONLY, 1)->psn);
+	assert_int_equal(nth(d, 1, OP_ACK, 1)->syndrome, AETH_ACK | ibt_credit_encode(1));
+	assert_true(nth(d, 0, OP_SEND_ONLY, 3)->at >= nth(d, 1, OP_ACK, 2)->arrives);
+	post_recv(d, 1, 3, 4096 * 4, 64);
+	sim_run_idle(&d->w);
+	expect_all(d, 0, 4);
+	expect_all(d, 1, 4);
+	duo_end(d);
+}
+
+/* Others take from it as well: what one queue pair could promise is nobody's (IBA 9.7.7.2). */
+static void shared_receive_queue_promises_no_credits(void **state)
+{
+	struct ibv_srq_init_attr init = {.attr = {.max_wr = 8, .max_sge = 1}};
+	struct duo *d = duo_new();
+	struct ibv_sge sge = {(uintptr_t)mem[1], 64, d->mr[1]->ibv.lkey};
+	struct ibv_recv_wr wr = {.wr_id = 9, .sg_list = &sge, .num_sge = 1};
+	struct hca_srq *srq = hca_srq_create(d->w.node[1].ctx, &d->w.node[1].pd->ibv, &init);
+
+	assert_non_null(srq);
+	d->opts[1].srq = srq;
+	duo_connect(d);
+	assert_int_equal(hca_rq_post(&srq->rq, &wr), 0);
+	post(d, 0, IBV_WR_SEND, 1, 0, 64);
+	post(d, 0, IBV_WR_RDMA_READ, 2, 0, 64);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 1, IBV_WC_SUCCESS);
+	expect_wc(d, 0, 2, IBV_WC_SUCCESS);
+	expect_wc(d, 1, 9, IBV_WC_SUCCESS);
+	assert_int_equal(nth(d, 1, OP_ACK, 0)->syndrome, AETH_ACK | AETH_CREDIT_NONE);
+	assert_int_equal(nth(d, 1, OP_READ_RESP_ONLY, 0)->syndrome, AETH_ACK | AETH_CREDIT_NONE);
+	hca_qp_destroy(d->qp[1]);
+	d->qp[1] = NULL;
+	assert_int_equal(hca_srq_destroy(srq), 0);
 	duo_end(d);
 }
 
@@ -155,6 +208,8 @@ int main(void)
 		cmocka_unit_test(rnr_retry_count_ends_in_its_own_error),
 		cmocka_unit_test(timeouts_between_rnr_naks_do_not_add_up),
 		cmocka_unit_test(out_of_credits_one_message_at_a_time),
+		cmocka_unit_test(messages_on_their_way_have_their_credits),
+		cmocka_unit_test(shared_receive_queue_promises_no_credits),
 		cmocka_unit_test(rnr_retry_of_seven_goes_on_for_ever),
 		cmocka_unit_test(rnr_at_the_end_of_a_write_with_immediate),
 	};

@@ -91,6 +91,39 @@ static void responses_nobody_waits_for_change_nothing(void **state)
 	duo_end(d);
 }
 
+/* A READ's response is no answer to an atomic, nor the other way round, though the number is right. */
+static void response_of_another_kind_is_dropped(void **state)
+{
+	static const struct {
+		enum ibv_wr_opcode asked;
+		uint8_t answer;
+		uint32_t payload;
+	} cases[] = {
+		{IBV_WR_ATOMIC_FETCH_AND_ADD, OP_READ_RESP_ONLY, 8},
+		{IBV_WR_RDMA_READ, OP_ATOMIC_ACK, 0},
+	};
+
+	for (unsigned i = 0; i < 2; i++) {
+		uint8_t p[BTH_LEN + AETH_LEN + ATOMICACK_LEN] = {0}, before[8];
+		struct duo *d = duo_new();
+
+		duo_connect(d);
+		sim_port_pause(d->w.net, 1, true);
+		post(d, 0, cases[i].asked, 1, 4096, 8);
+		memcpy(before, mem[0] + 4096, 8);
+		bth_put(p, cases[i].answer, false, 0, PKEY_DEFAULT, hca_qpn(d->qp[0]), false, 100);
+		forge(d, 1, 1, 0, p, BTH_LEN + ibt_op_table[cases[i].answer].ext_len + cases[i].payload);
+		sim_run(&d->w, SIM_MS);
+		expect_none(d, 0);
+		assert_memory_equal(mem[0] + 4096, before, 8);
+		assert_int_equal(d->qp[0]->count->dropped, 1);
+		sim_port_pause(d->w.net, 1, false);
+		sim_run_idle(&d->w);
+		expect_wc(d, 0, 1, IBV_WC_SUCCESS);
+		duo_end(d);
+	}
+}
+
 /* ---- numbers used again ---- */
 static void disconnect(struct duo *d)
 {
@@ -182,6 +215,7 @@ int main(void)
 		cmocka_unit_test(late_packets_find_no_queue_pair),
 		cmocka_unit_test(wrong_pkey_is_dropped_and_counted),
 		cmocka_unit_test(responses_nobody_waits_for_change_nothing),
+		cmocka_unit_test(response_of_another_kind_is_dropped),
 		cmocka_unit_test(late_packets_do_not_harm_who_has_the_number_now),
 		cmocka_unit_test(a_thousand_connections_share_one_number),
 	};

@@ -25,6 +25,18 @@ static void uc_message_with_a_hole_is_lost_alone(void **state)
 	duo_end(d);
 }
 
+/* The GRH, or in the last of its bytes the IPv4 header (IBA Annex A17.4.5.2), of a datagram from side 0. */
+static void expect_header(struct duo *d, bool ipv6, const uint8_t *grh)
+{
+	const uint8_t *ip = ipv6 ? grh : grh + 20, *from = d->w.node[0].dev.gid[0].raw,
+		      *to = d->w.node[1].dev.gid[0].raw;
+
+	assert_int_equal(ip[0] >> 4, ipv6 ? 6 : 4);
+	assert_int_equal(ip[ipv6 ? 6 : 9], 17); /* UDP comes next */
+	assert_memory_equal(ip + (ipv6 ? 8 : 12), ipv6 ? from : from + 12, ipv6 ? 16 : 4);
+	assert_memory_equal(ip + (ipv6 ? 24 : 16), ipv6 ? to : to + 12, ipv6 ? 16 : 4);
+}
+
 static void ud_carries_forty_bytes_in_front(void **state)
 {
 	for (int ipv6 = 0; ipv6 < 2; ipv6++) {
@@ -50,7 +62,7 @@ static void ud_carries_forty_bytes_in_front(void **state)
 		assert_int_equal(hca_cq_take(d->cq[1], &wc, 1), 1);
 		assert_int_equal(wc.byte_len, GRH_LEN + 101);
 		assert_int_equal(wc.src_qp, hca_qpn(d->qp[0]));
-		assert_int_equal(mem[1][4096 + (ipv6 ? 0 : 20)] >> 4, ipv6 ? 6 : 4);
+		expect_header(d, ipv6, mem[1] + 4096);
 		assert_memory_equal(mem[1] + 4096 + GRH_LEN, mem[0], 101);
 		expect_none(d, 1);
 		sim_ah_free(ah);
@@ -72,6 +84,29 @@ static void forge_unreliable(
 		hdr += DETH_LEN;
 	}
 	forge(d, 0, 0, 1, p, hdr + len);
+}
+
+/* Receives may be posted in INIT, and wait there for RTR. */
+static void datagram_before_rtr_is_dropped_and_counted(void **state)
+{
+	struct duo *d = duo_new();
+	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = SIM_QKEY};
+	struct hca_qp *ready;
+
+	d->opts[0].type = d->opts[1].type = IBV_QPT_UD;
+	duo_connect(d);
+	ready = d->qp[1];
+	d->qp[1] = d->more[d->nmore++] = sim_qp(&d->w.node[1], &d->opts[1]);
+	assert_int_equal(
+		hca_qp_modify(d->qp[1], &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
+		0);
+	post_recv(d, 1, 9, 4096, 256);
+	forge_unreliable(d, IBT_UD | OP_SEND_ONLY, 0, PKEY_DEFAULT, SIM_QKEY, 64);
+	sim_run_idle(&d->w);
+	expect_none(d, 1);
+	assert_int_equal(d->qp[1]->count->not_ready, 1);
+	d->qp[1] = ready;
+	duo_end(d);
 }
 
 static void unreliable_pkey_and_qkey_mismatches_are_dropped_and_counted(void **state)
@@ -207,6 +242,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(uc_message_with_a_hole_is_lost_alone),
 		cmocka_unit_test(ud_carries_forty_bytes_in_front),
+		cmocka_unit_test(datagram_before_rtr_is_dropped_and_counted),
 		cmocka_unit_test(unreliable_pkey_and_qkey_mismatches_are_dropped_and_counted),
 		cmocka_unit_test(uc_drops_what_is_malformed_and_goes_on),
 		cmocka_unit_test(ud_receive_too_short_is_kept_for_the_next),

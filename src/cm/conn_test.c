@@ -319,6 +319,20 @@ static void a_datagram_service_is_resolved_once_however_often_it_is_asked(void *
 	state_is(&A, IDLE);
 }
 
+static void an_answer_about_another_datagram_service_is_not_believed(void **state)
+{
+	struct cm_msg m = {.attr = CM_SIDR_REP};
+
+	request_sidr();
+	m.local_id = taken(&p.a, CM_SIDR_REQ).local_id;
+	m.sidr_rep.service_id = cm_service_id(CM_PS_TCP, PORT + 1);
+	assert_int_equal(give_msg(&p.a, &m), CM_V_OUT_OF_PLACE);
+	events_are(&p.a, SIDR_REP, 0);
+	m.sidr_rep.service_id = cm_service_id(CM_PS_TCP, PORT);
+	assert_int_equal(give_msg(&p.a, &m), CM_V_TAKEN);
+	events_are(&p.a, SIDR_REP, 1);
+}
+
 static void an_unknown_datagram_service_is_said_to_be_so(void **state)
 {
 	cm_abandon(&p.b.core, &p.b.listener, p.now);
@@ -448,6 +462,7 @@ int main(void)
 		TEST(a_disconnect_may_come_before_the_ready_to_use),
 		TEST(a_disconnect_for_another_qp_is_not_believed),
 		TEST(a_datagram_service_is_resolved_once_however_often_it_is_asked),
+		TEST(an_answer_about_another_datagram_service_is_not_believed),
 		TEST(an_unknown_datagram_service_is_said_to_be_so),
 		TEST(abandoning_tells_the_peer_from_every_state),
 		TEST(verbs_out_of_place_are_refused),

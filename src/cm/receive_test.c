@@ -144,6 +144,23 @@ static void a_stale_rejection_leads_through_timewait(void **state)
 	state_is(&A, TIMEWAIT);
 }
 
+/* ---- what cannot be meant ---- */
+static void a_request_with_an_impossible_mtu_is_refused(void **state)
+{
+	for (uint8_t mtu = 0; mtu < 8; mtu++) {
+		struct cm_msg m = a_req(0x11);
+
+		m.attr = CM_REQ;
+		m.local_id = 77;
+		m.req.mtu = mtu;
+		if (mtu >= 1 && mtu <= 5)
+			continue;
+		assert_int_equal(give_msg(&p.b, &m), CM_V_REFUSED);
+		assert_int_equal(taken(&p.b, CM_REJ).rej.reason, CM_REJ_INVALID_MTU);
+	}
+	events_are(&p.b, REQ, 0);
+}
+
 /* ---- what must not be believed ---- */
 /* Refused, since Linux's ib_cm would not take it either; but the connection stays. */
 static void a_guessed_qp_number_ends_nothing(void **state)
@@ -289,6 +306,7 @@ int main(void)
 		TEST(a_qp_number_of_a_finished_connection_is_not_stale),
 		TEST(an_id_used_again_for_another_qp_is_stale_too),
 		TEST(a_stale_rejection_leads_through_timewait),
+		TEST(a_request_with_an_impossible_mtu_is_refused),
 		TEST(a_guessed_qp_number_ends_nothing),
 		TEST(right_ids_from_a_wrong_address_change_nothing),
 		TEST(ids_must_be_right_on_both_sides),

@@ -345,6 +345,7 @@ static enum iwarp_connect_state hear(bool initiator, struct mpa_frame f, const s
 	size_t at = 0;
 
 	o.peer_to_peer = true;
+	o.rtr = MPA_RTR_WRITE | MPA_RTR_READ;
 	if (initiator)
 		assert_true(iwarp_connect_start(&c, &o, NULL, 0));
 	else
@@ -373,6 +374,8 @@ static void frames_out_of_place_are_refused(void **state)
 	assert_int_equal(hear(true, f, &v2), CONNECT_BROKEN); /* two kinds chosen */
 	v2.rtr = 0;
 	assert_int_equal(hear(true, f, &v2), CONNECT_BROKEN); /* none */
+	v2.rtr = MPA_RTR_ZERO;
+	assert_int_equal(hear(true, f, &v2), CONNECT_BROKEN); /* one that was not offered */
 	v2 = (struct mpa_v2){.ird = 4, .ord = 9};
 	assert_int_equal(hear(true, f, &v2), CONNECT_BROKEN); /* more than we said we take */
 	v2.ord = MPA_DEPTH_UNTOLD;

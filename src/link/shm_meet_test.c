@@ -197,19 +197,26 @@ static void nonsense_at_the_door_harms_nobody(void **state)
 	struct host a = open_host(HERE), b = open_host(THERE);
 	struct meet_word hello = {.kind = MEET_HELLO, .slot = HERE}, proof = {.kind = MEET_PROOF};
 	uint8_t noise[16] = {1, 2, 3};
-	int fd[6], memory = meet_memory("test", 4096);
+	struct ring *ring;
+	int fd[7], memory = meet_memory("test", 4096), loose = memfd_create("test", MFD_ALLOW_SEALING);
 
-	for (int i = 0; i < 6; i++)
+	for (int i = 0; i < 7; i++)
 		fd[i] = meet_connect(port, THERE);
 	assert_true(send(fd[0], noise, sizeof(noise), 0) > 0);
 	assert_int_equal(meet_say(fd[1], &hello, memory), 0);        /* too short for a ring */
 	assert_int_equal(meet_say(fd[2], &hello, STDOUT_FILENO), 0); /* no memory at all */
 	assert_int_equal(meet_say(fd[4], &proof, -1), 0);            /* of what nobody asked for */
 	assert_int_equal(meet_say(fd[5], &hello, -1), 0);            /* nothing to write to */
-	meet_ring(fd[3]);                                            /* a bell before a word */
+	assert_int_equal(ftruncate(loose, sizeof(*ring)), 0);
+	ring = mmap(NULL, sizeof(*ring), PROT_READ | PROT_WRITE, MAP_SHARED, loose, 0);
+	ring->magic = RING_MAGIC;
+	ring->version = RING_VERSION;
+	munmap(ring, sizeof(*ring));
+	assert_int_equal(meet_say(fd[6], &hello, loose), 0); /* a ring that its owner can cut short */
+	meet_ring(fd[3]);                                    /* a bell before a word */
 	for (int i = 0; i < 10; i++)
 		receive(&b);
-	for (int i = 0; i < 6; i++) {
+	for (int i = 0; i < 7; i++) {
 		if (i != 3)
 			assert_int_equal(recv(fd[i], noise, 1, 0), 0); /* thrown out */
 	}
@@ -217,9 +224,10 @@ static void nonsense_at_the_door_harms_nobody(void **state)
 	send_one(&a, THERE, 0);
 	receive(&b);
 	assert_int_equal(b.got, 1);
-	for (int i = 0; i < 6; i++)
+	for (int i = 0; i < 7; i++)
 		close(fd[i]);
 	close(memory);
+	close(loose);
 	close_host(&a);
 	close_host(&b);
 }

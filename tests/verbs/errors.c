@@ -264,6 +264,31 @@ static void receivers_bad_key_is_its_own_error(void **state)
 	others_live_on(&s);
 }
 
+/* Short and long: a long one is fetched by its receiver where both are on one host. */
+static void receive_into_memory_that_is_not_for_writing_is_its_own_error(void **state)
+{
+	static const uint32_t lengths[] = {100, 50000};
+	struct vt *t = *state;
+
+	vt_need("ACK");
+	for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
+		struct scene s = scene(t, NULL);
+		struct ibv_mr *mr = ibv_reg_mr(s.b->pd, s.b->buf, s.b->len, IBV_ACCESS_REMOTE_READ);
+		struct ibv_sge sge = {(uintptr_t)s.b->buf, lengths[i], mr->lkey};
+		struct ibv_recv_wr *bad, wr = {.wr_id = 2, .sg_list = &sge, .num_sge = 1};
+
+		memset(s.a->buf, 0x66, lengths[i]);
+		memset(s.b->buf, 0x55, s.b->len);
+		assert_int_equal(ibv_post_recv(s.b->qp, &wr, &bad), 0);
+		vt_post(s.a, .op = IBV_WR_SEND, .id = 1, .len = lengths[i]);
+		vt_expect(s.a, 1, IBV_WC_REM_OP_ERR);
+		vt_expect(s.b, 2, IBV_WC_LOC_PROT_ERR);
+		vt_check_all(s.b->buf, s.b->len, 0x55);
+		others_live_on(&s);
+		assert_int_equal(ibv_dereg_mr(mr), 0);
+	}
+}
+
 static void message_longer_than_the_receive_fails_at_both_ends(void **state)
 {
 	static const uint32_t lengths[] = {101, 2000, 50000};
@@ -310,10 +335,12 @@ static void wrong_requests_are_local_errors(void **state)
 	vt_expect(s.a, 1, IBV_WC_LOC_QP_OP_ERR);
 	if (!vt_can("ATOMIC"))
 		return;
-	s = scene(t, NULL);
-	vt_post(s.a, .op = IBV_WR_ATOMIC_FETCH_AND_ADD, .id = 2, .len = 16, .add = 1, .to = s.b);
-	vt_expect(s.a, 2, IBV_WC_LOC_LEN_ERR);
-	vt_check_all(s.b->buf, 16, 0);
+	for (uint32_t len = 4; len <= 16; len += 12) {
+		s = scene(t, NULL);
+		vt_post(s.a, .op = IBV_WR_ATOMIC_FETCH_AND_ADD, .id = 2, .len = len, .add = 1, .to = s.b);
+		vt_expect(s.a, 2, IBV_WC_LOC_LEN_ERR);
+		vt_check_all(s.b->buf, 16, 0);
+	}
 }
 
 /*
@@ -358,6 +385,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(reads_beyond_the_responders_depth_do_no_harm),
 	VT_TEST(senders_bad_key_is_a_local_error),
 	VT_TEST(receivers_bad_key_is_its_own_error),
+	VT_TEST(receive_into_memory_that_is_not_for_writing_is_its_own_error),
 	VT_TEST(message_longer_than_the_receive_fails_at_both_ends),
 	VT_TEST(operation_of_no_such_kind_is_refused),
 	VT_TEST(wrong_requests_are_local_errors),

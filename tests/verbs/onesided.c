@@ -120,6 +120,19 @@ static struct vt_conn patient(const struct vt *t)
 	return c;
 }
 
+/* As the sleeper, with a connection that bears a target that is stopped. */
+static void role_patient(struct vt *t, int fd)
+{
+	struct vt_ep *ep = vt_ep(t, .len = LEN);
+	struct vt_conn c = patient(t);
+	struct vt_addr peer;
+	char byte;
+
+	vt_meet(ep, fd, &c, &peer);
+	while (read(fd, &byte, 1) > 0)
+		;
+}
+
 /* Writes rising numbers to a place it is told of until it is refused, again and again. */
 static void role_writer(struct vt *t, int fd)
 {
@@ -353,6 +366,56 @@ static void killed_peer_leaves_errors_and_no_trace(void **state)
 	target(state, "sleeper");
 }
 
+/* Whether a request is done before its target, which is stopped meanwhile, goes on. */
+static bool ends_while_stopped(
+	struct vt_ep *a, const struct vt_peer *p, const struct vt_addr *to, enum ibv_wr_opcode op)
+{
+	double until; /* what needs nobody at the other end takes microseconds */
+	struct ibv_wc wc;
+	int n = 0, status;
+
+	kill(p->pid, SIGSTOP);
+	assert_int_equal(waitpid(p->pid, &status, WUNTRACED), p->pid);
+	assert_true(WIFSTOPPED(status));
+	until = vt_now() + 0.5;
+	vt_post(a, .op = op, .id = 1, .len = 4096, .raddr = to->addr, .rkey = to->rkey);
+	while (!n && vt_now() < until)
+		n = ibv_poll_cq(a->cq, 1, &wc);
+	kill(p->pid, SIGCONT);
+	if (n)
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	else
+		vt_ok(a, 1);
+	return n;
+}
+
+/*
+ * Where processes of one host act in each other's memory, nobody at the other end is needed. The first
+ * requests may still need somebody: two processes come to know each other while they go on.
+ */
+static void stopped_target_is_read_and_written(void **state)
+{
+	static const enum ibv_wr_opcode ops[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ};
+	const char *way = getenv("ANYRDMA_LOCAL");
+	struct vt_ep *a = vt_ep(*state, .len = LEN);
+	struct vt_conn c = patient(*state);
+	struct vt_addr to;
+	struct vt_peer p;
+
+	if (way && strcmp(way, "copy") && strcmp(way, "map"))
+		skip();
+	vt_peer_start(&p, "patient");
+	vt_meet(a, p.fd, &c, &to);
+	for (unsigned i = 0; i < ARRAY_LEN(ops); i++) {
+		bool alone = false;
+
+		for (int times = 0; times < 20 && !alone; times++)
+			alone = ends_while_stopped(a, &p, &to, ops[i]);
+		assert_true(alone);
+	}
+	vt_peer_finish(&p);
+}
+
 /* Whatever way the bytes take: once ibv_dereg_mr has returned, none come any more. */
 static void nothing_lands_after_deregistration(void **state)
 {
@@ -428,6 +491,7 @@ static void idle_connections_cost_nothing(void **state)
 
 static const struct vt_role roles[] = {
 	{"sleeper", role_sleeper},
+	{"patient", role_patient},
 	{"computer", role_computer},
 	{"canceller", role_canceller},
 	{"many", role_many},
@@ -444,6 +508,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(sleeping_target_serves_many_connections),
 	VT_TEST(two_processes_converse),
 	VT_TEST(killed_peer_leaves_errors_and_no_trace),
+	VT_TEST(stopped_target_is_read_and_written),
 	VT_TEST(nothing_lands_after_deregistration),
 	VT_TEST(idle_connections_cost_nothing),
 };

@@ -461,6 +461,56 @@ static void sqd_drains_and_holds_what_comes_after(void **state)
 	}
 }
 
+/* Takes the events that are there: how many are of this type on this QP. */
+static unsigned count_events(struct vt *t, enum ibv_event_type type, const struct ibv_qp *qp)
+{
+	struct ibv_async_event ev;
+	unsigned n = 0;
+
+	while (vt_readable_now(t->ctx->async_fd)) {
+		assert_int_equal(ibv_get_async_event(t->ctx, &ev), 0);
+		n += ev.event_type == type && ev.element.qp == qp;
+		ibv_ack_async_event(&ev);
+	}
+	return n;
+}
+
+/* The peer speaks before the program went on to RTS: it is told, once (IBA 11.6.3.1). */
+static void expect_told(struct vt *t, enum ibv_wr_opcode op)
+{
+	struct vt_ep *a = vt_ep(t), *b = vt_ep(t);
+	struct vt_addr to_a = vt_addr(a), to_b = vt_addr(b);
+	struct vt_conn there = vt_conn(t), back = there;
+
+	back.psn_out = there.psn_in;
+	back.psn_in = there.psn_out;
+	vt_init(a, &there);
+	vt_init(b, &back);
+	vt_rtr(a, &to_b, &there);
+	vt_rtr(b, &to_a, &back);
+	vt_rts(a, &there);
+	for (int i = 0; i < 2; i++)
+		vt_recv(b, i, 0, 64);
+	assert_int_equal(count_events(t, IBV_EVENT_COMM_EST, b->qp), 0);
+	vt_post(a, .op = op, .id = 3, .len = 64, .to = b);
+	vt_ok(a, 3);
+	vt_expect_async(t, IBV_EVENT_COMM_EST, b->qp);
+	vt_post(a, .op = op, .id = 4, .len = 64, .to = b);
+	vt_ok(a, 4);
+	for (int i = 0; op == IBV_WR_SEND && i < 2; i++)
+		vt_ok(b, i);
+	vt_rts(b, &back);
+	assert_int_equal(count_events(t, IBV_EVENT_COMM_EST, b->qp), 0);
+}
+
+static void first_message_before_rts_is_told(void **state)
+{
+	vt_need("MODIFY");
+	expect_told(*state, IBV_WR_SEND);
+	expect_told(*state, IBV_WR_RDMA_WRITE);
+	expect_told(*state, IBV_WR_RDMA_READ);
+}
+
 /* Reset forgets what was posted; the QP serves again as if new. */
 static void qp_can_be_reset_and_connected_again(void **state)
 {
@@ -473,6 +523,12 @@ static void qp_can_be_reset_and_connected_again(void **state)
 		c.psn_in = 0xfffffeu - i;
 		vt_connect(a, b, &c);
 		vt_ping_pong(a, b);
+		for (int j = 0; j < 2; j++)
+			vt_recv(b, j, 0, 10);
+		for (int j = 0; j < 2; j++) {
+			vt_post(a, .op = IBV_WR_SEND, .id = j, .len = 10);
+			vt_ok(a, j); /* b has it, and does not look */
+		}
 		for (int j = 0; j < 20; j++)
 			vt_recv(b, j, 0, 10);
 		assert_int_equal(vt_modify_state(a->qp, IBV_QPS_RESET), 0);
@@ -494,6 +550,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(ud_query_returns_the_qkey),
 	VT_TEST(posting_is_allowed_by_state),
 	VT_TEST(sqd_drains_and_holds_what_comes_after),
+	VT_TEST(first_message_before_rts_is_told),
 	VT_TEST(qp_can_be_reset_and_connected_again),
 };
 

@@ -62,6 +62,51 @@ static void region_rights_follow_the_rules(void **state)
 	assert_int_equal(ibv_dealloc_pd(pd), 0);
 }
 
+/* What the kernel could not pin is refused as it would refuse it. */
+static void memory_that_is_not_there_is_refused(void **state)
+{
+	enum { PAGE = 4096, MANY = 2000 }; /* short and long ranges are looked up differently */
+	struct vt *t = *state;
+	struct ibv_pd *pd = ibv_alloc_pd(t->ctx);
+	char *p = mmap(NULL, MANY * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		-1, 0);
+	struct ibv_mr *mr;
+
+	assert_ptr_not_equal(p, MAP_FAILED);
+	munmap(p + 4 * PAGE, PAGE);
+	for (size_t pages = 5; pages <= MANY; pages += MANY - 5) {
+		errno = 0;
+		assert_null(ibv_reg_mr(pd, p, pages * PAGE, LW));
+		assert_int_equal(errno, EFAULT);
+	}
+	mr = ibv_reg_mr(pd, p, 4 * PAGE, LW);
+	assert_non_null(mr);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	munmap(p, MANY * PAGE);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+}
+
+/* Seen by Linux 5.14 and later. */
+static void memory_that_cannot_be_written_is_refused_for_writing(void **state)
+{
+	enum { PAGE = 4096, POPULATE_READ = 22 };
+	struct vt *t = *state;
+	struct ibv_pd *pd = ibv_alloc_pd(t->ctx);
+	char *p = mmap(NULL, 2 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr *mr;
+
+	if (madvise(p, PAGE, POPULATE_READ))
+		skip();
+	errno = 0;
+	assert_null(ibv_reg_mr(pd, p, 2 * PAGE, LW));
+	assert_int_equal(errno, EFAULT);
+	mr = ibv_reg_mr(pd, p, 2 * PAGE, RR);
+	assert_non_null(mr);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	munmap(p, 2 * PAGE);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+}
+
 static void write_to_key(struct vt_ep *a, uint64_t raddr, uint32_t rkey, enum ibv_wc_status status)
 {
 	vt_post(a, .op = status == IBV_WC_SUCCESS ? IBV_WR_RDMA_WRITE : vt_refusable(), .id = 33, .len = 100,
@@ -198,6 +243,8 @@ static void rereg_refuses_nonsense_and_keeps_the_region(void **state)
 
 static const struct CMUnitTest tests[] = {
 	VT_TEST(region_rights_follow_the_rules),
+	VT_TEST(memory_that_is_not_there_is_refused),
+	VT_TEST(memory_that_cannot_be_written_is_refused_for_writing),
 	VT_TEST(region_is_reached_by_its_iova),
 	VT_TEST(local_access_goes_by_iova_too),
 	VT_TEST(zero_based_region_starts_at_nought),

@@ -42,7 +42,21 @@ events_are_told() {
 	! grep -q 10.77.0.99 "$TMP/devinfo_A" || fail "an address that went is still a GID" "$TMP/devinfo_A"
 }
 
+# The interface goes down and up again while a program has the device open.
+port_follows_its_interface() {
+	start port A ibv_asyncwatch -d "$(device A)"
+	until_true 10 says port 'async event FD' || fail "ibv_asyncwatch does not start" "$TMP/port"
+	on A ip link set va down
+	until_true 10 says port 'event_type IBV_EVENT_PORT_ERR' || fail "no event for an interface that went down" "$TMP/port"
+	say "ok    an interface that goes down is told"
+	on A ip link set va up
+	until_true 10 says port 'event_type IBV_EVENT_PORT_ACTIVE' || fail "no event for an interface that came up" "$TMP/port"
+	kill_hard port
+	say "ok    and so is one that comes up again"
+}
+
 devices_are_listed
 attributes_are_told
 events_are_told
+port_follows_its_interface
 done_testing

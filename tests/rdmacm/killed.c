@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * One side is a process that is killed at a step of the handshake. The other must learn of it as far as
- * anybody can tell it: a dead process says nothing, but any other of its host answers for it. Nothing stays
- * taken.
+ * anybody can tell it: a dead process says nothing, but any other of its host answers for it. One that exits
+ * with its connections open disconnects them. Nothing stays taken.
  */
 #include "world.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 
-enum step { RESOLVED, ASKED, ANSWERED, ESTABLISHED, GONE };
+enum step { RESOLVED, ASKED, ANSWERED, ESTABLISHED, GONE, LEFT };
 
 static struct rdma_conn_param no_qp = {.qp_num = 4711, .responder_resources = 1, .initiator_depth = 1};
 
@@ -47,6 +48,8 @@ static void be_client(int fd, enum step step, __be16 port)
 		assert_int_equal(rdma_disconnect(w.client), 0);
 		exit(0);
 	}
+	if (step == LEFT)
+		exit(0);
 	reached(fd, w.client);
 }
 
@@ -197,23 +200,36 @@ static void a_connected_client(void **state)
 	the_next_client_is_served();
 }
 
-/* What it said last may have come back to itself, and must not die with it. */
-static void a_client_that_disconnects_and_exits(void **state)
+static void client_that_ends_is_heard(enum step how, int times)
 {
-	enum { TIMES = 30 };
+	enum { PATIENCE_MS = 20000 };
+	struct pollfd p = {.fd = w.channel->fd, .events = POLLIN};
 	int status;
 
-	for (int i = 0; i < TIMES; i++) {
-		begin("client", GONE);
+	for (int i = 0; i < times; i++) {
+		begin("client", how);
 		is_asked();
 		accepts();
 		expect(RDMA_CM_EVENT_ESTABLISHED, w.server);
+		assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
 		expect(RDMA_CM_EVENT_DISCONNECTED, w.server);
 		assert_int_equal(waitpid(victim.pid, &status, 0), victim.pid);
 		assert_int_equal(status, 0);
 		close(victim.says);
 		destroy(&w.server);
 	}
+}
+
+/* What it said last may have come back to itself, and must not die with it. */
+static void a_client_that_disconnects_and_exits(void **state)
+{
+	client_that_ends_is_heard(GONE, 30);
+}
+
+/* It returns from main() with the connection open: the library says it in its name. */
+static void a_client_that_exits_without_a_word(void **state)
+{
+	client_that_ends_is_heard(LEFT, 3);
 }
 
 static __be16 ask_the_victim(enum step step)
@@ -278,6 +294,7 @@ int main(int argc, char **argv)
 		TEST(a_client_that_was_accepted),
 		TEST(a_connected_client),
 		TEST(a_client_that_disconnects_and_exits),
+		TEST(a_client_that_exits_without_a_word),
 		TEST(a_server_that_was_asked),
 		TEST(a_server_that_has_accepted),
 		TEST(a_connected_server),

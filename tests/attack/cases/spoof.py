@@ -4,8 +4,8 @@ known_* give it those numbers and show what only encryption can prevent."""
 import os
 import time
 
-from packet import ACK, NAK, READ_REQUEST, READ_RESPONSE_ONLY, SEND_ONLY, WRITE_ONLY, aeth, bth, reth
-from world import B, ERR, REM_ACCESS_ERR, RTS, SUCCESS, End, Forger, check, sh, tell, until
+from packet import ACK, NAK, READ_REQUEST, READ_RESPONSE_ONLY, SEND_ONLY, UD, WRITE_ONLY, aeth, bth, deth, icrc, reth
+from world import A, A_BY_C, B, ERR, REM_ACCESS_ERR, RTS, SUCCESS, End, Forger, check, sh, tell, until
 
 NEAR = 1 << 21
 
@@ -35,6 +35,49 @@ def spoofed_requests_beside_traffic(w):
     b.streamed(f"{c.sent} forged requests")
     b.works_with(a, "the connection is unharmed")
     tell(f"the peer sent {b.count('retransmits')} packets again: a forger can slow a connection down")
+
+
+def damaged_packets_are_dropped(w):
+    """right in everything, from the peer's address, but for the ICRC; and of lengths that no packet has"""
+    a, b = w.pair()
+    c = Forger(w, B)
+    count = a.victim.counters().get
+    a.victim.ask("recv", a.ep, 4096, 64)
+    right = (bth(WRITE_ONLY, a.qpn, a.psn_in) + reth(a.addr, a.rkey, 64) + b"!" * 64, bth(SEND_ONLY, a.qpn, a.psn_in) + b"!" * 64)
+    for frame in right:
+        c.send(frame, good=False)
+    for bit in range(8 * 4):
+        whole = right[0] + icrc(B, A, right[0])
+        c.raw(whole[:-4] + bytes(x ^ (1 << bit >> 8 * i & 0xFF) for i, x in enumerate(whole[-4:])))
+    damaged = c.sent
+    for more in range(1, 4):
+        frame = right[0] + b"!" * more
+        c.raw(frame + icrc(B, A, frame))
+    c.raw(right[0][:8])
+    until(lambda: sum(count(n) for n in ("rx_packets", "bad_icrc", "bad_length")) == c.sent, "all are judged")
+    check(count("bad_icrc") == damaged, f"{damaged} were counted as damaged")
+    check(count("bad_length") == c.sent - damaged, f"{c.sent - damaged} as of a length that no packet has")
+    check(a.count("rx_packets") == 0 and a.touched() == 0 and a.victim.ask("poll", a.ep)["status"] == -1,
+          f"none of {c.sent} was executed")
+    check(b.count("rx_packets") == 0, "none was answered")
+    b.works_with(a, "the connection is unharmed")
+
+
+def spoofed_requests_to_another_address(w):
+    """right in everything, from the peer's address, but sent to another address of the host than the connection has"""
+    a, b = w.pair()
+    c = Forger(w, B)
+    c.send(bth(WRITE_ONLY, a.qpn, a.psn_in) + reth(a.addr, a.rkey, 64) + b"!" * 64, to=A_BY_C)
+    c.send(bth(SEND_ONLY, a.qpn, a.psn_in), to=A_BY_C)
+    _judged(a, c.sent)
+    check(a.count("wrong_peer") == c.sent and a.touched() == 0, "none was taken")
+    ud = End(a.victim, "ud")
+    a.victim.ask("datagrams", ud.ep, 0x1BADCAFE)
+    a.victim.ask("recv", ud.ep, 0, 4096)
+    c.send(bth(UD | SEND_ONLY, ud.qpn, 0) + deth(0x1BADCAFE, 7) + bytes(64), to=A_BY_C)
+    _judged(ud, 1)
+    check(ud.count("wrong_peer") == 1 and a.victim.ask("poll", ud.ep)["status"] == -1, "nor a datagram for another device")
+    b.works_with(a, "the connection is unharmed")
 
 
 def _outstanding(w, timeout=19, retry=7):

@@ -15,7 +15,7 @@ SOAK_SECONDS ?= 600
 
 SOURCES = $(shell find src tests bench fuzz -name '*.[ch]')
 
-.PHONY: all test demo install bench asan tsan fuzz soak interop format check-format clean help
+.PHONY: all test demo install bench asan tsan fuzz soak interop mutate format check-format clean help
 
 all:
 	@scripts/deps build
@@ -76,6 +76,11 @@ interop:
 	-tests/interop/make_guest uml
 	$(CTEST) --test-dir $(BUILD) -C interop -L interop
 
+# One small fault at a time in the code, and who notices it; names or patterns of some: tests/mutate/run NAME...
+mutate:
+	@scripts/deps build test
+	tests/mutate/run
+
 format:
 	clang-format -i $(SOURCES)
 
@@ -83,7 +88,7 @@ check-format:
 	tests/tree/check.py format
 
 clean:
-	rm -rf build build-asan build-tsan build-fuzz
+	rm -rf build build-asan build-tsan build-fuzz build-mutate
 
 help:
 	@echo 'make               build into $(BUILD)/'
@@ -96,6 +101,7 @@ help:
 	@echo 'make soak          mixed traffic of eight processes, kills and stops, then new seeds of the simulation;'
 	@echo '                   SOAK_SECONDS ($(SOAK_SECONDS)) each'
 	@echo 'make interop       everything against Linux'\''s own RoCE, in a guest; builds a kernel the first time'
+	@echo 'make mutate        put each of some 250 small faults into the code, and see that a test notices it'
 	@echo 'make format        clang-format the sources; check-format only looks'
 	@echo 'make clean         remove the build trees'
 	@echo 'Missing Debian packages are installed when root or through sudo, else named.'

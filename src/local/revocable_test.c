@@ -25,7 +25,7 @@ static bool act(unsigned kind, const _Atomic uint32_t *revoked)
 
 	switch (kind) {
 	case 0:
-		return revocable_vm(revoked, getpid(), &own, 1, &theirs, true) == LEN;
+		return revocable_vm(revoked, getpid(), &own, 1, &theirs, 1, true) == LEN;
 	case 1:
 		return revocable_copy(revoked, to, from, LEN);
 	case 2:

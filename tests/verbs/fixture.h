@@ -233,6 +233,12 @@ void vt_ping_pong_at(struct vt_ep *a, struct vt_ep *b, const char *file, int lin
 
 double vt_now(void); /* seconds, monotonic */
 double vt_deadline(void);
+/*
+ * Whether threads get in each other's way here as nowhere else, so that how soon something happens says
+ * nothing: valgrind runs one at a time, the thread sanitizer stops for up to a second to look up names for
+ * its suppressions.
+ */
+bool vt_slow(void);
 uint32_t vt_random(uint32_t *state);
 uint32_t vt_mtu_bytes(enum ibv_mtu mtu);
 

@@ -35,6 +35,15 @@ double vt_deadline(void)
 	return vt_now() + (v && *v ? atof(v) : 10);
 }
 
+bool vt_slow(void)
+{
+#ifdef __SANITIZE_THREAD__
+	return true;
+#else
+	return getenv("VERBS_DEADLINE") != NULL; /* tests/sanitize/valgrind.py */
+#endif
+}
+
 uint32_t vt_random(uint32_t *s)
 {
 	*s ^= *s << 13;

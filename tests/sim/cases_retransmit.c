@@ -107,6 +107,31 @@ static void coalesced_ack_lost(void **state)
 	duo_end(d);
 }
 
+/* Programs count on it: the reply says that the request has arrived, and the acknowledge that left before it
+ * may be lost or late. */
+static void request_is_done_before_its_reply_comes(void **state)
+{
+	struct duo *d = duo_new();
+	struct ibv_wc wc;
+
+	duo_connect(d);
+	script(d, 1, OP_ACK, 0, 0, SIM_LOST);
+	post_recv(d, 0, 2, 65536, 100);
+	post_recv(d, 1, 7, 65536, 100);
+	post(d, 0, IBV_WR_SEND, 1, 0, 100);
+	sim_run(&d->w, 20 * SIM_US);
+	expect_wc(d, 1, 7, IBV_WC_SUCCESS);
+	assert_int_equal(sent(d, 1, OP_ACK), 1);
+	post(d, 1, IBV_WR_SEND, 8, 0, 100);
+	sim_run(&d->w, 40 * SIM_US);
+	assert_int_equal(hca_cq_take(d->cq[0], &wc, 1), 1);
+	assert_int_equal(wc.wr_id, 1);
+	expect_wc(d, 0, 2, IBV_WC_SUCCESS);
+	sim_run_idle(&d->w);
+	assert_int_equal(d->qp[0]->count->retransmits, 0);
+	duo_end(d);
+}
+
 static void late_acks_and_acks_of_the_future_are_ignored(void **state)
 {
 	struct duo *d = duo_new();
@@ -459,6 +484,7 @@ int main(void)
 		cmocka_unit_test(atomic_answered_from_saved_result_after_lost_ack),
 		cmocka_unit_test(as_many_saved_atomics_as_the_depth),
 		cmocka_unit_test(coalesced_ack_lost),
+		cmocka_unit_test(request_is_done_before_its_reply_comes),
 		cmocka_unit_test(late_acks_and_acks_of_the_future_are_ignored),
 		cmocka_unit_test(nak_sequence_sent_once_per_gap),
 		cmocka_unit_test(lost_nak_is_made_up_for_by_the_timer),

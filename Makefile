@@ -60,13 +60,14 @@ fuzz:
 	@scripts/deps build fuzz
 	fuzz/run $(SECONDS)
 
-# Both parts: processes on real sockets that are killed and stopped, and the simulation with new seeds.
+# Processes on real sockets that are killed and stopped, the simulation with new seeds, and threads that are late.
 soak:
 	@scripts/deps build test
 	cmake -G Ninja -B $(BUILD)
 	cmake --build $(BUILD)
 	$(BUILD)/tests/soak/soak --seconds $(SOAK_SECONDS)
 	tests/sim/soak.sh $(BUILD) $(SOAK_SECONDS)
+	tests/chaos/chaos.py . build-chaos --seconds $(SOAK_SECONDS)
 
 # The wide set against Linux's own RoCE; builds a kernel the first time.
 interop:
@@ -88,7 +89,7 @@ check-format:
 	tests/tree/check.py format
 
 clean:
-	rm -rf build build-asan build-tsan build-fuzz build-mutate
+	rm -rf build build-asan build-tsan build-fuzz build-mutate build-chaos
 
 help:
 	@echo 'make               build into $(BUILD)/'
@@ -98,8 +99,8 @@ help:
 	@echo 'make bench         anyrdma beside TCP, with charts: a quarter of an hour; bench/run --quick for less'
 	@echo 'make asan | tsan   the suite under the address and undefined | thread sanitizers'
 	@echo 'make fuzz          fuzz the parsers of what comes from outside, for SECONDS (300) each'
-	@echo 'make soak          mixed traffic of eight processes, kills and stops, then new seeds of the simulation;'
-	@echo '                   SOAK_SECONDS ($(SOAK_SECONDS)) each'
+	@echo 'make soak          mixed traffic of eight processes, kills and stops, then new seeds of the simulation,'
+	@echo '                   then of chaos (threads that are late); SOAK_SECONDS ($(SOAK_SECONDS)) each'
 	@echo 'make interop       everything against Linux'\''s own RoCE, in a guest; builds a kernel the first time'
 	@echo 'make mutate        put each of some 250 small faults into the code, and see that a test notices it'
 	@echo 'make format        clang-format the sources; check-format only looks'

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""chaos.py SOURCE BUILD [--seconds N] [--seed N] [-R PATTERN]: races sought over the verbs, rdmacm, preload and same-host suites.
+
+Builds with -DANYRDMA_CHAOS=ON, in which a seed makes threads late (src/base/chaos.h), asks CTest for the commands, and
+runs them in an order that is drawn, each with a seed of its own, many more at once than there are CPUs, until
+the time is over. A failure prints its seed and the command that replays it. The seed says where threads are late, the
+scheduler the rest: it may take a few runs.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import random
+import re
+import shlex
+import subprocess
+import sys
+import time
+
+LABELS = "^(verbs|rdmacm|preload|sim)$"
+TARGETS = ["tests/verbs/all", "tests/rdmacm/all", "tests/preload/all", "src/all", "two_test"]
+ENTRIES = "^(verbs|rdmacm|preload|sim.two)[.]"
+AT_ONCE = 4  # per CPU
+LIMIT = 120
+# The first that matches: other arguments, or None to leave it out.
+LESS = [
+    ("^verbs[.](default|udp)[.]", None),  # what the kernel says of a process, its threads and what they cost
+    ("[.](huge|large)$|^rdmacm[.]killed$", None),  # minutes of arithmetic, or of waiting for the dead
+    ("[.]stopped$", None),  # has to meet a peer in the middle of an act, where it is seldom when it is late everywhere
+    ("[.]onesided$", ["!idle*"]),  # counts CPU time
+]
+
+
+def build(source, where):
+    for command in (["cmake", "-G", "Ninja", "-S", source, "-B", where, "-DANYRDMA_CHAOS=ON", "-DANYRDMA_WERROR=ON"],
+                    ["cmake", "--build", where, "--target", *TARGETS]):
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode:
+            sys.exit(done.stdout)
+
+
+def entries(where, pattern):
+    out = subprocess.run(["ctest", "--test-dir", where, "--show-only=json-v1", "-L", LABELS],
+                         check=True, capture_output=True, text=True).stdout
+    for test in json.loads(out)["tests"]:
+        name, props = test["name"], {p["name"]: p["value"] for p in test.get("properties", [])}
+        if not re.search(ENTRIES, name) or not re.search(pattern, name) or props.get("RUN_SERIAL"):
+            continue
+        program, *args = test["command"]
+        args = next((less for pattern_of, less in LESS if re.search(pattern_of, name)), args)
+        if args is not None:
+            yield name, [program, *args], dict(e.split("=", 1) for e in props.get("ENVIRONMENT", []))
+
+
+def run(name, command, env, seed, until):
+    if time.monotonic() > until:
+        return None
+    env = {**env, "ANYRDMA_CHAOS_SEED": str(seed)}
+    try:
+        done = subprocess.run(command, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, errors="replace", timeout=LIMIT, check=False)
+        status, words = done.returncode, done.stdout
+    except subprocess.TimeoutExpired as late:
+        status, words = f"nothing after {LIMIT} s", (late.stdout or b"").decode(errors="replace")
+    if status not in (0, 77):
+        again = " ".join(f"{k}={shlex.quote(v)}" for k, v in env.items())
+        print(f"{words}\n{name}: FAILED ({status}) with seed {seed}; again:\n{again} {shlex.join(command)}", flush=True)
+    return status in (0, 77)
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__)
+    args.add_argument("source")
+    args.add_argument("build", type=pathlib.Path)
+    args.add_argument("--seconds", type=int, default=40)
+    args.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
+    args.add_argument("-R", dest="pattern", default="")
+    args = args.parse_args()
+    build(args.source, args.build)
+    draw, until = random.Random(args.seed), time.monotonic() + args.seconds
+    tests = list(entries(args.build, args.pattern))
+    print(f"{len(tests)} entries, --seed {args.seed}", flush=True)
+    ran = []
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE * os.cpu_count()) as pool:
+        while tests and time.monotonic() < until:
+            draw.shuffle(tests)
+            jobs = [pool.submit(run, *t, draw.randrange(1 << 31), until) for t in tests]
+            ran += [r for r in (j.result() for j in jobs) if r is not None]
+    print(f"{len(ran)} programs, {ran.count(False)} failed")
+    return 1 if not ran or not all(ran) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

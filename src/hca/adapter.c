@@ -25,6 +25,7 @@ void hca_adapter_init(struct hca_adapter *a)
 	list_init(&a->contexts);
 	list_init(&a->free_keys);
 	list_init(&a->mcast);
+	list_init(&a->gsi.late);
 	a->count = &a->own_count;
 	a->read_flow = calloc(1, sizeof(*a->read_flow));
 	if (idmap_init(&a->qps) || idmap_init(&a->keys) || hca_flow_table_init(&a->flows) || !a->read_flow)

@@ -47,7 +47,7 @@
 	X(mads_received)    /* for this process */                                                           \
 	X(mads_handed_over) /* arrived here, concerned another process */                                    \
 	X(mads_unclaimed)   /* concerned nobody: answered here, if at all */                                 \
-	X(mads_dropped)     /* no MAD, not for us, or whom it concerns had no room */                        \
+	X(mads_dropped)     /* no MAD, not for us, or whom it concerns had no room for long */               \
 	X(qps_local)        /* times a QP was connected to a peer by memory */                               \
 	X(qps_wire)         /* and to one by the wire */
 

@@ -97,7 +97,9 @@ int hca_engine_init(
 	e->heap = NULL;
 	e->heap_len = e->heap_size = 0;
 	atomic_init(&e->next_timer, UINT64_MAX);
-	e->alarm_at = e->timerfd_at = UINT64_MAX;
+	e->timerfd_at = UINT64_MAX;
+	for (int i = 0; i < HCA_ALARMS; i++)
+		e->alarm_at[i] = UINT64_MAX;
 	e->timer_fd = e->wake_fd = -1;
 	e->batch = malloc(sizeof(*e->batch));
 	e->answers = malloc(sizeof(*e->answers));

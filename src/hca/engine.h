@@ -33,6 +33,9 @@ struct link;
 
 struct pollfd;
 
+/* Whose times QP1 has: the connection manager's, and of MADs that are tried again (gsi_late.c). */
+enum hca_alarm { HCA_ALARM_CM, HCA_ALARM_LATE, HCA_ALARMS };
+
 enum hca_woken { WOKEN_LINK = 1, WOKEN_STREAMS = 2 };
 
 enum { HCA_ROW = 8 };
@@ -79,8 +82,8 @@ struct hca_engine {
 	struct lock timer_lock; /* heap of hca_qp by timer_key */
 	struct hca_qp **heap;
 	unsigned heap_len, heap_size;
-	uint64_t alarm_at;           /* of hca_engine_alarm; UINT64_MAX: none; timer_lock */
-	_Atomic uint64_t next_timer; /* earliest key or alarm; UINT64_MAX: none */
+	uint64_t alarm_at[HCA_ALARMS]; /* of hca_engine_alarm; UINT64_MAX: none; timer_lock */
+	_Atomic uint64_t next_timer;   /* earliest key or alarm; UINT64_MAX: none */
 	uint64_t timerfd_at;
 
 	/* helper; see engine_helper.c */
@@ -201,7 +204,7 @@ void hca_engine_forget(struct hca_engine *e, struct hca_qp *qp);
 /* Brings the timer heap in line with qp->deadline; qp->lock held. See hca_engine_arm(), hca/qp.h. */
 void hca_engine_arm_now(struct hca_engine *e, struct hca_qp *qp);
 /* Calls hca_gsi_timer at this time instead of any set before; UINT64_MAX: not at all. Any thread. */
-void hca_engine_alarm(struct hca_engine *e, uint64_t at);
+void hca_engine_alarm(struct hca_engine *e, enum hca_alarm which, uint64_t at);
 /* The helper's alarm rang: it has to be set again for what is still to come. */
 void hca_engine_alarm_rang(struct hca_engine *e);
 /* Waits, driving, until fd is readable: 0 or -EINTR. */

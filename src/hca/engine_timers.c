@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Timers: a binary heap of QPs by the time they want to be called, and one alarm for QP1. Entries may be
+ * Timers: a binary heap of QPs by the time they want to be called, and the alarms of QP1. Entries may be
  * early, never late: a QP that moves its deadline back stays where it is and is put in again when its time
  * has come.
  */
@@ -96,7 +96,9 @@ static uint64_t heap_next(const struct hca_engine *e)
 {
 	uint64_t next = e->heap_len ? e->heap[0]->timer_key : UINT64_MAX;
 
-	return next < e->alarm_at ? next : e->alarm_at;
+	for (int i = 0; i < HCA_ALARMS; i++)
+		next = e->alarm_at[i] < next ? e->alarm_at[i] : next;
+	return next;
 }
 
 static void heap_publish(struct hca_engine *e)
@@ -118,10 +120,10 @@ void hca_engine_arm_now(struct hca_engine *e, struct hca_qp *qp)
 	lock_drop(&e->timer_lock);
 }
 
-void hca_engine_alarm(struct hca_engine *e, uint64_t at)
+void hca_engine_alarm(struct hca_engine *e, enum hca_alarm which, uint64_t at)
 {
 	lock_take(&e->timer_lock);
-	e->alarm_at = at;
+	e->alarm_at[which] = at;
 	heap_publish(e);
 	lock_drop(&e->timer_lock);
 }
@@ -144,12 +146,15 @@ void hca_engine_alarm_rang(struct hca_engine *e)
 
 static bool alarm_due(struct hca_engine *e, uint64_t now)
 {
-	bool due;
+	bool due = false;
 
 	lock_take(&e->timer_lock);
-	due = e->alarm_at <= now;
-	if (due)
-		e->alarm_at = UINT64_MAX;
+	for (int i = 0; i < HCA_ALARMS; i++) {
+		if (e->alarm_at[i] > now)
+			continue;
+		due = true;
+		e->alarm_at[i] = UINT64_MAX;
+	}
 	lock_drop(&e->timer_lock);
 	return due;
 }

@@ -31,13 +31,13 @@ static void what_nobody_takes_off_rings_again_but_not_at_once(void **state)
 {
 	enum { PATIENCE_MS = 30000 };
 	struct hca_engine e = {
-		.clock = hca_clock_monotonic, .timerfd_at = UINT64_MAX, .alarm_at = UINT64_MAX};
+		.clock = hca_clock_monotonic, .timerfd_at = UINT64_MAX, .alarm_at = {UINT64_MAX, UINT64_MAX}};
 	uint64_t heard;
 
 	lock_init(&e.timer_lock);
 	e.timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	assert_true(e.timer_fd >= 0);
-	hca_engine_alarm(&e, 1);
+	hca_engine_alarm(&e, HCA_ALARM_CM, 1);
 	assert_true(rings(&e, PATIENCE_MS));
 	heard = hca_engine_now(&e);
 	hear(&e);
@@ -46,7 +46,7 @@ static void what_nobody_takes_off_rings_again_but_not_at_once(void **state)
 
 	/* Taken off, it is silent. */
 	hear(&e);
-	hca_engine_alarm(&e, UINT64_MAX);
+	hca_engine_alarm(&e, HCA_ALARM_CM, UINT64_MAX);
 	assert_true(rings(&e, PATIENCE_MS));
 	hear(&e);
 	assert_int_equal(e.timerfd_at, UINT64_MAX);

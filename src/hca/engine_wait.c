@@ -197,7 +197,8 @@ void hca_engine_at_exit(struct hca_engine *e)
 	if (e->link && e->link->ops->part)
 		e->link->ops->part(e->link);
 	for (int i = 0;
-		i < TRIES && e->running && (hca_engine_owes(e) || hca_engine_unread(e) || !nobody_drives(e));
+		i < TRIES && e->running &&
+		(hca_engine_owes(e) || hca_engine_unread(e) || e->adapter->gsi.nlate || !nobody_drives(e));
 		i++) {
 		hca_engine_wake_helper(e);
 		nanosleep(&ts, NULL);

@@ -12,11 +12,6 @@
 
 enum { GSI_FRAME_LEN = BTH_LEN + DETH_LEN + MAD_LEN };
 
-static void count(uint64_t *counter)
-{
-	__atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
-}
-
 /* ---- out ---- */
 int hca_gsi_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t mad[MAD_LEN])
 {
@@ -34,7 +29,7 @@ int hca_gsi_send(struct hca_adapter *a, const struct frame_dest *to, const uint8
 	put_be32(f->hdr + BTH_LEN + 4, QP_GSI);
 	err = hca_engine_send(&a->engine, &b);
 	if (!err)
-		count(&a->count->mads_sent);
+		hca_gsi_count(&a->count->mads_sent);
 	return err;
 }
 
@@ -81,25 +76,31 @@ static void give(struct hca_adapter *a, const struct frame_in *in, uint64_t now)
 	}
 }
 
-/* false: nobody is there. Who is, but takes none, will get it when its sender tries again. */
-static bool hand_over(struct hca_adapter *a, uint32_t slot, const struct frame_in *in, bool wait)
+/* false: nobody is there. Who is, but has no room, gets it later, or when its sender tries again. */
+static bool hand_over(struct hca_adapter *a, uint32_t slot, const struct frame_in *in, uint64_t now)
 {
-	int err = hca_engine_hand_over(&a->engine, slot, in, wait);
+	int err = hca_gsi_is_late(a, slot) ? -EAGAIN : hca_engine_hand_over(&a->engine, slot, in, true);
 
 	if (err && err != -EAGAIN)
 		return false;
-	count(err ? &a->count->mads_dropped : &a->count->mads_handed_over);
+	if (err && hca_gsi_keep(a, slot, in, now))
+		return true;
+	hca_gsi_count(err ? &a->count->mads_dropped : &a->count->mads_handed_over);
 	return true;
 }
 
 static void hand_to_listeners(struct hca_adapter *a, const struct frame_in *in)
 {
 	struct slots slots;
+	int err;
 
 	hca_ports_listeners(a->ports, &slots);
 	for (uint32_t slot = 1; slot < QPN_SLOTS; slot++) {
-		if (slot != a->slot && slots_has(&slots, slot))
-			hand_over(a, slot, in, false);
+		if (slot == a->slot || !slots_has(&slots, slot))
+			continue;
+		err = hca_engine_hand_over(&a->engine, slot, in, false);
+		if (!err || err == -EAGAIN)
+			hca_gsi_count(err ? &a->count->mads_dropped : &a->count->mads_handed_over);
 	}
 }
 
@@ -108,7 +109,7 @@ void hca_gsi_receive(struct hca_adapter *a, const struct frame_in *in, uint64_t 
 	uint32_t slot;
 
 	if (!is_mad(a, in)) {
-		count(&a->count->mads_dropped);
+		hca_gsi_count(&a->count->mads_dropped);
 		return;
 	}
 	/* Whoever handed it over has looked who it is for: a second opinion could send it round in circles.
@@ -118,22 +119,22 @@ void hca_gsi_receive(struct hca_adapter *a, const struct frame_in *in, uint64_t 
 			: hca_gsi_route(a, in->bytes + BTH_LEN + DETH_LEN, in->sgid, in->dgid, now, &slot)) {
 	case GSI_SLOT:
 		if (!in->handed && slot != a->slot) {
-			if (hand_over(a, slot, in, true))
+			if (hand_over(a, slot, in, now))
 				return;
-			count(&a->count->mads_unclaimed); /* dead by now */
+			hca_gsi_count(&a->count->mads_unclaimed); /* dead by now */
 			break;
 		}
-		count(&a->count->mads_received);
+		hca_gsi_count(&a->count->mads_received);
 		break;
 	case GSI_LISTENERS:
 		hand_to_listeners(a, in);
-		count(&a->count->mads_received);
+		hca_gsi_count(&a->count->mads_received);
 		break;
 	case GSI_NOBODY:
-		count(&a->count->mads_unclaimed);
+		hca_gsi_count(&a->count->mads_unclaimed);
 		break;
 	case GSI_LOST:
-		count(&a->count->mads_dropped);
+		hca_gsi_count(&a->count->mads_dropped);
 		hca_engine_look(&a->engine, false);
 		return;
 	}
@@ -142,6 +143,7 @@ void hca_gsi_receive(struct hca_adapter *a, const struct frame_in *in, uint64_t 
 
 void hca_gsi_timer(struct hca_adapter *a, uint64_t now)
 {
+	hca_gsi_try_late(a, now);
 	if (a->gsi.ops)
 		a->gsi.ops->timer(a->gsi.arg, now);
 }
@@ -156,7 +158,7 @@ void hca_gsi_changed(struct hca_adapter *a)
 
 void hca_gsi_arm(struct hca_adapter *a, uint64_t at)
 {
-	hca_engine_alarm(&a->engine, at);
+	hca_engine_alarm(&a->engine, HCA_ALARM_CM, at);
 }
 
 /* ---- opening and closing ---- */
@@ -188,7 +190,7 @@ void hca_gsi_close(struct hca_adapter *a)
 	lock_take(&a->engine.drive);
 	a->gsi.ops = NULL;
 	if (a->engine.link)
-		hca_engine_alarm(&a->engine, UINT64_MAX);
+		hca_engine_alarm(&a->engine, HCA_ALARM_CM, UINT64_MAX);
 	lock_drop(&a->engine.drive);
 	lock_drop(&a->bring_up);
 	hca_adapter_down(a);

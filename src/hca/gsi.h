@@ -13,6 +13,7 @@
 
 #include "base/export.h"
 #include "base/frame.h"
+#include "base/list.h"
 #include "wire/mad.h"
 
 #include <stdatomic.h>
@@ -56,6 +57,8 @@ struct hca_gsi {
 	/* Drive lock: */
 	struct hca_gsi_request request[HCA_GSI_REQUESTS]; /* the last ones, by hash */
 	uint64_t asked_all_until;                         /* see may_ask_all(), gsi_route.c */
+	struct list late;                                 /* see gsi_late.c */
+	_Atomic unsigned nlate;                           /* how many; any thread may look */
 };
 
 /* Brings the adapter up, if it is not, and takes its MADs from now on: 0 or -errno; -EBUSY: somebody does. */
@@ -74,6 +77,11 @@ EXPORTED void hca_gsi_arm(struct hca_adapter *a, uint64_t at);
 void hca_gsi_receive(struct hca_adapter *a, const struct frame_in *in, uint64_t now);
 void hca_gsi_timer(struct hca_adapter *a, uint64_t now);
 
+static inline void hca_gsi_count(uint64_t *counter)
+{
+	__atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+}
+
 /* ---- for the helper: interfaces have changed ---- */
 void hca_gsi_changed(struct hca_adapter *a);
 
@@ -87,6 +95,14 @@ enum hca_gsi_whom {
 /* Whom a MAD concerns that came from there to this address of ours. Drive lock. */
 enum hca_gsi_whom hca_gsi_route(struct hca_adapter *a, const uint8_t mad[MAD_LEN], const uint8_t sgid[16],
 	const uint8_t dgid[16], uint64_t now, uint32_t *slot);
+/* ---- gsi_late.c; drive lock ---- */
+/* Keeps a MAD for the process of that slot, which has no room; false: there are too many. */
+bool hca_gsi_keep(struct hca_adapter *a, uint32_t slot, const struct frame_in *in, uint64_t now);
+/* Whether some are kept for it: what follows must not overtake them. */
+bool hca_gsi_is_late(const struct hca_adapter *a, uint32_t slot);
+void hca_gsi_try_late(struct hca_adapter *a, uint64_t now);
+void hca_gsi_forget_late(struct hca_adapter *a);
+
 /* Turns a request nobody listens for into its refusal; false: it wants none. */
 bool hca_gsi_refuse(const uint8_t mad[MAD_LEN], uint8_t answer[MAD_LEN]);
 

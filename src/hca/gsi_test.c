@@ -422,6 +422,33 @@ static void mads_of_the_dead_concern_nobody(void **state)
 	assert_int_equal(TOTAL(right) + TOTAL(wrong), 0);
 }
 
+static bool some_are_late(int dropped_before)
+{
+	unsigned n = 0;
+
+	for (int i = 0; i < PROCESSES; i++)
+		n += process[i].adapter.gsi.nlate;
+	return n || dropped() > dropped_before;
+}
+
+/* More than its socket holds, while it does not run: each comes when it does, and once. */
+static void mads_wait_for_a_process_without_room(void **state)
+{
+	enum { BURST = 60 };
+	int before = dropped();
+
+	reset();
+	kill(process[1].pid, SIGSTOP);
+	for (int i = 0; i < BURST; i++)
+		forge_answer(RTU, process[1].comm_id, 1);
+	wait_until(some_are_late, before);
+	kill(process[1].pid, SIGCONT);
+	wait_until(heard, BURST);
+	assert_int_equal(process[1].right, BURST);
+	assert_int_equal(TOTAL(right) + TOTAL(wrong), BURST);
+	assert_int_equal(dropped(), before);
+}
+
 /* Its requests are not refused in its name: their senders will try again. Last: some come late. */
 static void a_stopped_process_loses_mads_but_no_connections(void **state)
 {
@@ -494,6 +521,7 @@ int main(void)
 		cmocka_unit_test(other_packets_are_dropped),
 		cmocka_unit_test(the_timer_rings),
 		cmocka_unit_test(mads_of_the_dead_concern_nobody),
+		cmocka_unit_test(mads_wait_for_a_process_without_room),
 		cmocka_unit_test(a_stopped_process_loses_mads_but_no_connections),
 	};
 

@@ -44,6 +44,8 @@ goes wire client 'not by memory \(this process may not make files of that length
 if unshare -p true 2>/dev/null; then
 	ON_B=(unshare --pid --fork --kill-child --)
 	goes ring client 'it is in another PID namespace' "the client is in a PID namespace of its own"
+else
+	say "SKIP  part: no PID namespaces"
 fi
 
 export ANYRDMA_LOCAL=map

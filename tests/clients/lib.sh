@@ -82,10 +82,9 @@ fail() {
 	[ -n "${KEEP_GOING:-}" ] || exit 1
 }
 
-# skip WHY: this machine cannot run the test. Continuous integration must be able to.
+# skip WHY: this machine cannot run the test. In continuous integration it must be able to (tests/run).
 skip() {
 	say "SKIP  $1"
-	[ -z "${CI:-}" ] || exit 1
 	exit 77
 }
 

@@ -466,8 +466,10 @@ static void little_is_left_of_a_killed_process(void **state)
 	int status;
 	char byte;
 
-	if (vt_by_cm(t))
+	if (vt_by_cm(t)) {
+		print_message("SKIP  the peers are not connected by rdma_cm\n");
 		skip();
+	}
 	vt_peer_start(&killed, "killed");
 	vt_peer_start(&user, "user");
 	introduce(&killed, &user);

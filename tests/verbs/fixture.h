@@ -246,8 +246,10 @@ uint32_t vt_mtu_bytes(enum ibv_mtu mtu);
 bool vt_can(const char *cap);
 #define vt_need(cap)                                                                                         \
 	do {                                                                                                 \
-		if (!vt_can(cap))                                                                            \
+		if (!vt_can(cap)) {                                                                          \
+			print_message("SKIP  no " cap " by this transport\n");                               \
 			skip();                                                                              \
+		}                                                                                            \
 	} while (0)
 
 /* Whether the kernel lets this process have a userfaultfd, which ANYRDMA_LOCAL=map needs. */

@@ -335,8 +335,10 @@ static void multicast_copies_to_every_member(void **state)
 	struct ibv_ah *ah;
 
 	vt_need("MCAST");
-	if (!interface_has_multicast(t))
+	if (!interface_has_multicast(t)) {
+		print_message("SKIP  the interface has no multicast\n");
 		skip();
+	}
 	a = ud(t);
 	for (int i = 0; i < 3; i++)
 		m[i] = ud(t);

@@ -46,13 +46,7 @@ static uint8_t read_opcode(const struct ibt_answer *a)
 	return a->sent + 1 == a->npkts ? OP_READ_RESP_LAST : OP_READ_RESP_MIDDLE;
 }
 
-enum {
-	READ_COPY = 1024,
-	RIDERS = 4,
-	RIDERS_LOST = -16,
-	RIDE_NS = 50 * 1000,
-	JUST_LEFT_NS = 10 * 1000 * 1000
-};
+enum { READ_COPY = 1024, RIDERS = 4, RIDERS_LOST = -16, RIDE_NS = 50 * 1000 };
 
 void ibt_ack_later(struct hca_qp *qp, uint64_t now)
 {
@@ -204,25 +198,24 @@ bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
  * completion of their own SEND comes before the reply. Here the program may be quicker than who drives; and
  * packets of two threads may change places on their way, in the queues of two CPUs or where one of them is
  * handed from process to process. So an acknowledge that is just leaving by another thread goes once more
- * with the request, and one that has left a moment ago with the first request behind it, unless we are in the
+ * with the request, and one that has left already with the first request behind it, unless we are in the
  * middle of sending: that is no reply. The second is ignored.
  */
-static bool ack_is_near(struct hca_qp *qp, uint64_t now)
+static bool ack_goes_along(struct hca_qp *qp)
 {
 	const struct ibt_responder *r = &ibt_qp(qp)->resp;
 	const struct ibt_requester *req = &ibt_qp(qp)->req;
 
-	return r->ack_due || r->ack_leaving ||
-	       (r->asked_at && now - r->asked_at < JUST_LEFT_NS && req->una == req->sent);
+	return r->ack_due || r->ack_leaving || (r->asked_at && req->una == req->sent);
 }
 
 void ibt_ack_first(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 {
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
-	bool near = ack_is_near(qp, now);
+	bool goes = ack_goes_along(qp);
 
 	learn_rider(r, now);
-	if (!near || r->nak_due || r->answer_tail != r->answer_head)
+	if (!goes || r->nak_due || r->answer_tail != r->answer_head)
 		return;
 	put_aeth_frame(qp, out, r->ack_psn, AETH_ACK | credits(qp));
 	r->ack_due = r->ack_leaving = false;

@@ -45,7 +45,7 @@ def reads(pid, addr, length):
 
 
 class Ring:
-    """Shared memory as the library makes it; version 4 has a line for `revoked` that 3 has not."""
+    """Shared memory as the library makes it; since version 4 it has a line for `revoked`."""
 
     def __init__(self, version):
         self.fd = os.memfd_create("intruder", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -74,7 +74,7 @@ class Connection:
         for self.version in (3, 2):
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self.socket.connect(f"\0anyrdma/4791/{task['slot']}/memory")
-            self.ring = Ring(4 if self.version == 3 else 3)
+            self.ring = Ring(5 if self.version == 3 else 3)
             self.hello(task.get("claim", 1))
             if self.hear():
                 return

@@ -55,10 +55,10 @@ mpi() {
 	say "ok    Open MPI over UCX $1"
 }
 
-# blocks VERB: fio sends with no retries when nothing is posted, so its receiver is far ahead.
+# blocks VERB: fio sends with no retries when nothing is posted, so its receiver posts for all 128 of them before it is asked.
 blocks() {
 	local how=(--ioengine=rdma --bs=64k --size=8m --port="$NEXT_PORT")
-	start server A fio --name=server --rw=read --iodepth=64 "${how[@]}"
+	start server A fio --name=server --rw=read --iodepth=128 "${how[@]}"
 	until_true "$PATIENCE" says server 'waiting for connection' || true
 	start client B fio --name=client --rw=write --iodepth=2 "${how[@]}" --hostname="$IP4_A" --verb="$1"
 	NEXT_PORT=$((NEXT_PORT + 1))

@@ -322,6 +322,18 @@ static void operation_of_no_such_kind_is_refused(void **state)
 	others_live_on(&s);
 }
 
+static void message_longer_than_the_port_takes_is_refused(void **state)
+{
+	struct vt *t = *state;
+	struct scene s = scene(t, NULL);
+	struct ibv_sge sge[2] = {vt_sge(s.a, 0, t->port.max_msg_sz), vt_sge(s.a, 0, 1)};
+	struct ibv_send_wr *bad, wr = {.sg_list = sge, .num_sge = 2, .opcode = IBV_WR_SEND};
+
+	assert_int_equal(ibv_post_send(s.a->qp, &wr, &bad), EINVAL);
+	assert_ptr_equal(bad, &wr);
+	others_live_on(&s);
+}
+
 /* What the initiator itself may not ask for never leaves it. */
 static void wrong_requests_are_local_errors(void **state)
 {
@@ -388,6 +400,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(receive_into_memory_that_is_not_for_writing_is_its_own_error),
 	VT_TEST(message_longer_than_the_receive_fails_at_both_ends),
 	VT_TEST(operation_of_no_such_kind_is_refused),
+	VT_TEST(message_longer_than_the_port_takes_is_refused),
 	VT_TEST(wrong_requests_are_local_errors),
 	VT_TEST(request_for_unmapped_memory_does_not_kill_the_target),
 };

@@ -320,12 +320,30 @@ static void impossible_values_are_refused(void **state)
 		REFUSED(rtr, a.ah_attr.grh.sgid_index = 255);
 	}
 	if (t->dev.max_qp_rd_atom < 255)
-		REFUSED(rtr, a.max_dest_rd_atomic = 255);
+		REFUSED(rtr, a.max_dest_rd_atomic = (uint8_t)(t->dev.max_qp_rd_atom + 1));
 	bring(ep, RC, IBV_QPS_RTR);
 	REFUSED(rts, a.timeout = 32);
 	if (t->dev.max_qp_init_rd_atom < 255)
-		REFUSED(rts, a.max_rd_atomic = 255);
+		REFUSED(rts, a.max_rd_atomic = (uint8_t)(t->dev.max_qp_init_rd_atom + 1));
 #undef REFUSED
+}
+
+/* Who says in which state it believes the QP must be right. */
+static void wrong_current_state_is_refused(void **state)
+{
+	struct vt_ep *ep = vt_ep(*state);
+	const struct arrow *rts = &arrows[3];
+	struct ibv_qp_attr a;
+	int mask = rts->required[RC] | IBV_QP_STATE | IBV_QP_CUR_STATE;
+
+	vt_need("MODIFY");
+	bring(ep, RC, IBV_QPS_RTR);
+	a = values(ep, rts);
+	a.cur_qp_state = IBV_QPS_RTS;
+	assert_int_equal(ibv_modify_qp(ep->qp, &a, mask), EINVAL);
+	assert_int_equal(vt_state(ep->qp), IBV_QPS_RTR);
+	a.cur_qp_state = IBV_QPS_RTR;
+	assert_int_equal(ibv_modify_qp(ep->qp, &a, mask), 0);
 }
 
 static void query_returns_what_was_set(void **state)
@@ -546,6 +564,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(arrows_that_are_not_there_are_refused),
 	VT_TEST(every_state_leads_to_err_and_reset),
 	VT_TEST(impossible_values_are_refused),
+	VT_TEST(wrong_current_state_is_refused),
 	VT_TEST(query_returns_what_was_set),
 	VT_TEST(ud_query_returns_the_qkey),
 	VT_TEST(posting_is_allowed_by_state),

@@ -177,6 +177,23 @@ static void wrong_qkey_is_dropped_in_silence(void **state)
 }
 
 /* IBA 10.2.5: a Q_Key with its highest bit set asks for the sending QP's own. */
+static void address_of_another_domain_is_refused(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a, *b, *other;
+	struct ibv_ah *ah;
+
+	vt_need("UD");
+	a = ud(t);
+	b = ud(t);
+	other = ud(t);
+	ah = ah_to(other, b);
+	assert_int_equal(vt_try(a, .op = IBV_WR_SEND, .id = 1, .len = 10, .ah = ah, .qpn = b->qp->qp_num,
+				 .qkey = VT_QKEY),
+		EINVAL);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+}
+
 static void controlled_qkey_stands_for_the_senders_own(void **state)
 {
 	struct vt *t = *state;
@@ -385,6 +402,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(immediate_data_comes_along),
 	VT_TEST(answer_goes_back_by_the_completion),
 	VT_TEST(wrong_qkey_is_dropped_in_silence),
+	VT_TEST(address_of_another_domain_is_refused),
 	VT_TEST(controlled_qkey_stands_for_the_senders_own),
 	VT_TEST(datagram_longer_than_the_mtu_is_not_sent),
 	VT_TEST(datagram_without_a_receive_is_dropped),

@@ -121,6 +121,16 @@ static void start(unsigned i)
 	process[i].pid = pid;
 }
 
+/* All its threads have stopped when it returns. */
+static void halt(unsigned i)
+{
+	int status;
+
+	kill(process[i].pid, SIGSTOP);
+	assert_int_equal(waitpid(process[i].pid, &status, WUNTRACED), process[i].pid);
+	assert_true(WIFSTOPPED(status));
+}
+
 static void stop(unsigned i)
 {
 	kill(process[i].pid, SIGKILL);
@@ -128,17 +138,6 @@ static void stop(unsigned i)
 }
 
 /* ---- the forger ---- */
-static void wait_until(bool (*is_so)(int), int arg)
-{
-	for (int ms = 0; !is_so(arg); ms++) {
-		struct timespec t = {.tv_nsec = 1000000};
-
-		if (ms == 20000)
-			fail_msg("waited in vain");
-		nanosleep(&t, NULL);
-	}
-}
-
 static int total(size_t counter)
 {
 	int n = 0;
@@ -148,6 +147,31 @@ static int total(size_t counter)
 	return n;
 }
 #define TOTAL(counter) total(offsetof(struct process, counter))
+
+static void say_counts(void)
+{
+	for (int i = 0; i < PROCESSES; i++)
+		print_message("process %d: %d right, %d wrong, %d unclaimed, %d rejected; %u late, %llu "
+			      "handed over, %llu dropped, "
+			      "%llu unclaimed\n",
+			i, process[i].right, process[i].wrong, process[i].unclaimed, process[i].rejected,
+			process[i].adapter.gsi.nlate, (unsigned long long)process[i].seen.mads_handed_over,
+			(unsigned long long)process[i].seen.mads_dropped,
+			(unsigned long long)process[i].seen.mads_unclaimed);
+}
+
+static void wait_until(bool (*is_so)(int), int arg)
+{
+	for (int ms = 0; !is_so(arg); ms++) {
+		struct timespec t = {.tv_nsec = 1000000};
+
+		if (ms == 20000) {
+			say_counts();
+			fail_msg("waited in vain");
+		}
+		nanosleep(&t, NULL);
+	}
+}
 
 static bool heard(int n)
 {
@@ -438,7 +462,7 @@ static void mads_wait_for_a_process_without_room(void **state)
 	int before = dropped();
 
 	reset();
-	kill(process[1].pid, SIGSTOP);
+	halt(1);
 	for (int i = 0; i < BURST; i++)
 		forge_answer(RTU, process[1].comm_id, 1);
 	wait_until(some_are_late, before);
@@ -456,7 +480,7 @@ static void a_stopped_process_loses_mads_but_no_connections(void **state)
 	int before = dropped();
 
 	reset();
-	kill(process[1].pid, SIGSTOP);
+	halt(1);
 	for (int i = 0; dropped() == before && i < 100000; i++)
 		forge_request(REQ, TCP, PORT + 1, 1, 1);
 	kill(process[1].pid, SIGCONT);

@@ -187,6 +187,11 @@ class End:
     def count(self, name):
         return self.victim.counters().get(name, self.qpn)
 
+    def heard_out(self, peer):
+        """Each end has seen all that the other sent, probes and the answers to them too; and nothing else."""
+        until(lambda: self.count("rx_packets") == peer.count("tx_packets") and
+              peer.count("rx_packets") == self.count("tx_packets"), "the ends have seen what the other sent, and no more")
+
     def stream(self, peer):
         """Begins checked traffic to the peer."""
         self.victim.tell("stream", self.ep, peer.addr, peer.rkey)

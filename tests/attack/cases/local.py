@@ -74,7 +74,8 @@ def hostile_user_hands_over_packets(w):
 
     hand_over("setpriv", f"--reuid={NOBODY}", "--clear-groups")
     a.works_with(b, "the connection is unharmed")
-    check(a.count("rx_packets") == a.count("tx_packets") and a.touched(64, 64) == 0, "no frame reached the QP")
+    a.heard_out(b)
+    check(a.touched(64, 64) == 0, "no frame reached the QP")
     hand_over()
     until(lambda: a.touched(64, 64) == 64, "the same frames")
     check(True, "the same frames from a process of the same user do: they are trusted, and the frames were right")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""chaos.py SOURCE BUILD [--seconds N] [--seed N] [-R PATTERN]: races sought over the verbs, rdmacm, preload and same-host suites.
+"""chaos.py SOURCE BUILD [--build-only] [--seconds N] [--seed N] [-R PATTERN]: races sought over the verbs, rdmacm, preload and same-host suites.
 
 Builds with -DANYRDMA_CHAOS=ON, in which a seed makes threads late (src/base/chaos.h), asks CTest for the commands, and
 runs them in an order that is drawn, each with a seed of its own, many more at once than there are CPUs, until
@@ -78,11 +78,14 @@ def main():
     args = argparse.ArgumentParser(description=__doc__)
     args.add_argument("source")
     args.add_argument("build", type=pathlib.Path)
+    args.add_argument("--build-only", action="store_true")
     args.add_argument("--seconds", type=int, default=30)
     args.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
     args.add_argument("-R", dest="pattern", default="")
     args = args.parse_args()
     build(args.source, args.build)
+    if args.build_only:
+        return 0
     draw, until = random.Random(args.seed), time.monotonic() + args.seconds
     tests = list(entries(args.build, args.pattern))
     print(f"{len(tests)} entries, --seed {args.seed}", flush=True)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# loss.sh [WORLD [MTU]]: strangers' programs over a wire that loses, doubles and swaps packets. They must end, without
-# an error, with the right bytes. How fast is not judged here.
+# loss.sh [WORLD [MTU [more]]]: strangers' programs over a wire that loses, doubles and swaps packets; more: over wires that only
+# lose them, few and many. They must end, without an error, with the right bytes. How fast is not judged here.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=tests/clients/cm.sh
@@ -54,12 +54,14 @@ on_wire() {
 	[ -z "$GUEST" ] || by_address
 }
 
-on_wire loss=10 double=20 swap=20
+if [ "${3:-}" = more ]; then
+	on_wire loss=10
+	on_wire loss=50
+else
+	on_wire loss=10 double=20 swap=20
+fi
 if [ -n "$GUEST" ]; then
 	swap_sides
 	on_wire loss=10 double=20 swap=20
-else
-	on_wire loss=10
-	on_wire loss=50
 fi
 done_testing

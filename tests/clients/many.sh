@@ -28,8 +28,8 @@ still_at_work() {
 }
 
 start_pair victim 4 ibv_rc_pingpong -e -c -s 65536 -n 100000000
-start_others
 more_traffic 4 || fail "no traffic" "$TMP/victim.server" "$TMP/victim.client"
+start_others # last, and the kill follows at once: the first of them may be done soon, the last of them are not
 still_at_work || fail "the others were done before the kill; give them more to do"
 ! gone "${PID[victim.client]}" || fail "the victim ended by itself" "$TMP/victim.server" "$TMP/victim.client"
 kill_hard victim.server

@@ -29,6 +29,7 @@ from packet import PORT, icrc  # noqa: E402
 ROOT = os.path.dirname(os.path.dirname(HERE))
 BUILD = os.environ.get("ANYRDMA_BUILD", os.path.join(ROOT, "build"))
 PATIENCE = 40 * (4 if os.environ.get("SANITIZED") else 1)
+PATIENT = 18  # the timeout of RC that a peer gets who may have to wait for a CPU: 1.07 s, eight times
 A, B, C, A_BY_C = "10.77.0.1", "10.77.0.2", "10.78.0.2", "10.78.0.1"
 MAC_A, MAC_C = "02:00:00:00:00:01", "02:00:00:00:00:03"
 
@@ -167,7 +168,7 @@ class End:
         self.psn_out = int.from_bytes(os.urandom(3), "big")
         self.psn_in = None
 
-    def connect(self, ip, peer, timeout=14, retry=7):
+    def connect(self, ip, peer, timeout=PATIENT, retry=7):
         self.psn_in = peer.psn_out
         self.victim.ask("connect", self.ep, ip, peer.qpn, self.psn_out, self.psn_in, timeout, retry)
 
@@ -342,7 +343,7 @@ class World:
     def victim_b(self, **env):
         return Victim(self, self.host_b, "roce_ba", **env)
 
-    def pair(self, a=None, b=None, kind="rc", timeout=14, retry=7):
+    def pair(self, a=None, b=None, kind="rc", timeout=PATIENT, retry=7):
         """A connection between A and B; both ends are known to the test, not to the attacker."""
         a, b = End(a or self.victim_a(), kind), End(b or self.victim_b(), kind)
         a.connect(B, b, timeout, retry)

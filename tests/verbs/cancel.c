@@ -154,15 +154,6 @@ static void data(struct vt *t)
 			assert_int_equal(wc.status, IBV_WC_SUCCESS);
 }
 
-/* A second and more for each attempt: on a loaded machine a processor may be far. */
-static void connect_patiently(struct vt_ep *a, struct vt_ep *b)
-{
-	struct vt_conn c = vt_conn(a->t);
-
-	c.timeout = 18;
-	vt_connect(a, b, &c);
-}
-
 /* ---- cancelling ---- */
 struct work {
 	struct vt *t;
@@ -262,7 +253,7 @@ static void data_path_goes_on_after_a_cancelled_thread(void **state)
 
 	from = vt_ep(t);
 	to = vt_ep(t);
-	connect_patiently(from, to);
+	vt_connect(from, to, NULL);
 	cancel_many(t, "ibv_post_send, ibv_poll_cq", data);
 	while (vt_try(from, .op = IBV_WR_RDMA_READ, .id = LAST, .len = 8, .to = to))
 		assert_int_equal(vt_wait(from).status, IBV_WC_SUCCESS);
@@ -320,7 +311,7 @@ static void who_waits_is_cancelled_there(void **state)
 	cancel_waiting("ibv_get_cq_event", wait_for_completion, a->channel);
 	cancel_waiting("ibv_get_async_event", wait_for_async, t->ctx);
 	check_descriptors(before);
-	connect_patiently(a, b);
+	vt_connect(a, b, NULL);
 	assert_int_equal(ibv_req_notify_cq(a->cq, 0), 0);
 	vt_post(a, .op = IBV_WR_RDMA_WRITE, .id = 1, .len = 100, .to = b);
 	assert_int_equal(ibv_get_cq_event(a->channel, &cq, &context), 0);

@@ -228,14 +228,13 @@ struct vt_addr vt_addr(const struct vt_ep *ep)
 
 struct vt_conn vt_conn(const struct vt *t)
 {
-	const char *timeout = getenv("VERBS_TIMEOUT"); /* by who makes threads late */
 	int depth = t->dev.max_qp_rd_atom < 16 ? t->dev.max_qp_rd_atom : 16;
 
 	return (struct vt_conn){
 		.psn_out = 0x123456,
 		.psn_in = 0x654321,
 		.mtu = t->port.active_mtu < IBV_MTU_1024 ? t->port.active_mtu : IBV_MTU_1024,
-		.timeout = timeout ? (uint8_t)atoi(timeout) : 14, /* 67 ms */
+		.timeout = VT_PATIENT,
 		.retry = 7,
 		.rnr_retry = 7,
 		.min_rnr = 12, /* 0.64 ms */

@@ -10,9 +10,8 @@
  *   VERBS_GID       4 or 6: which address family's GID connects; 4 unless told
  *   VERBS_CAPS      what the transport can do, e.g. "UC UD ATOMIC MCAST"; unset means everything. Also:
  * MODIFY, queue pairs are connected by ibv_modify_qp and not by rdma_cm alone; ACK, a SEND or WRITE is done
- * when the peer has it, and not when it has left VERBS_DEADLINE  seconds a wait may take before it is a
- * failure; 10 unless told
- *   VERBS_TIMEOUT   of a connection whose test names none, as ibv_modify_qp takes it; 14 unless told
+ * when the peer has it, and not when it has left
+ *   VERBS_DEADLINE  seconds a wait may take before it is a failure; 10 unless told
  *
  * Helpers fail the running test by cmocka's assertions. In another thread or in a peer process an
  * assertion ends the process instead, which fails the whole theme.
@@ -101,6 +100,13 @@ struct vt_addr {
 };
 
 struct vt_addr vt_addr(const struct vt_ep *ep);
+
+/*
+ * Timeouts of RC, for eight tries each. A peer that lives may have to wait for a CPU: it gets 1.07 s a try.
+ * Who waits for one that dies in the middle asks every 0.27 s, 2.1 s in all, in which it must have answered
+ * if it lives. And a queue pair whose only request cannot be answered need not be patient: 0.54 s in all.
+ */
+enum { VT_PATIENT = 18, VT_MORTAL = 16, VT_UNANSWERED = 14 };
 
 /* The attributes of a connection. vt_conn() gives the defaults, to be changed from there. */
 struct vt_conn {

@@ -201,11 +201,13 @@ static void nobody_at_that_number_exhausts_the_retries(void **state)
 static void peer_that_comes_late_is_reached_by_a_retry(void **state)
 {
 	struct vt *t = *state;
-	struct vt_conn c = vt_conn(t), back = c;
+	struct vt_conn c = vt_conn(t), back;
 	struct vt_ep *a = vt_ep(t), *b = vt_ep(t), *x, *y;
 	struct vt_addr to_a = vt_addr(a), to_b = vt_addr(b);
 
 	vt_need("MODIFY");
+	c.timeout = 16; /* 0.27 s: the first retry ends the test */
+	back = c;
 	back.psn_out = c.psn_in;
 	back.psn_in = c.psn_out;
 	vt_pair(t, IBV_QPT_RC, &x, &y);

@@ -39,15 +39,6 @@ struct victim {
 	uint32_t rkey, spare;
 };
 
-/* An answer will come; a loaded machine has all the time for it. */
-static struct vt_conn patient(const struct vt *t)
-{
-	struct vt_conn c = vt_conn(t);
-
-	c.timeout = 18;
-	return c;
-}
-
 /* For who waits for nothing but the end. */
 static struct vt_conn hasty(const struct vt *t)
 {
@@ -177,19 +168,17 @@ static void role_target(struct vt *t, int fd)
 	struct victim v = {0};
 	struct vt_addr peer;
 	struct ibv_mr *mr;
-	struct vt_conn c;
 	struct order o;
 	pthread_t thread;
 	char byte = 0;
 	void *mem = map();
 
 	vt_hear(fd, &o, sizeof(o));
-	c = patient(t);
 	p.how = o.how;
 	p.ep = vt_ep(t);
 	mr = ibv_reg_mr(p.ep->pd, mem, LEN, VT_ALL_ACCESS);
 	assert_non_null(mr);
-	vt_meet(p.ep, fd, &c, &peer);
+	vt_meet(p.ep, fd, NULL, &peer);
 	for (int i = 0; i < 4 && o.how != BEFORE; i++)
 		vt_recv(p.ep, (uint64_t)i, 0, 100);
 	if (o.op == IBV_WR_SEND)
@@ -234,7 +223,6 @@ static bool can_be_told(enum ibv_wr_opcode op)
 static void attack(struct vt *t, enum ibv_wr_opcode op, enum how how, uint32_t len)
 {
 	struct order o = {.op = op, .how = how};
-	struct vt_conn c = patient(t);
 	struct vt_ep *ep = vt_ep(t);
 	struct vt_addr addr;
 	struct vt_peer peer;
@@ -245,7 +233,7 @@ static void attack(struct vt *t, enum ibv_wr_opcode op, enum how how, uint32_t l
 	print_message("  opcode %d of %u bytes, blocked %s\n", op, len, how_name[how]);
 	vt_peer_start(&peer, "target");
 	vt_tell(peer.fd, &o, sizeof(o));
-	vt_meet(ep, peer.fd, &c, &addr);
+	vt_meet(ep, peer.fd, NULL, &addr);
 	vt_hear(peer.fd, &v, sizeof(v));
 	for (int i = 0; i < 4 && how != BEFORE; i++) {
 		vt_post(ep, .op = IBV_WR_SEND, .id = (uint64_t)i, .len = 100);

@@ -444,7 +444,6 @@ static void nothing_is_lost_while_pages_change_hands(void **state)
 {
 	struct vt *t = *state;
 	struct vt_ep *a = vt_ep(t);
-	struct vt_conn c = vt_conn(t);
 	struct vt_addr peer;
 	struct place to;
 	struct vt_peer p;
@@ -452,9 +451,8 @@ static void nothing_is_lost_while_pages_change_hands(void **state)
 	char byte;
 
 	vt_need("ATOMIC");
-	c.timeout = 18;
 	vt_peer_start(&p, "shifting");
-	vt_meet(a, p.fd, &c, &peer);
+	vt_meet(a, p.fd, NULL, &peer);
 	vt_hear(p.fd, &to, sizeof(to));
 	for (; !vt_readable_now(p.fd); added++) {
 		/* The counters, and words of our own beside them. */
@@ -613,16 +611,14 @@ static void child_has_the_registered_memory_as_it_was(void **state)
 /* Writes rising numbers to the end of a place until it is refused. */
 static void role_writer(struct vt *t, int fd)
 {
-	struct vt_conn c = vt_conn(t);
 	struct vt_addr peer;
 	struct place to;
 
-	c.timeout = 18;
 	for (vt_hear(fd, &to, sizeof(to)); to.len; vt_hear(fd, &to, sizeof(to))) {
 		struct vt_ep *ep = vt_ep(t);
 		struct ibv_wc wc = {.status = IBV_WC_SUCCESS};
 
-		vt_meet(ep, fd, &c, &peer);
+		vt_meet(ep, fd, NULL, &peer);
 		for (uint64_t n = 1; wc.status == IBV_WC_SUCCESS; n++) {
 			memcpy(ep->buf, &n, sizeof(n));
 			vt_post(ep, .op = IBV_WR_RDMA_WRITE, .id = 1, .len = sizeof(n),
@@ -638,12 +634,10 @@ static void nothing_lands_after_deregistration(void **state)
 {
 	enum { ROUNDS = 12 };
 	struct vt *t = *state;
-	struct vt_conn c = vt_conn(t);
 	char *memory = from_mmap((ROUNDS + 1) * PAGE);
 	struct place none = {0};
 	struct vt_peer p;
 
-	c.timeout = 18;
 	vt_peer_start(&p, "writer");
 	for (size_t round = 1; round <= ROUNDS; round++) {
 		volatile uint64_t *word = (uint64_t *)(memory + round * PAGE - 8);
@@ -656,7 +650,7 @@ static void nothing_lands_after_deregistration(void **state)
 		assert_non_null(mr);
 		*word = 0;
 		offer(p.fd, mr);
-		vt_meet(a, p.fd, &c, &peer);
+		vt_meet(a, p.fd, NULL, &peer);
 		while (*word < round * 10)
 			sched_yield();
 		assert_int_equal(ibv_dereg_mr(mr), 0);

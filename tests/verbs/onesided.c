@@ -111,32 +111,9 @@ static void role_echo(struct vt *t, int fd)
 	}
 }
 
-/* A second and more for each attempt: the target may have to wait for a processor. */
-static struct vt_conn patient(const struct vt *t)
-{
-	struct vt_conn c = vt_conn(t);
-
-	c.timeout = 18;
-	return c;
-}
-
-/* As the sleeper, with a connection that bears a target that is stopped. */
-static void role_patient(struct vt *t, int fd)
-{
-	struct vt_ep *ep = vt_ep(t, .len = LEN);
-	struct vt_conn c = patient(t);
-	struct vt_addr peer;
-	char byte;
-
-	vt_meet(ep, fd, &c, &peer);
-	while (read(fd, &byte, 1) > 0)
-		;
-}
-
 /* Writes rising numbers to a place it is told of until it is refused, again and again. */
 static void role_writer(struct vt *t, int fd)
 {
-	struct vt_conn c = patient(t);
 	struct vt_addr peer, place;
 	char byte;
 
@@ -144,7 +121,7 @@ static void role_writer(struct vt *t, int fd)
 		struct vt_ep *ep = vt_ep(t);
 		struct ibv_wc wc = {.status = IBV_WC_SUCCESS};
 
-		vt_meet(ep, fd, &c, &peer);
+		vt_meet(ep, fd, NULL, &peer);
 		vt_hear(fd, &place, sizeof(place));
 		for (uint64_t n = 1; wc.status == IBV_WC_SUCCESS; n++) {
 			memcpy(ep->buf, &n, sizeof(n));
@@ -321,48 +298,61 @@ static void two_processes_converse(void **state)
 	vt_peer_finish(&p);
 }
 
+enum { VICTIMS = 2, WORK = 32 };
+
+struct victim {
+	struct vt_ep *ep;
+	struct vt_peer peer;
+	struct vt_addr to;
+};
+
+static void begin(struct vt *t, struct victim *v)
+{
+	struct vt_conn c = vt_conn(t);
+
+	c.timeout = VT_MORTAL;
+	v->ep = vt_ep(t, .len = LEN);
+	vt_peer_start(&v->peer, "sleeper");
+	vt_meet(v->ep, v->peer.fd, &c, &v->to);
+	for (int i = 0; i < WORK; i++)
+		vt_post(v->ep, .op = i % 2 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, .id = i, .len = 1 << 20,
+			.raddr = v->to.addr, .rkey = v->to.rkey);
+	vt_ok(v->ep, 0);
+	kill(v->peer.pid, SIGKILL);
+}
+
+/* Successes, then one error that says why, then nothing but what is flushed. */
+static void reap(struct victim *v)
+{
+	enum ibv_wc_status why = vt_can("MODIFY") ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR;
+	bool failed = false;
+
+	for (int i = 1; i < WORK; i++) {
+		struct ibv_wc wc = vt_wait(v->ep);
+
+		assert_int_equal(wc.wr_id, i);
+		if (wc.status == IBV_WC_SUCCESS) {
+			assert_false(failed);
+			continue;
+		}
+		assert_int_equal(wc.status, failed ? IBV_WC_WR_FLUSH_ERR : why);
+		failed = true;
+	}
+	vt_peer_kill(&v->peer); /* it is dead now, and not only about to die */
+	vt_post(v->ep, .op = IBV_WR_RDMA_READ, .id = 99, .len = 8, .raddr = v->to.addr, .rkey = v->to.rkey);
+	vt_expect_either(v->ep, 99, IBV_WC_WR_FLUSH_ERR, IBV_WC_RETRY_EXC_ERR);
+	vt_ep_close(v->ep);
+}
+
 /* The survivor learns of it by its own timeouts, has its work back, and the next peer finds all in order. */
 static void killed_peer_leaves_errors_and_no_trace(void **state)
 {
-	struct vt *t = *state;
-	struct vt_conn c = vt_conn(t);
+	struct victim v[VICTIMS];
 
-	/*
-	 * A second in all: a peer that is only slow has time enough. With 18 programs on two processors,
-	 * under a sanitizer, the first WRITE took up to 0.25 s.
-	 */
-	c.timeout = 15;
-	for (int round = 0; round < 2; round++) {
-		struct vt_ep *a = vt_ep(t, .len = LEN);
-		struct vt_addr to;
-		struct vt_peer p;
-		bool failed = false;
-
-		vt_peer_start(&p, "sleeper");
-		vt_meet(a, p.fd, &c, &to);
-		for (int i = 0; i < 32; i++)
-			vt_post(a, .op = i % 2 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, .id = i,
-				.len = 1 << 20, .raddr = to.addr, .rkey = to.rkey);
-		vt_ok(a, 0);
-		kill(p.pid, SIGKILL);
-		for (int i = 1; i < 32; i++) {
-			struct ibv_wc wc = vt_wait(a);
-
-			assert_int_equal(wc.wr_id, i);
-			if (wc.status != IBV_WC_SUCCESS) {
-				assert_int_equal(wc.status, failed || !vt_can("MODIFY")
-								    ? IBV_WC_WR_FLUSH_ERR
-								    : IBV_WC_RETRY_EXC_ERR);
-				failed = true;
-			} else {
-				assert_false(failed);
-			}
-		}
-		vt_peer_kill(&p); /* it is dead now, and not only about to die */
-		vt_post(a, .op = IBV_WR_RDMA_READ, .id = 99, .len = 8, .raddr = to.addr, .rkey = to.rkey);
-		vt_expect_either(a, 99, IBV_WC_WR_FLUSH_ERR, IBV_WC_RETRY_EXC_ERR);
-		vt_ep_close(a);
-	}
+	for (int i = 0; i < VICTIMS; i++)
+		begin(*state, &v[i]);
+	for (int i = 0; i < VICTIMS; i++)
+		reap(&v[i]);
 	target(state, "sleeper");
 }
 
@@ -398,7 +388,6 @@ static void stopped_target_is_read_and_written(void **state)
 	static const enum ibv_wr_opcode ops[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ};
 	const char *way = getenv("ANYRDMA_LOCAL");
 	struct vt_ep *a = vt_ep(*state, .len = LEN);
-	struct vt_conn c = patient(*state);
 	struct vt_addr to;
 	struct vt_peer p;
 
@@ -406,8 +395,8 @@ static void stopped_target_is_read_and_written(void **state)
 		print_message("SKIP  a stopped target answers no packets\n");
 		skip();
 	}
-	vt_peer_start(&p, "patient");
-	vt_meet(a, p.fd, &c, &to);
+	vt_peer_start(&p, "sleeper");
+	vt_meet(a, p.fd, NULL, &to);
 	for (unsigned i = 0; i < ARRAY_LEN(ops); i++) {
 		bool alone = false;
 
@@ -423,7 +412,6 @@ static void nothing_lands_after_deregistration(void **state)
 {
 	enum { ROUNDS = 25 };
 	struct vt *t = *state;
-	struct vt_conn c = patient(t);
 	volatile uint64_t *word = calloc(1, 4096);
 	struct vt_peer p;
 
@@ -441,7 +429,7 @@ static void nothing_lands_after_deregistration(void **state)
 		place.rkey = mr->rkey;
 		*word = 0;
 		vt_tell(p.fd, "", 1);
-		vt_meet(a, p.fd, &c, &peer);
+		vt_meet(a, p.fd, NULL, &peer);
 		vt_tell(p.fd, &place, sizeof(place));
 		while (*word < (uint64_t)round * 10 + 1)
 			sched_yield();
@@ -493,7 +481,6 @@ static void idle_connections_cost_nothing(void **state)
 
 static const struct vt_role roles[] = {
 	{"sleeper", role_sleeper},
-	{"patient", role_patient},
 	{"computer", role_computer},
 	{"canceller", role_canceller},
 	{"many", role_many},

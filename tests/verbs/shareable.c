@@ -462,15 +462,17 @@ static void shorter_file_is_an_error_and_no_crash(void **state)
 {
 	struct vt *t = *state;
 	struct vt_ep *a = vt_ep(t, .len = LEN), *b = vt_ep(t, .len = LEN);
+	struct vt_conn c = vt_conn(t);
 	enum ibv_wc_status status;
 	struct vt_addr peer;
 	struct place to;
 	struct vt_peer p;
 	char byte;
 
+	c.timeout = VT_UNANSWERED;
 	vt_peer_start(&p, "shrinks");
 	vt_meet(a, p.fd, NULL, &peer);
-	vt_meet(b, p.fd, NULL, &peer);
+	vt_meet(b, p.fd, &c, &peer);
 	vt_hear(p.fd, &to, sizeof(to));
 	for (int i = 0; i < 3; i++)
 		must_write(a, &to, 0, 0, LEN);

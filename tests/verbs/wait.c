@@ -286,9 +286,24 @@ void vt_peer_kill(struct vt_peer *p)
 	close(p->fd);
 }
 
+/* A peer that fails says so by itself; one that is killed by a signal cannot. */
+static void tell_how_peers_ended(void)
+{
+	int status;
+
+	for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+		print_error("the peer %d has ended: %s %d\n", (int)pid,
+			WIFSIGNALED(status) ? "signal" : "exit",
+			WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
 void vt_tell(int fd, const void *data, size_t len)
 {
-	assert_int_equal(send(fd, data, len, MSG_NOSIGNAL), len);
+	ssize_t n = send(fd, data, len, MSG_NOSIGNAL);
+
+	if (n < 0)
+		tell_how_peers_ended();
+	assert_int_equal(n, len);
 }
 
 void vt_hear(int fd, void *data, size_t len)
@@ -298,6 +313,8 @@ void vt_hear(int fd, void *data, size_t len)
 
 		assert_true(vt_readable_soon(fd));
 		n = recv(fd, (char *)data + got, len - got, 0);
+		if (n <= 0)
+			tell_how_peers_ended();
 		assert_true(n > 0);
 		got += (size_t)n;
 	}

@@ -170,7 +170,7 @@ def one_forged_read_response_does_not_kill(w):
 
 def spoofed_write_needs_the_key(w):
     """the peer's address, the QP number and the PSN are known, the key is guessed"""
-    a, b = w.pair()
+    a, b = w.pair(timeout=14)  # the peer's request will not be answered
     Forger(w, B).send(bth(WRITE_ONLY, a.qpn, a.psn_in) + reth(a.addr, a.rkey ^ 1, 64) + b"!" * 64)
     until(lambda: a.state() == ERR, "the QP goes to ERR")
     check(a.touched() == 0, "no byte was written")

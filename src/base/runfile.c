@@ -56,8 +56,7 @@ int runfile_open(struct runfile *f, const char *name, size_t room)
 void runfile_close(struct runfile *f)
 {
 	if (f->fd >= 0)
-		close(f->fd);
-	f->fd = -1;
+		close(fd_take(&f->fd));
 }
 
 bool runfile_renew(struct runfile *f, size_t room)

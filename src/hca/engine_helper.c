@@ -374,8 +374,7 @@ void hca_engine_close_helper_fds(struct hca_engine *e)
 
 	for (unsigned i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
 		if (*fds[i] >= 0)
-			close(*fds[i]);
-		*fds[i] = -1;
+			close(fd_take(fds[i]));
 	}
 }
 

@@ -5,6 +5,7 @@
  */
 #include "hca/engine_streams.h"
 
+#include "base/fd.h"
 #include "base/gid.h"
 #include "base/log.h"
 #include "hca/adapter.h"
@@ -215,8 +216,7 @@ static bool try_older(struct stream *s, uint64_t now)
 	o.revision = 1;
 	o.peer_to_peer = false;
 	stream_watch(s, 0);
-	link_tcp_reset(s->fd);
-	s->fd = -1;
+	link_tcp_reset(fd_take(&s->fd));
 	return iwarp_connect_start(&s->mpa, &o, data, len) && !begin_connect(s, now);
 }
 
@@ -311,8 +311,7 @@ void stream_shake(struct stream *s, uint64_t now)
 static void wait_to_knock(struct stream *s, uint64_t now)
 {
 	stream_watch(s, 0);
-	link_tcp_reset(s->fd);
-	s->fd = -1;
+	link_tcp_reset(fd_take(&s->fd));
 	s->state = STREAM_KNOCKING;
 	stream_wake_at(s, now + (KNOCK_NS << s->knocks++));
 }

@@ -198,10 +198,9 @@ void stream_over(struct stream *s, bool reset, int status)
 	stream_stop_meeting(s);
 	stream_watch(s, 0);
 	if (s->fd >= 0 && reset)
-		link_tcp_reset(s->fd);
+		link_tcp_reset(fd_take(&s->fd));
 	else if (s->fd >= 0)
-		close(s->fd);
-	s->fd = -1;
+		close(fd_take(&s->fd));
 	s->state = STREAM_OVER;
 	s->deadline = UINT64_MAX;
 	if (!s->ended) {

@@ -14,8 +14,8 @@
  *
  * No lock that packets need: the kernel takes tens of milliseconds for each gigabyte to fork, and peers wait
  * for their acknowledges meanwhile. So the child may find the parent in the middle of a drive. Of what a
- * drive changes it looks only at descriptors, to close them, and at lists, forward: whose links are whole at
- * any moment (base/list.h).
+ * drive changes it looks only at descriptors, to close them, which are forgotten before their numbers are
+ * free (fd_take), and at lists, forward: whose links are whole at any moment (base/list.h).
  *
  * A condition variable with waiters is of no use to the child, so that of the acknowledges is made anew; and
  * the GID locks of the devices, which it goes on using.

@@ -225,7 +225,7 @@ free_r:
 static void close_file(struct hca_registry *r)
 {
 	if (r->fd >= 0)
-		close(r->fd);
+		close(fd_take(&r->fd));
 }
 
 /* Whether our file is where others will look for it, and says what it should. */

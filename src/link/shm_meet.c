@@ -55,8 +55,7 @@ static void end_close(struct shm_link *l, struct shm_end *end)
 	if (end->fd < 0)
 		return;
 	epoll_ctl(l->ep_fd, EPOLL_CTL_DEL, end->fd, NULL);
-	close(end->fd);
-	end->fd = -1;
+	close(fd_take(&end->fd));
 }
 
 /* ---- writers ---- */
@@ -414,7 +413,7 @@ static void send_away(struct shm_link *l)
 	int fd;
 
 	if (l->spare_fd >= 0)
-		close(l->spare_fd);
+		close(fd_take(&l->spare_fd));
 	for (int i = 0; i < AT_ONCE && ((fd = meet_accept(l->listener.fd)) >= 0 || fd == -EPERM); i++) {
 		if (fd >= 0)
 			close(fd);

@@ -3,10 +3,13 @@
 #include "fixture.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -248,8 +251,91 @@ static void device_can_be_opened_again_while_a_child_lives(void **state)
 	assert_int_equal(finish(pid), 0);
 }
 
+/* ---- numbers of descriptors ---- */
+static atomic_bool looking;
+static atomic_int freed = -1; /* the number that a thread has just closed, in whose close() it waits */
+static atomic_bool is_socket;
+static pthread_t program;
+
+/* The library's close() in front of libc's. While the test looks, others than its own thread wait in there.
+ */
+__attribute__((visibility("default"))) int close(int fd)
+{
+	struct stat st = {0};
+	int none = -1, err;
+
+	if (!atomic_load(&looking) || pthread_equal(pthread_self(), program))
+		return (int)syscall(SYS_close, fd);
+	fstat(fd, &st);
+	err = (int)syscall(SYS_close, fd);
+	atomic_store(&is_socket, S_ISSOCK(st.st_mode));
+	atomic_compare_exchange_strong(&freed, &none, fd);
+	while (atomic_load(&looking) && atomic_load(&freed) == fd)
+		usleep(1000);
+	return err;
+}
+
+/* The number is the program's now. Whether a child has it too. */
+static bool child_has(int fd)
+{
+	int own = dup2(STDERR_FILENO, fd), status = -1;
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(fcntl(fd, F_GETFD) < 0);
+	waitpid(pid, &status, 0);
+	close(own);
+	return !status;
+}
+
+static void role_sleeper(struct vt *t, int fd)
+{
+	struct vt_ep *ep = vt_ep(t);
+	struct vt_addr peer;
+	char byte;
+
+	vt_meet(ep, fd, NULL, &peer);
+	while (read(fd, &byte, 1) > 0)
+		;
+}
+
+/* When a connection ends its descriptors are closed, and the program may open others with these numbers. */
+static void childs_descriptors_are_the_programs(void **state)
+{
+	const char *way = getenv("ANYRDMA_LOCAL");
+	bool has = true, last = false;
+	struct vt *t = *state;
+	struct vt_addr peer;
+	struct vt_peer p;
+	double until;
+
+	if (!vt_by_cm(t) && way && !strcmp(way, "off"))
+		return; /* packets need none of their own */
+	vt_peer_start(&p, "sleeper");
+	vt_meet(vt_ep(t), p.fd, NULL, &peer);
+	program = pthread_self();
+	atomic_store(&looking, true);
+	kill(p.pid, SIGKILL);
+	until = vt_deadline();
+	while (has && !last && vt_now() < until) {
+		int fd = atomic_load(&freed);
+
+		if (fd >= 0) {
+			has = child_has(fd);
+			last = atomic_load(&is_socket);
+			atomic_store(&freed, -1);
+		}
+		usleep(1000);
+	}
+	atomic_store(&looking, false); /* first: the helper may wait */
+	assert_true(has);
+	assert_true(last);
+	vt_peer_kill(&p);
+}
+
 static const struct vt_role roles[] = {
 	{"fork_init", role_fork_init},
+	{"sleeper", role_sleeper},
 	{NULL, NULL},
 };
 
@@ -260,6 +346,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(data_arrives_in_the_parents_pages),
 	VT_TEST(childs_writes_do_not_reach_the_parents_region),
 	VT_TEST(device_can_be_opened_again_while_a_child_lives),
+	VT_TEST(childs_descriptors_are_the_programs),
 };
 
 VT_MAIN("fork", tests, roles)

@@ -108,6 +108,7 @@ struct ibt_responder {
 	uint32_t ack_psn;          /* what an acknowledge names: the last SEND or WRITE packet executed */
 	bool in_message, is_write; /* between FIRST and LAST */
 	bool discard;              /* UC: the rest of a message whose start was lost */
+	uint32_t disorder;         /* UC: packets until the order can be relied on again; see is_late() */
 	uint32_t off;              /* bytes of it that arrived */
 	struct reth reth;
 	bool nak_sent; /* for the packet that is missing: once */
@@ -160,6 +161,7 @@ struct ibt_packet {
 	uint32_t psn;
 	bool ackreq, solicited;
 	bool local;         /* by memory: nobody can have forged it */
+	bool handed;        /* by another process (link/steer.h): others may overtake it, and it them */
 	const uint8_t *ext; /* extension headers, behind DETH for UD */
 	const uint8_t *payload;
 	uint32_t len; /* of payload, without pad */

@@ -63,6 +63,21 @@ static bool reliable(const struct hca_qp *qp)
 }
 
 /* ---- the checks, in order ---- */
+/*
+ * Messages of UC keep their order, or are lost. What lies behind the expected PSN may be a message of a peer
+ * that began anew (IBA 9.8.2.2: every start counts), unless packets have taken two paths just now.
+ */
+static bool is_late(struct ibt_responder *r, const struct ibt_packet *p, int32_t d)
+{
+	enum { DISORDER = 1024 };
+
+	if (p->handed)
+		r->disorder = DISORDER;
+	else
+		r->disorder -= r->disorder ? 1 : 0;
+	return r->disorder && d < 0 && d >= -DISORDER;
+}
+
 static enum verdict check_psn(struct hca_qp *qp, const struct ibt_packet *p)
 {
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
@@ -76,6 +91,8 @@ static enum verdict check_psn(struct hca_qp *qp, const struct ibt_packet *p)
 		}
 		return d < 0 ? DUPLICATE : d > 0 ? OUT_OF_SEQUENCE : GO_ON;
 	}
+	if (is_late(r, p, d))
+		return DROP;
 	/* UC (IBA 9.8.2.2): a hole ends the message in hand; what follows waits for the next start. */
 	if (d) {
 		r->in_message = false;

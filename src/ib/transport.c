@@ -104,6 +104,7 @@ static bool take_apart(const struct frame_in *in, struct ibt_packet *p)
 	p->ackreq = bth_ackreq(b);
 	p->solicited = bth_solicited(b);
 	p->local = in->local;
+	p->handed = in->handed;
 	return true;
 }
 

@@ -24,6 +24,7 @@ struct sim_frame {
 	uint64_t at, seq; /* the queue's order */
 	struct icrc_flow flow;
 	uint8_t tclass, hop_limit;
+	bool handed;
 	uint32_t len;
 	struct sim_frame *free;
 	uint8_t bytes[FRAME_BYTES];
@@ -348,7 +349,8 @@ static void send_to(struct sim_net *n, unsigned from, struct sim_port *to, struc
 		frame_free(n, f);
 		return;
 	}
-	p.arrives = arrival(n, r, from, to->index, left, p.fate == SIM_DELAYED);
+	p.arrives = arrival(n, r, from, to->index, left, p.fate == SIM_DELAYED || p.fate == SIM_HANDED);
+	f->handed = p.fate == SIM_HANDED;
 	if (p.fate == SIM_DUPLICATED)
 		p.arrives_again = arrival(n, r, from, to->index, left, true);
 	note(n, &p);
@@ -451,7 +453,8 @@ static int sim_receive(struct link *l, unsigned max, link_deliver_fn *deliver, v
 				.len = f->len - ICRC_LEN,
 				.ifindex = 1,
 				.tclass = f->tclass,
-				.hop_limit = f->hop_limit};
+				.hop_limit = f->hop_limit,
+				.handed = f->handed};
 
 			memcpy(in.sgid, f->flow.src, 16);
 			memcpy(in.dgid, f->flow.dst, 16);

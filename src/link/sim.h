@@ -27,6 +27,7 @@ struct sim_net;
 	X(SIM_BY_RULES, "by rules") /* a judge's answer only: as the rules will have it */                   \
 	X(SIM_DELIVERED, "delivered")                                                                        \
 	X(SIM_DELAYED, "delayed") /* others overtake it */                                                   \
+	X(SIM_HANDED, "handed")   /* delayed, by another process of the receiver's host */                   \
 	X(SIM_DUPLICATED, "duplicated")                                                                      \
 	X(SIM_CORRUPTED, "corrupted")                                                                        \
 	X(SIM_LOST, "lost")                                                                                  \

@@ -30,7 +30,6 @@ LESS = [
     ("^verbs[.](default|udp)[.]", None),  # what the kernel says of a process, its threads and what they cost
     ("[.](huge|large)$|^rdmacm[.]killed$", None),  # minutes of arithmetic, or of waiting for the dead
     ("[.]stopped$", None),  # has to meet a peer in the middle of an act, where it is seldom when it is late everywhere
-    ("^sim[.]two", None),  # its UC messages come out of order then, by each way; not understood yet
     ("[.]onesided$", ["!idle*"]),  # counts CPU time
     ("[.]stream$", ["!peer_is_heard*"]),  # counts posts until the helper has heard, which is late
 ]

@@ -25,6 +25,39 @@ static void uc_message_with_a_hole_is_lost_alone(void **state)
 	duo_end(d);
 }
 
+/* Some packets of a host's go to one of its processes by way of another (link/steer.h). */
+static void uc_message_on_the_longer_way_is_lost_if_overtaken(void **state)
+{
+	static const enum sim_fate second[] = {SIM_DELAYED, SIM_HANDED};
+	struct sim_rules late = {.delay_min = 5 * SIM_US, .delay_max = 5 * SIM_US, .late_max = 10 * SIM_US};
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct duo *d = duo_new();
+
+		d->opts[0].type = d->opts[1].type = IBV_QPT_UC;
+		duo_connect(d);
+		sim_rules_set(d->w.net, &late);
+		for (unsigned k = 0; k < 4; k++)
+			post_recv(d, 1, k, 65536 * (k + 1), 4096);
+		script(d, 0, IBT_UC | OP_SEND_ONLY, 0, 0, SIM_HANDED); /* alone: in order */
+		script(d, 0, IBT_UC | OP_SEND_ONLY, 1, 1, second[i]);
+		post(d, 0, IBV_WR_SEND, 0, 0, 64);
+		sim_run_idle(&d->w);
+		expect_wc(d, 0, 0, IBV_WC_SUCCESS);
+		expect_wc(d, 1, 0, IBV_WC_SUCCESS);
+		for (unsigned k = 1; k < 4; k++)
+			post(d, 0, IBV_WR_SEND, k, 1024 * k, 64);
+		sim_run_idle(&d->w);
+		expect_wc(d, 1, 1, IBV_WC_SUCCESS);
+		expect_wc(d, 1, 2, IBV_WC_SUCCESS);
+		expect_none(d, 1);
+		assert_memory_equal(mem[1] + 2 * 65536, mem[0] + 2 * 1024, 64);
+		assert_memory_equal(mem[1] + 3 * 65536, mem[0] + 3 * 1024, 64);
+		assert_int_equal(d->qp[1]->count->dropped, 1);
+		duo_end(d);
+	}
+}
+
 /* The GRH, or in the last of its bytes the IPv4 header (IBA Annex A17.4.5.2), of a datagram from side 0. */
 static void expect_header(struct duo *d, bool ipv6, const uint8_t *grh)
 {
@@ -241,6 +274,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(uc_message_with_a_hole_is_lost_alone),
+		cmocka_unit_test(uc_message_on_the_longer_way_is_lost_if_overtaken),
 		cmocka_unit_test(ud_carries_forty_bytes_in_front),
 		cmocka_unit_test(datagram_before_rtr_is_dropped_and_counted),
 		cmocka_unit_test(unreliable_pkey_and_qkey_mismatches_are_dropped_and_counted),

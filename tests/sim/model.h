@@ -200,10 +200,12 @@ struct model {
 	} qp[MAX_QPS]; /* all there ever were: late datagrams are from the dead */
 	unsigned nqps;
 	size_t arena_used;
-	bool calm;    /* the network does nothing: every status must be the exact one */
-	bool ordered; /* it neither doubles nor reorders */
-	bool naughty; /* some requests are wrong */
-	bool torn;    /* a process was killed, maybe in the middle of a copy */
+	bool calm;     /* the network does nothing: every status must be the exact one */
+	bool ordered;  /* it neither doubles nor reorders */
+	bool two_ways; /* but for datagrams, which come to a process of a host straight or by another
+			  (link/steer.h) */
+	bool naughty;  /* some requests are wrong */
+	bool torn;     /* a process was killed, maybe in the middle of a copy */
 };
 
 /*

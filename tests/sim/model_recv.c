@@ -55,13 +55,14 @@ static void reliable_message(struct model *m, struct side *s, const struct ibv_w
 	s->received++;
 }
 
-/* UC, UD: any message that was sent; in order and once, unless the network itself doubles and reorders. */
+/* UC, UD: any message that was sent; in order and once, unless the network itself doubles or reorders. */
 static void unreliable_message(
 	struct model *m, struct side *s, struct side *from, const struct ibv_wc *wc, const uint8_t *data)
 {
-	unsigned *next = s->opts.type == IBV_QPT_UD ? &s->got[from->index] : &s->received;
+	bool ud = s->opts.type == IBV_QPT_UD;
+	unsigned *next = ud ? &s->got[from->index] : &s->received;
 
-	for (unsigned i = m->ordered ? *next : 0; i < from->posted; i++) {
+	for (unsigned i = m->ordered && !(ud && m->two_ways) ? *next : 0; i < from->posted; i++) {
 		struct sim_wr *w = &from->wr[i];
 
 		if (w->dqpn != s->qpn && w->dqpn != QP_MULTICAST)

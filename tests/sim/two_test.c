@@ -150,7 +150,7 @@ static void draw_world(struct model *m)
 
 	*w = (struct weather){.naughty = one_in(2), .timeout = kills ? 12 : 18};
 	m->naughty = w->naughty;
-	m->ordered = true;
+	m->ordered = m->two_ways = true;
 	m->pairs = one_in(3) ? (unsigned)between(1, MAX_SIDES / 2) : (unsigned)between(1, 3);
 	for (unsigned i = 0; i < NODES; i++)
 		life_site_init(m, i);
@@ -271,9 +271,18 @@ static void come_to_rest(struct model *m, unsigned me)
 	meet(me);
 }
 
+/* Of UC nobody knows what is still on its way: from now on it writes nowhere. */
+static void close_to_writes(struct model *m, struct side *s)
+{
+	if (s->opts.type == IBV_QPT_UC && !model_is_broken(m, s))
+		trouble_tell(m, s);
+}
+
 static void check_end(struct model *m)
 {
+	each_of_ours(m, close_to_writes);
 	model_enter();
+	model_poll(m);
 	model_check_end(m);
 	model_leave();
 }

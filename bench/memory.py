@@ -9,7 +9,7 @@ A line of ours has its verb, and behind a comma how it goes, if not as by defaul
   before  as another build does by default (run --before)
 """
 import worlds
-from programs import BEFORE, FILE, UCX_CMA, UCX_HEAP
+from programs import BEFORE, FILE, UCX_CMA
 from question import FLOOR, OURS, RIVAL, Field, Line, Question
 
 HERE = (worlds.MEMORY,)
@@ -71,9 +71,9 @@ def bandwidth(ways):
         "perftest ib_*_bw beside UCX, libfabric's shm provider (fi_pingpong: one message at a time) and the floors: memcpy "
         "from private into shared memory, process_vm_writev and process_vm_readv: the best of many short rounds; the loops are their "
         "mean, as a program has it that does nothing else. UCX put and UCX tag use memory that UCX allocated "
-        "as shared; with cma and malloc it is from malloc() and only the kernel reaches it, as ours is by default",
+        "as shared, by cma nevertheless for tags; with cma it is from malloc() and only the kernel reaches it, as ours is by default",
         [ucx("UCX put", "ucp_put_bw"), ucx("UCX put, cma", "put_bw", UCX_CMA), ucx("UCX get, cma", "get", UCX_CMA),
-         ucx("UCX tag", "tag_bw"), ucx("UCX tag, malloc", "tag_bw", UCX_HEAP),
+         ucx("UCX tag", "tag_bw"),
          loop("process_vm_writev"), loop("process_vm_readv"),
          Line("libfabric shm", RIVAL, lambda p, w, x: p.libfabric_bandwidth(w, x), LARGE)] +
         ours(lambda p, w, verb, x, way: p.bandwidth(w, verb, x, STREAM, way=way), ("write", "read", "send"), LARGE, ways) +

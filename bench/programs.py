@@ -13,7 +13,7 @@ import pair
 # How two ends of one host go, beside the default: what ANYRDMA_LOCAL says; or by default, but
 FILE = "file"      # with buffers that are shareable, in files of a tmpfs
 BEFORE = "before"  # as another build of anyrdma does
-UCX_CMA, UCX_HEAP = "cma", "heap"  # what UCX may use: cma alone; shared memory and cma, for memory from malloc()
+UCX_CMA = "cma"  # what UCX may use: cma alone, for memory from malloc()
 FILE_BYTES = 64 << 20  # more than perftest's buffers for 1 MiB
 
 
@@ -221,7 +221,7 @@ class Programs:
         UCT, since UCP's own put into such memory does not use cma but has the target's program copy.
         """
         port, cma = world.next_port(), ["-x", "cma", "-d", "memory", "-D", "zcopy"] if transports == UCX_CMA else []
-        env = ["UCX_TLS=posix,cma", "UCX_ALLOC_PRIO=heap"] if transports in (UCX_CMA, UCX_HEAP) else [f"UCX_TLS={transports}"]
+        env = ["UCX_TLS=posix,cma", "UCX_ALLOC_PRIO=heap"] if transports == UCX_CMA else [f"UCX_TLS={transports}"]
         command = ["env", *env, "UCX_LOG_LEVEL=error", "ucx_perftest", "-p", str(port)]
         o = pair.run(world, command, [*command, world.address, "-t", test, "-s", str(size), "-n", str(n), "-f", "-v", *cma], port)
         rows = [line.split(",") for line in o.out.splitlines() if re.match(r"\d+,", line)]

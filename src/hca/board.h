@@ -95,6 +95,7 @@ struct hca_seen {
 	struct hca_board_key key;
 	struct window *window; /* onto the key's memory; NULL: none */
 	uint32_t closed;       /* windows that were, then: see memory/window.h */
+	bool back;             /* the next long copy begins at its end: see local/walk.h */
 };
 
 /* ---- ours; any thread, any lock but the board's own; nothing is done where there is no board ---- */

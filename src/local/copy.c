@@ -4,8 +4,30 @@
 #include "base/fence.h"
 #include "base/guard.h"
 #include "local/revocable.h"
+#include "local/walk.h"
 
 #include <string.h>
+
+/* ---- all of it, in the order in which it goes ---- */
+typedef void part_fn(struct local_job *job, char *at, char *own, size_t len);
+
+static inline void each_part(struct local_job *job, part_fn *fn)
+{
+	char *at = job->at;
+
+	if (job->n == 1 && walk_turns(job->back, job->len)) {
+		struct walk_piece w[WALK_PIECES];
+		unsigned n = walk_back(job->len, w);
+
+		for (unsigned i = 0; i < n; i++)
+			fn(job, at + w[i].off, (char *)job->own[0].iov_base + w[i].off, w[i].len);
+		return;
+	}
+	for (unsigned i = 0; i < job->n; i++) {
+		fn(job, at, job->own[i].iov_base, job->own[i].iov_len);
+		at += job->own[i].iov_len;
+	}
+}
 
 /* ---- into the peer's memory: as long as it lets us ---- */
 /* Up to eight bytes of one aligned word. */
@@ -35,27 +57,27 @@ static bool write_piece(const _Atomic uint32_t *revoked, char *to, const char *f
 	       store(revoked, to + len - word, from + len - word, word);
 }
 
+static void write_part(struct local_job *job, char *at, char *own, size_t len)
+{
+	if (job->allowed)
+		job->allowed = write_piece(job->revoked, at, own, len);
+}
+
 static void write_all(void *arg)
 {
-	struct local_job *job = arg;
-	char *to = job->at;
-
-	for (unsigned i = 0; i < job->n && job->allowed; i++) {
-		job->allowed = write_piece(job->revoked, to, job->own[i].iov_base, job->own[i].iov_len);
-		to += job->own[i].iov_len;
-	}
+	each_part(arg, write_part);
 }
 
 /* ---- out of it ---- */
+static void read_part(struct local_job *job, char *at, char *own, size_t len)
+{
+	(void)job;
+	memcpy(own, at, len);
+}
+
 static void read_all(void *arg)
 {
-	const struct local_job *job = arg;
-	const char *from = job->at;
-
-	for (unsigned i = 0; i < job->n; i++) {
-		memcpy(job->own[i].iov_base, from, job->own[i].iov_len);
-		from += job->own[i].iov_len;
-	}
+	each_part(arg, read_part);
 	fence_acquire(); /* the next one reads later */
 }
 
@@ -76,15 +98,15 @@ static void place_piece(char *to, const char *from, size_t len)
 		__atomic_store_n(to + done, from[done], __ATOMIC_RELEASE);
 }
 
+static void place_part(struct local_job *job, char *at, char *own, size_t len)
+{
+	(void)job;
+	place_piece(own, at, len);
+}
+
 static void place_all(void *arg)
 {
-	const struct local_job *job = arg;
-	const char *from = job->at;
-
-	for (unsigned i = 0; i < job->n; i++) {
-		place_piece(job->own[i].iov_base, from, job->own[i].iov_len);
-		from += job->own[i].iov_len;
-	}
+	each_part(arg, place_part);
 }
 
 bool local_place(struct local_job *job)

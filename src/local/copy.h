@@ -18,14 +18,16 @@ struct local_job {
 	char *at;                        /* the peer's */
 	const _Atomic uint32_t *revoked; /* not 0: nothing may be written there any more */
 	bool allowed;                    /* it was not */
+	bool *back;                      /* whether the last long one went back: local/walk.h */
 	uint32_t len;
 	unsigned n;
 	struct iovec own[HCA_MAX_SGE];
 };
 
 /* All but the list, which is long, and filled by who uses it. */
-static inline void local_job_begin(struct local_job *job, uint32_t len)
+static inline void local_job_begin(struct local_job *job, uint32_t len, bool *back)
 {
+	job->back = back;
 	job->wqe = NULL;
 	job->at = NULL;
 	job->revoked = NULL;

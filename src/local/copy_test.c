@@ -7,8 +7,10 @@
 
 #include "base/guard.h"
 #include "hca/qp.h"
+#include "local/walk.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -21,6 +23,7 @@ enum { PAGE = 4096 };
 
 static char source[2 * PAGE];
 static _Atomic uint32_t revoked;
+static bool back;
 
 /* Two pages, of which the first cannot be written; the second is zero. */
 static char *half_a_place(void)
@@ -49,7 +52,7 @@ static void last_word_of_a_write_comes_last(void **state)
 	for (unsigned begin = PAGE - 100; begin < PAGE; begin += 33) {
 		struct local_job job;
 
-		local_job_begin(&job, 2 * PAGE - begin);
+		local_job_begin(&job, 2 * PAGE - begin, &back);
 		job.revoked = &revoked;
 		job.at = p + begin;
 		job.own[0] = (struct iovec){source, job.len};
@@ -68,7 +71,7 @@ static void last_word_of_what_is_fetched_comes_last(void **state)
 	for (unsigned begin = PAGE - 100; begin < PAGE; begin += 33) {
 		struct local_job job;
 
-		local_job_begin(&job, 2 * PAGE - begin);
+		local_job_begin(&job, 2 * PAGE - begin, &back);
 		job.at = source;
 		job.own[0] = (struct iovec){p + begin, job.len};
 		job.n = 1;
@@ -86,7 +89,7 @@ static void all_of_it_is_written(void **state)
 	memset(source, 7, sizeof(source));
 	for (uint32_t len = 1; len < 200; len++) {
 		memset(to, 0, sizeof(to));
-		local_job_begin(&job, len);
+		local_job_begin(&job, len, &back);
 		job.revoked = &revoked;
 		job.at = to + len % 8;
 		job.own[0] = (struct iovec){source, len};
@@ -97,6 +100,60 @@ static void all_of_it_is_written(void **state)
 	}
 }
 
+static bool (*const moves[])(struct local_job *) = {local_write, local_read, local_place};
+
+/* From a to b, by each of them. */
+static bool move(unsigned i, char *a, char *b, uint32_t len)
+{
+	bool writes = moves[i] == local_write;
+	struct local_job job;
+
+	local_job_begin(&job, len, &back);
+	job.revoked = &revoked;
+	job.at = writes ? b : a;
+	job.own[0] = (struct iovec){writes ? a : b, len};
+	job.n = 1;
+	return moves[i](&job);
+}
+
+static void long_copies_are_whole_both_ways(void **state)
+{
+	static const uint32_t lens[] = {WALK_LONG - 1, WALK_LONG, WALK_LONG + 1, 1 << 20, (3 << 20) + 777};
+	char *a = malloc(4 << 20), *b = malloc(4 << 20);
+	uint32_t seed = 1;
+
+	assert_true(a && b);
+	for (unsigned i = 0; i < 2 * 3 * sizeof(lens) / sizeof(lens[0]); i++) {
+		uint32_t len = lens[i / 6];
+
+		for (uint32_t k = 0; k < len; k++)
+			a[k] = (char)((seed = seed * 1103515245 + 12345) >> 16);
+		memset(b, 0, 4 << 20);
+		assert_true(move(i % 3, a, b, len));
+		assert_memory_equal(a, b, len);
+		assert_int_equal(b[len], 0);
+	}
+	free(a);
+	free(b);
+}
+
+static void last_word_of_a_long_one_comes_last_both_ways(void **state)
+{
+	char *from = calloc(1, WALK_LONG), *to;
+
+	to = mmap(NULL, WALK_LONG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(from && to != MAP_FAILED);
+	assert_int_equal(mprotect(to, PAGE, PROT_READ), 0);
+	guard_install();
+	memset(from, 7, WALK_LONG);
+	for (unsigned i = 0; i < 4; i++) {
+		assert_false(move(i % 2 ? 0 : 2, from, to, WALK_LONG));
+		assert_int_equal(to[WALK_LONG - 1], 0);
+	}
+	munmap(to, WALK_LONG);
+	free(from);
+}
+
 /* The processor would do it, but not at once for everybody. */
 static void atomic_needs_an_aligned_word(void **state)
 {
@@ -104,7 +161,7 @@ static void atomic_needs_an_aligned_word(void **state)
 	uint64_t words[2] = {5, 5}, result = 0;
 	struct local_job job;
 
-	local_job_begin(&job, sizeof(uint64_t));
+	local_job_begin(&job, sizeof(uint64_t), &back);
 	job.revoked = &revoked;
 	job.wqe = &w;
 	job.own[0] = (struct iovec){&result, sizeof(result)};
@@ -123,6 +180,8 @@ int main(void)
 		cmocka_unit_test(last_word_of_a_write_comes_last),
 		cmocka_unit_test(last_word_of_what_is_fetched_comes_last),
 		cmocka_unit_test(all_of_it_is_written),
+		cmocka_unit_test(long_copies_are_whole_both_ways),
+		cmocka_unit_test(last_word_of_a_long_one_comes_last_both_ways),
 		cmocka_unit_test(atomic_needs_an_aligned_word),
 	};
 

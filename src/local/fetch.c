@@ -48,7 +48,7 @@ static enum local_act fetch_one(
 		struct local_job job;
 		enum local_act act;
 
-		local_job_begin(&job, len);
+		local_job_begin(&job, len, &s->back);
 		job.at = local_mapped(s, p, host, &job.len);
 		job.n = cut(c, job.len, job.own);
 		if (!job.n)

@@ -2,6 +2,7 @@
 #include "local/peer.h"
 
 #include "local/revocable.h"
+#include "local/walk.h"
 #include "memory/window.h"
 
 #include <errno.h>
@@ -87,15 +88,35 @@ static void touched(struct hca_seen *s, const struct local_peer *p, uint64_t hos
 		window_touched(w, in, len);
 }
 
+static struct iovec piece_of(uint64_t at, const struct walk_piece *w)
+{
+	return (struct iovec){(void *)(uintptr_t)(at + w->off), w->len};
+}
+
+static ssize_t copy(struct hca_seen *s, const struct local_peer *p, const struct iovec *own, unsigned n,
+	uint64_t host, uint32_t len, bool write)
+{
+	struct iovec theirs[WALK_PIECES] = {{(void *)(uintptr_t)host, len}}, ours[WALK_PIECES];
+	struct walk_piece w[WALK_PIECES];
+
+	if (n > 1 || !walk_turns(&s->back, len))
+		return revocable_vm(p->revoked, p->pid, own, n, theirs, 1, write);
+	n = walk_back(len, w);
+	for (unsigned i = 0; i < n; i++) {
+		theirs[i] = piece_of(host, &w[i]);
+		ours[i] = piece_of((uintptr_t)own->iov_base, &w[i]);
+	}
+	return revocable_vm(p->revoked, p->pid, ours, n, theirs, n, write);
+}
+
 enum local_act local_by_kernel(struct hca_seen *s, const struct local_peer *p, const struct iovec *own,
 	unsigned n, uint64_t host, uint32_t len, bool write)
 {
-	struct iovec theirs = {(void *)(uintptr_t)host, len};
 	ssize_t moved;
 
 	if (!p->pid)
 		return LOCAL_LEFT;
-	moved = revocable_vm(p->revoked, p->pid, own, n, &theirs, 1, write);
+	moved = copy(s, p, own, n, host, len, write);
 	if (moved == (ssize_t)len) {
 		touched(s, p, host, len);
 		return LOCAL_DONE;

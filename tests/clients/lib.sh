@@ -23,7 +23,7 @@ trap 'echo "FAIL  ${BASH_SOURCE[0]##*/} line $LINENO: $BASH_COMMAND"' ERR
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ANYRDMA_BUILD=${ANYRDMA_BUILD:-$HERE/../../build}
 ANYRDMA=$ANYRDMA_BUILD/bin/anyrdma
-PATIENCE=${PATIENCE:-30} # seconds that one pair of programs may take
+PATIENCE=${PATIENCE:-30} # seconds that a step may take, or a pair of programs without moving anything
 
 # "anyrdma run" loads a sanitized build's runtime; the stranger's own leaks are not our business.
 SANITIZER=()
@@ -367,13 +367,17 @@ start() {
 	PID[$name]=$!
 }
 
-# finish NAME [SECONDS]: waits for it and returns its exit status; kills it at the deadline.
+# finish NAME [SECONDS]: waits for it and returns its exit status; kills it at the deadline. Without one of its own that is when
+# nothing has moved for $PATIENCE seconds: who moves is slow, on a busy machine, but not stuck.
 finish() {
-	local pid=${PID[$1]} patience=${2:-$PATIENCE} status=0
-	if ! until_true "$patience" gone "$pid"; then
+	local pid=${PID[$1]} patience=${2:-$PATIENCE} status=0 moved='' before
+	until until_true "$patience" gone "$pid"; do
+		before=$moved moved=$(traffic)
+		[ $# -gt 1 ] || [ "$moved" = "$before" ] || continue
 		say "(still running after $patience s; killed)" >>"$TMP/$1"
 		kill -9 "$pid" 2>/dev/null || true
-	fi
+		break
+	done
 	wait "$pid" 2>/dev/null || status=$?
 	unset "PID[$1]"
 	[ "$status" -eq 0 ] || say "(exit status $status)" >>"$TMP/$1"

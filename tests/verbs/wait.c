@@ -32,7 +32,7 @@ double vt_deadline(void)
 {
 	const char *v = getenv("VERBS_DEADLINE");
 
-	return vt_now() + (v && *v ? atof(v) : 10);
+	return vt_now() + (v && *v ? atof(v) : 60);
 }
 
 bool vt_slow(void)

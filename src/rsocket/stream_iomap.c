@@ -205,6 +205,8 @@ static int write_all(struct rs_stream *s, const uint8_t *buf, size_t *left, uint
 			return s->shut_write ? -EPIPE : -ECONNRESET;
 		if (s->unannounced)
 			rs_announce(s);
+		if (!s->can_write || !room(s))
+			continue; /* the announcement took the last work request, or failed */
 		if (!find(s, offset, &to))
 			return 0;
 		within = offset - to.offset;

@@ -4,6 +4,7 @@
  * anything about what it has taken, and when two meet it says anything by the socket. The input is a list of
  * moves, each a byte and what it needs.
  */
+#include "input.h"
 #include "link/meet.h"
 #include "link/ring.h"
 #include "memory/file.h"
@@ -11,37 +12,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-static void must(bool ok)
-{
-	if (!ok)
-		abort();
-}
-
-struct input {
-	const uint8_t *at, *end;
-};
-
-static void draw(struct input *in, void *to, size_t n)
-{
-	size_t have = (size_t)(in->end - in->at);
-
-	memset(to, 0, n);
-	memcpy(to, in->at, have < n ? have : n);
-	in->at += have < n ? have : n;
-}
-
-static uint32_t draw_u32(struct input *in)
-{
-	uint32_t v;
-
-	draw(in, &v, sizeof(v));
-	return v;
-}
 
 /* One ring that we read and one that we write; the other process has both in its hands. */
 struct world {
@@ -179,7 +151,6 @@ static void say(struct input *in)
 	must(open_files() == before);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct world w;

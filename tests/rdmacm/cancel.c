@@ -119,6 +119,7 @@ static void cancel_one(void *(*run)(void *), void *arg, bool in_round, uint32_t 
 	assert_int_equal(pthread_join(thread, &end), 0);
 	assert_ptr_equal(end, PTHREAD_CANCELED);
 	cancelled++;
+	alarm(ALARM_S);
 }
 
 static void cancel_calls(const char *what, void (*round)(void))

@@ -181,7 +181,7 @@ static void a_child_begins_anew(void **state)
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid) {
-		alarm(30);
+		alarm(100);
 		if (rdma_destroy_id(w.client) || rdma_destroy_id(w.listener))
 			_exit(1);
 		w.client = w.server = NULL;

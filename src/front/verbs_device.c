@@ -28,17 +28,30 @@ static pthread_mutex_t adapter_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct hca_adapter *the_adapter;
 static struct hca_adapter *parents; /* in a child, until it has its own */
 static pid_t owner;
+static int fork_cancel; /* of the thread that forks, under adapter_mutex */
 
+/* fork() is no place to be cancelled at, but these read and close files, with locks held. */
 static void before_fork(void)
 {
+	int cancel = cancel_off();
+
 	pthread_mutex_lock(&adapter_mutex);
+	fork_cancel = cancel;
 	hca_fork_prepare(the_adapter);
+}
+
+static void let_go(void)
+{
+	int cancel = fork_cancel;
+
+	pthread_mutex_unlock(&adapter_mutex);
+	cancel_restore(cancel);
 }
 
 static void after_fork(void)
 {
 	hca_fork_parent(the_adapter);
-	pthread_mutex_unlock(&adapter_mutex);
+	let_go();
 }
 
 static void in_child(void)
@@ -47,7 +60,7 @@ static void in_child(void)
 	if (the_adapter)
 		parents = the_adapter;
 	the_adapter = NULL;
-	pthread_mutex_unlock(&adapter_mutex);
+	let_go();
 }
 
 struct hca_adapter *verbs_adapter(void)

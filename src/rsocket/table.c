@@ -4,6 +4,8 @@
  * the table are never freed.
  */
 #include "rsocket/rsock.h"
+
+#include "base/cancel.h"
 #include "rsocket/service.h"
 
 #include <errno.h>
@@ -26,6 +28,7 @@ __thread int rsock_cancel = PTHREAD_CANCEL_DISABLE;
 /* The parent's rsockets have queue pairs and threads that the child has not. */
 static void in_child(void)
 {
+	CANCEL_SAFE; /* it closes files */
 	pthread_mutex_init(&mutex, NULL);
 	rs_service_in_child();
 	generation++;

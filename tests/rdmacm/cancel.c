@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/wait.h>
 
 enum { CANCELS = 150, MOST_NS = 100 * 1000, ALARM_S = 60 };
 
@@ -231,6 +232,41 @@ static void rsocket_is_as_good_after_a_cancelled_wait(void **state)
 	alarm(0);
 }
 
+/* ---- fork() ---- */
+/* The child is killed, so that no tool asks after the memory of threads that it has not. */
+static void *fork_one(void *arg)
+{
+	pid_t *child = arg;
+
+	pthread_cancel(pthread_self());
+	*child = fork();
+	if (!*child)
+		raise(SIGKILL);
+	pthread_testcancel();
+	return NULL;
+}
+
+static void cancelled_thread_forks(void **state)
+{
+	pthread_t thread;
+	pid_t child;
+	int status;
+
+	begin("fork");
+	assert_int_equal(pthread_create(&thread, NULL, fork_one, &child), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, SIGKILL);
+	alarm(0);
+}
+
+/* Of the handlers of fork() those of rsockets come last then, with nobody's around them. */
+static int use_verbs_first(void **state)
+{
+	ibv_free_device_list(ibv_get_device_list(NULL));
+	return 0;
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -239,7 +275,8 @@ int main(void)
 			channel_is_as_good_after_a_cancelled_wait, rsocket_setup, rsocket_teardown),
 		cmocka_unit_test_setup_teardown(
 			rsocket_is_as_good_after_a_cancelled_wait, rsocket_setup, rsocket_teardown),
+		cmocka_unit_test_setup_teardown(cancelled_thread_forks, rsocket_setup, rsocket_teardown),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, use_verbs_first, NULL);
 }

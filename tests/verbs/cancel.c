@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { CANCELS = 250, MOST_NS = 100 * 1000, ALARM_S = 60 };
@@ -325,10 +326,45 @@ static void who_waits_is_cancelled_there(void **state)
 	vt_ok(a, 1);
 }
 
+/* ---- fork() ---- */
+/* The child is killed, so that no tool asks after the memory of threads that it has not. */
+static void *fork_one(void *arg)
+{
+	pid_t *child = arg;
+
+	pthread_cancel(pthread_self());
+	*child = fork();
+	if (!*child)
+		raise(SIGKILL);
+	pthread_testcancel();
+	return NULL;
+}
+
+/* It is no place to be cancelled at, in the parent or in the child, where the cancel is pending, too. */
+static void cancelled_thread_forks(void **state)
+{
+	struct vt *t = *state;
+	struct vt_ep *a = vt_ep(t), *b = vt_ep(t);
+	pthread_t thread;
+	pid_t child;
+	int status;
+
+	vt_connect(a, b, NULL);
+	begin("fork");
+	assert_int_equal(pthread_create(&thread, NULL, fork_one, &child), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, SIGKILL);
+	vt_post(a, .op = IBV_WR_RDMA_WRITE, .id = 1, .len = 100, .to = b);
+	vt_ok(a, 1);
+	alarm(0);
+}
+
 static const struct CMUnitTest tests[] = {
 	VT_TEST(calls_are_cancelled_at_their_end),
 	VT_TEST(data_path_goes_on_after_a_cancelled_thread),
 	VT_TEST(who_waits_is_cancelled_there),
+	VT_TEST(cancelled_thread_forks),
 };
 
 VT_MAIN("cancel", tests, NULL)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* An epoll set with sockets of ours: those are members here, all other descriptors stay in the kernel's set,
- * which itself is waited for as one more descriptor.
+/* A program's epoll set. Sockets of ours are members here, all other descriptors stay in the kernel's set,
+ * which itself is waited for as one more descriptor. Without members the kernel is waited for as if we were
+ * not there, but for an eventfd that is readable when there are some: sockets join while others wait.
  *
  * EPOLLET: an event that was reported is not reported again until the program has done what would use it up:
  * any receive for EPOLLIN, a send that did not take everything for EPOLLOUT. That is never less than the
@@ -9,6 +10,7 @@
 #include "preload/signals.h"
 #include "base/cancel.h"
 #include "base/export.h"
+#include "base/fd.h"
 #include "preload/sock.h"
 
 #include <rdma/rsocket.h>
@@ -26,7 +28,9 @@ struct member {
 
 struct set {
 	struct file file;
-	int wake; /* eventfd: the members have changed while somebody waits */
+	bool used;  /* from before its first descriptor until after its last; under files_lock */
+	int wake;   /* eventfd: the members have changed while somebody waits */
+	int joined; /* eventfd, readable while there are members */
 	atomic_int waiting;
 	pthread_mutex_t lock; /* the members; inside files_lock */
 	struct member *members;
@@ -57,10 +61,10 @@ static struct set *recycled_set(void)
 	struct set *set;
 
 	pthread_mutex_lock(&files_lock);
-	for (set = all_sets; set && set->file.descriptors; set = set->next)
+	for (set = all_sets; set && set->used; set = set->next)
 		;
 	if (set)
-		set->file.descriptors = 1; /* ours, until it is put */
+		set->used = true;
 	pthread_mutex_unlock(&files_lock);
 	return set;
 }
@@ -72,7 +76,7 @@ static struct set *new_set(void)
 	if (!set)
 		return NULL;
 	set->file.kind = FILE_SET;
-	set->file.descriptors = 1;
+	set->used = true;
 	pthread_mutex_init(&set->lock, NULL);
 	pthread_mutex_lock(&files_lock);
 	set->next = all_sets;
@@ -81,7 +85,30 @@ static struct set *new_set(void)
 	return set;
 }
 
-/* The set of an epoll descriptor that has had none of our sockets so far. */
+static bool open_events(struct set *set)
+{
+	set->wake = fd_above_stdio(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	set->joined = fd_above_stdio(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	return set->wake >= 0 && set->joined >= 0;
+}
+
+static void close_events(struct set *set)
+{
+	if (set->wake >= 0)
+		real()->close(fd_take(&set->wake));
+	if (set->joined >= 0)
+		real()->close(fd_take(&set->joined));
+}
+
+static void recycle(struct set *set)
+{
+	close_events(set);
+	pthread_mutex_lock(&files_lock);
+	set->used = false;
+	pthread_mutex_unlock(&files_lock);
+}
+
+/* The set of an epoll descriptor, of which there is none: it is new, or was inherited. */
 static struct set *make_set(int epfd)
 {
 	struct set *set = recycled_set();
@@ -90,20 +117,33 @@ static struct set *make_set(int epfd)
 		set = new_set();
 	if (!set)
 		return NULL;
-	set->n = 0;
-	set->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (set->wake >= 0 && file_put(epfd, &set->file)) {
-		pthread_mutex_lock(&files_lock);
-		set->file.descriptors--;
-		pthread_mutex_unlock(&files_lock);
+	if (open_events(set) && file_put(epfd, &set->file))
 		return set;
-	}
-	if (set->wake >= 0)
-		real()->close(set->wake);
-	pthread_mutex_lock(&files_lock);
-	set->file.descriptors = 0;
-	pthread_mutex_unlock(&files_lock);
+	recycle(set);
 	return NULL;
+}
+
+static int begin_set(int epfd)
+{
+	HANDLERS_WAIT;
+	CANCEL_SAFE;
+	if (epfd >= 0)
+		make_set(epfd);
+	return epfd;
+}
+
+EXPORTED int epoll_create1(int flags)
+{
+	int epfd = real()->epoll_create1(flags);
+
+	return caller_is_ours(__builtin_return_address(0)) ? epfd : begin_set(epfd);
+}
+
+EXPORTED int epoll_create(int size)
+{
+	int epfd = real()->epoll_create(size);
+
+	return caller_is_ours(__builtin_return_address(0)) ? epfd : begin_set(epfd);
 }
 
 void set_end(struct set *set)
@@ -112,12 +152,33 @@ void set_end(struct set *set)
 	set->n = 0; /* the sockets keep their pointer: they may be in other sets, which they leave at their
 		       end */
 	pthread_mutex_unlock(&set->lock);
-	real()->close(set->wake);
-	set->wake = -1;
+	recycle(set);
 }
 
 /* ---- members
  * ------------------------------------------------------------------------------------------------------ */
+
+bool set_has_members(struct set *set)
+{
+	bool any;
+
+	pthread_mutex_lock(&set->lock);
+	any = set->n;
+	pthread_mutex_unlock(&set->lock);
+	return any;
+}
+
+/* lock held */
+static void count(struct set *set, int n)
+{
+	eventfd_t one;
+
+	if (n && !set->n)
+		eventfd_write(set->joined, 1);
+	else if (!n && set->n)
+		eventfd_read(set->joined, &one);
+	set->n = n;
+}
 
 static struct member *find(struct set *set, int fd, const struct sock *s)
 {
@@ -138,7 +199,8 @@ static int add_member(struct set *set, int fd, struct sock *s, const struct epol
 		set->members = more;
 		set->room = room;
 	}
-	set->members[set->n++] = (struct member){fd, s, event->events, event->data};
+	set->members[set->n] = (struct member){fd, s, event->events, event->data};
+	count(set, set->n + 1);
 	s->set = set;
 	return 0;
 }
@@ -156,7 +218,8 @@ static int change(struct set *set, int op, int fd, struct sock *s, const struct 
 		m->events = event->events;
 		m->data = event->data;
 	} else {
-		*m = set->members[--set->n];
+		*m = set->members[set->n - 1];
+		count(set, set->n - 1);
 	}
 	return 0;
 }
@@ -196,7 +259,8 @@ static void leave_sets(struct sock *s, void (*what)(struct set *, struct member 
 			if (set->members[i].sock == s) {
 				if (what)
 					what(set, &set->members[i]);
-				set->members[i] = set->members[--set->n];
+				set->members[i] = set->members[set->n - 1];
+				count(set, set->n - 1);
 				wake(set);
 			}
 		pthread_mutex_unlock(&set->lock);
@@ -240,10 +304,11 @@ void set_after_fork(void)
 		pthread_mutex_init(&set->lock, NULL);
 		atomic_store(&set->waiting, 0);
 		set->n = 0;
-		if (!set->file.descriptors)
+		set->used = set->file.descriptors;
+		if (!set->used)
 			continue;
-		real()->close(set->wake);
-		set->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		close_events(set);
+		open_events(set);
 	}
 }
 
@@ -413,17 +478,47 @@ static int wait_masked(struct set *set, int epfd, struct epoll_event *events, in
 	return wait_mask_begin(&m, mask) ? fail(EINTR) : wait_set(set, epfd, events, max, deadline);
 }
 
+/* Nothing is held: handlers run, and the thread is cancelled, as the kernel has it. False when there is an
+ * answer. */
+static bool wait_without_members(struct set *set, int epfd, struct epoll_event *events, int max,
+	const struct timespec *limit, const sigset_t *mask, int *n)
+{
+	struct pollfd p[2] = {{.fd = epfd, .events = POLLIN}, {.fd = set->joined, .events = POLLIN}};
+
+	*n = real()->ppoll(p, 2, limit, mask);
+	if (*n <= 0)
+		return false;
+	*n = p[0].revents ? real()->epoll_pwait(epfd, events, max, 0, NULL) : 0;
+	return *n == 0; /* somebody has joined, or another thread was faster */
+}
+
+static int wait_program(struct set *set, int epfd, struct epoll_event *events, int max,
+	const struct timespec *limit, const sigset_t *mask)
+{
+	int64_t deadline = wait_deadline(limit);
+	struct timespec left;
+	int n;
+
+	while (!set_has_members(set)) {
+		int ms;
+
+		if (!wait_without_members(set, epfd, events, max, limit, mask, &n))
+			return n;
+		ms = ms_until(deadline);
+		left = (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+		limit = ms < 0 ? NULL : &left;
+	}
+	return wait_masked(set, epfd, events, max, deadline, mask);
+}
+
 EXPORTED int epoll_pwait(int epfd, struct epoll_event *events, int max, int timeout, const sigset_t *mask)
 {
+	struct timespec limit = {.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1000000};
 	struct set *set = set_at(epfd);
 
-	if (!set || !set->n || max <= 0)
+	if (!set || max <= 0)
 		return real()->epoll_pwait(epfd, events, max, timeout, mask);
-	return wait_masked(set, epfd, events, max,
-		timeout < 0 ? INT64_MAX
-		: timeout   ? now_ms() + timeout
-			    : 0,
-		mask);
+	return wait_program(set, epfd, events, max, timeout < 0 ? NULL : &limit, mask);
 }
 
 EXPORTED int epoll_pwait2(
@@ -433,9 +528,9 @@ EXPORTED int epoll_pwait2(
 
 	if (!real()->epoll_pwait2)
 		return fail(ENOSYS);
-	if (!set || !set->n || max <= 0)
+	if (!set || max <= 0)
 		return real()->epoll_pwait2(epfd, events, max, timeout, mask);
-	return wait_masked(set, epfd, events, max, wait_deadline(timeout), mask);
+	return wait_program(set, epfd, events, max, timeout, mask);
 }
 
 EXPORTED int epoll_wait(int epfd, struct epoll_event *events, int max, int timeout)

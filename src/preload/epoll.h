@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Epoll sets with sockets of ours in them. The kernel's set keeps all others. */
+/* The program's epoll sets: the sockets of ours in them. The kernel's set keeps all others. */
 #ifndef PRELOAD_EPOLL_H
 #define PRELOAD_EPOLL_H
 
@@ -10,6 +10,9 @@ struct set;
 struct sock;
 
 void set_end(struct set *set);
+
+/* Without members it is the kernel's alone. */
+bool set_has_members(struct set *set);
 
 /* The socket is gone; or has become the kernel's, whose sets take over. */
 void set_remove(struct sock *s);

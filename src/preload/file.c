@@ -9,7 +9,7 @@
 
 _Atomic(struct file *) files[FD_LIMIT];
 pthread_mutex_t files_lock = PTHREAD_MUTEX_INITIALIZER;
-int files_highest = -1;
+atomic_int files_highest = -1;
 
 static pid_t owner; /* 0: nobody has put a file yet */
 

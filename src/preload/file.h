@@ -22,7 +22,7 @@ struct file {
 };
 
 extern _Atomic(struct file *) files[FD_LIMIT];
-extern int files_highest; /* the highest descriptor that ever led somewhere */
+extern atomic_int files_highest; /* the highest descriptor that ever led somewhere */
 extern pthread_mutex_t files_lock;
 
 static inline struct file *file_at(int fd)

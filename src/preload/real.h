@@ -64,6 +64,8 @@
 	X(int, pselect,                                                                                      \
 		(int n, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout,             \
 			const sigset_t *mask))                                                               \
+	X(int, epoll_create, (int size))                                                                     \
+	X(int, epoll_create1, (int flags))                                                                   \
 	X(int, epoll_ctl, (int epfd, int op, int fd, struct epoll_event *event))                             \
 	X(int, epoll_pwait,                                                                                  \
 		(int epfd, struct epoll_event *events, int max, int timeout, const sigset_t *mask))          \

@@ -189,17 +189,23 @@ static int open_datagram(int fd, int domain)
 	return 0;
 }
 
-/* Our own libraries open sockets too; those stay theirs. */
-static bool is_ours(const void *caller)
+static const void *own_rdmacm, *own_verbs;
+
+static void find_own(void)
 {
-	static void *rdmacm, *verbs;
 	Dl_info info;
 
-	if (!rdmacm) {
-		verbs = dladdr(dlsym(RTLD_DEFAULT, "ibv_get_device_list"), &info) ? info.dli_fbase : NULL;
-		rdmacm = dladdr((void *)rsocket, &info) ? info.dli_fbase : NULL;
-	}
-	return dladdr(caller, &info) && (info.dli_fbase == rdmacm || info.dli_fbase == verbs);
+	own_verbs = dladdr(dlsym(RTLD_DEFAULT, "ibv_get_device_list"), &info) ? info.dli_fbase : NULL;
+	own_rdmacm = dladdr((void *)rsocket, &info) ? info.dli_fbase : NULL;
+}
+
+bool caller_is_ours(const void *caller)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	Dl_info info;
+
+	pthread_once(&once, find_own);
+	return dladdr(caller, &info) && (info.dli_fbase == own_rdmacm || info.dli_fbase == own_verbs);
 }
 
 EXPORTED int socket(int domain, int type, int protocol)
@@ -208,7 +214,7 @@ EXPORTED int socket(int domain, int type, int protocol)
 	int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
 	struct sock *s;
 
-	if (fd < 0 || is_ours(__builtin_return_address(0)) || !config_wants(domain, kind, protocol))
+	if (fd < 0 || caller_is_ours(__builtin_return_address(0)) || !config_wants(domain, kind, protocol))
 		return fd;
 	HANDLERS_WAIT;
 	CANCEL_SAFE;

@@ -52,17 +52,17 @@ struct sock {
 	_Atomic(enum sock_state) state;
 	int rs; /* rsocket, or -1 */
 	int domain;
-	bool nonblock;    /* LISTENING: what the program believes; in truth both sockets are */
-	int error;        /* FAILED: for SO_ERROR */
-	unsigned options; /* a bit per row of the table in option.c: set by the program */
-	int receive_ms;   /* SO_RCVTIMEO, or -1 */
-	int send_ms;      /* SO_SNDTIMEO, or -1 */
-	int64_t deadline; /* CONNECTING: then by TCP. LISTENING without an rsocket: then try again */
-	int relay;        /* our end of a pair whose other end a child process has, or -1 */
-	atomic_int seen;  /* EPOLLET: events that were reported and not used up (epoll.c) */
-	int watchers;     /* see sock_watch */
-	bool over;        /* no descriptor leads here: ends with the last watcher */
-	struct set *set;  /* the epoll set it was put in last, or NULL */
+	bool nonblock;             /* LISTENING: what the program believes; in truth both sockets are */
+	int error;                 /* FAILED: for SO_ERROR */
+	unsigned options;          /* a bit per row of the table in option.c: set by the program */
+	int receive_ms;            /* SO_RCVTIMEO, or -1 */
+	int send_ms;               /* SO_SNDTIMEO, or -1 */
+	int64_t deadline;          /* CONNECTING: then by TCP. LISTENING without an rsocket: then try again */
+	int relay;                 /* our end of a pair whose other end a child process has, or -1 */
+	atomic_int seen;           /* EPOLLET: events that were reported and not used up (epoll.c) */
+	int watchers;              /* see sock_watch */
+	bool over;                 /* no descriptor leads here: ends with the last watcher */
+	_Atomic(struct set *) set; /* the epoll set it was put in last, or NULL */
 	struct sock_name peer, name; /* peer: CONNECTING and RELAYED; name: RELAYED */
 	struct sock *next_free;
 };
@@ -109,6 +109,9 @@ int sock_take_failure(int fd, struct sock *s);
 
 /* LISTENING: in a process that inherited it, listens by RDMA again if it can. */
 void sock_listen_again(int fd, struct sock *s);
+
+/* Our own libraries have sockets and epoll sets too; those stay theirs. */
+bool caller_is_ours(const void *caller);
 
 /* Milliseconds of the monotonic clock; and until then, for poll (-1 is never). */
 int64_t now_ms(void);

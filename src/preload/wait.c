@@ -164,10 +164,17 @@ bool wait_sleep(struct wait *w, int64_t deadline, int *n)
 	return false;
 }
 
-bool wait_needed(const struct pollfd *fds, nfds_t n)
+static bool is_more_than_the_kernels(int fd)
+{
+	struct file *f = file_at(fd);
+
+	return f && (f->kind == FILE_SOCK || set_has_members((struct set *)f));
+}
+
+bool wait_needed(struct pollfd *fds, nfds_t n)
 {
 	for (nfds_t i = 0; i < n; i++)
-		if (file_at(fds[i].fd))
+		if (is_more_than_the_kernels(fds[i].fd))
 			return true;
 	return false;
 }
@@ -318,7 +325,7 @@ static int events_of(fd_set *const sets[3], int fd)
 static bool select_needed(int n, fd_set *const sets[3])
 {
 	for (int fd = 0; fd < n && fd < FD_SETSIZE; fd++)
-		if (file_at(fd) && events_of(sets, fd))
+		if (events_of(sets, fd) && is_more_than_the_kernels(fd))
 			return true;
 	return false;
 }

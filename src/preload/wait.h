@@ -38,8 +38,9 @@ int wait_add(struct wait *w, int owner, int fd, int events);
  * anew. False: *n is rpoll's result. */
 bool wait_sleep(struct wait *w, int64_t deadline, int *n);
 
-/* Whether any of these is more than the kernel's. */
-bool wait_needed(const struct pollfd *fds, nfds_t n);
+/* Whether any of these is more than the kernel's. It changes none, but poll(), by its declaration, has
+ * nothing to read. */
+bool wait_needed(struct pollfd *fds, nfds_t n);
 
 /* poll() for the program's descriptors, in ms of the monotonic clock (INT64_MAX: for ever). */
 int wait_poll(struct pollfd *fds, nfds_t n, int64_t deadline);

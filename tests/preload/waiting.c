@@ -154,6 +154,88 @@ static void epoll_has_pipes_and_sockets(void **state)
 	close(pipes[1]);
 }
 
+static void *wait_for_one(void *epfd)
+{
+	struct epoll_event event;
+
+	return (void *)(intptr_t)(wait_one((int)(intptr_t)epfd, &event, -1) == 1 ? event.data.fd : -1);
+}
+
+/* Nothing of ours is in the set when the wait begins. */
+static void a_socket_joins_a_set_that_is_waited_for(void **state)
+{
+	struct ends *e = *state;
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = e->server};
+	int epfd = epoll_create1(0);
+	pthread_t thread;
+	void *ready;
+
+	alarm(30); /* it waits for ever */
+	assert_int_equal(pthread_create(&thread, NULL, wait_for_one, (void *)(intptr_t)epfd), 0);
+	usleep(20000); /* by then it waits, most likely */
+	assert_int_equal(epoll_ctl(epfd, EPOLL_CTL_ADD, e->server, &event), 0);
+	assert_int_equal(write(e->client, "x", 1), 1);
+	assert_int_equal(pthread_join(thread, &ready), 0);
+	assert_int_equal((intptr_t)ready, e->server);
+	alarm(0);
+	close(epfd);
+}
+
+static void *receive_all(void *fd)
+{
+	char byte = 0;
+
+	while (byte != 'x')
+		recv((int)(intptr_t)fd, &byte, 1, MSG_DONTWAIT);
+	return NULL;
+}
+
+static void a_socket_joins_and_leaves_while_it_is_read(void **state)
+{
+	struct ends *e = *state;
+	struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+	int epfd = epoll_create1(0);
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, receive_all, (void *)(intptr_t)e->server), 0);
+	for (int i = 0; i < 200; i++) {
+		assert_int_equal(epoll_ctl(epfd, EPOLL_CTL_ADD, e->server, &event), 0);
+		assert_int_equal(epoll_ctl(epfd, EPOLL_CTL_DEL, e->server, NULL), 0);
+	}
+	assert_int_equal(write(e->client, "x", 1), 1);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	close(epfd);
+}
+
+static void *have_sockets(void *arg)
+{
+	struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+	struct ends e;
+
+	for (int i = 0; i < 4; i++) {
+		int epfd = epoll_create1(0);
+
+		join(&e);
+		assert_int_equal(epoll_ctl(epfd, EPOLL_CTL_ADD, e.server, &event), 0);
+		assert_int_equal(write(e.client, "mine", 4), 4);
+		assert_int_equal(wait_one(epfd, &event, -1), 1);
+		assert_reads(e.server, "mine");
+		part(&e);
+		close(epfd);
+	}
+	return arg;
+}
+
+static void threads_have_sockets_and_sets_of_their_own(void **state)
+{
+	pthread_t threads[3];
+
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, have_sockets, NULL), 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -162,6 +244,9 @@ int main(void)
 		WITH_ENDS(epoll_by_level_and_by_edge),
 		WITH_ENDS(a_socket_leaves_all_its_epoll_sets),
 		WITH_ENDS(epoll_has_pipes_and_sockets),
+		WITH_ENDS(a_socket_joins_a_set_that_is_waited_for),
+		WITH_ENDS(a_socket_joins_and_leaves_while_it_is_read),
+		cmocka_unit_test(threads_have_sockets_and_sets_of_their_own),
 	};
 
 	return RUN(tests, 0);

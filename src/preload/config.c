@@ -112,10 +112,23 @@ bool config_wants(int domain, int type, int protocol)
 	return nrules <= 0;
 }
 
-static void apply(int rs, int option, const char *variable)
+static int number(const char *variable)
 {
 	const char *text = getenv(variable);
-	int value = text ? atoi(text) : 0;
+
+	return text ? atoi(text) : 0;
+}
+
+int config_silence_ms(void)
+{
+	int ms = number("ANYRDMA_SOCKETS_SILENCE");
+
+	return ms > 0 ? ms : 3000;
+}
+
+static void apply(int rs, int option, const char *variable)
+{
+	int value = number(variable);
 
 	if (value > 0)
 		rsetsockopt(rs, SOL_RDMA, option, &value, sizeof(value));

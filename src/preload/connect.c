@@ -4,16 +4,13 @@
 #include "base/cancel.h"
 #include "base/export.h"
 #include "base/log.h"
+#include "preload/config.h"
 #include "preload/names.h"
 #include "preload/signals.h"
 
 #include <fcntl.h>
 #include <rdma/rsocket.h>
 #include <string.h>
-
-/* How long a host may be silent before TCP is tried. A REQ is answered in microseconds where somebody
- * listens, and refused in a third of a second where nobody does; a host without RDMA says nothing at all. */
-enum { SILENCE_MS = 3000 };
 
 /* To TCP, without waiting: others may want in. */
 static int connect_plain(int fd, struct sock *s)
@@ -89,7 +86,7 @@ static int begin(int fd, struct sock *s, const struct sock_name *to)
 	int error;
 
 	s->peer = *to;
-	s->deadline = now_ms() + SILENCE_MS;
+	s->deadline = now_ms() + config_silence_ms();
 	error = connect_begin(fd, s, to);
 	if (!error)
 		return connect_done(fd, s);

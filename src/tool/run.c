@@ -69,32 +69,49 @@ static bool contains_lib(const char *list, const char *lib)
 	return list && strstr(list, lib);
 }
 
-/* What is there stays, after ours; ours from an outer `anyrdma run` are not repeated. A directory with a
- * space in its name cannot be written in LD_PRELOAD, but bare names are looked up in LD_LIBRARY_PATH. */
+/* A directory with a space in its name cannot be written in LD_PRELOAD, but bare names are looked up in
+ * LD_LIBRARY_PATH. */
+static void add_lib(FILE *to, const char *old, const char *dir, const char *lib)
+{
+	bool bare = strchr(dir, ' ') != NULL;
+	char path[PATH_MAX + 64];
+
+	if (bare && contains_lib(old, lib))
+		return;
+	snprintf(path, sizeof(path), "%s%s%s", bare ? "" : dir, bare ? "" : "/", lib);
+	add(to, path, strlen(path));
+}
+
+/* The thread sanitizer's runtime calls sigaction(), which would be our instrumented one, before it can run
+ * such code; and socket() would be called by it, whoever called it (caller_is_ours of preload/sock.c). */
+#ifdef __SANITIZE_THREAD__
+enum { SOCKETS_BEFORE_SANITIZER = true };
+#else
+enum { SOCKETS_BEFORE_SANITIZER = false };
+#endif
+
+/* What is there stays, after ours; ours from an outer `anyrdma run` are not repeated. */
 static int set_preload(const char *dir, bool sockets)
 {
 	const char *old = getenv("LD_PRELOAD");
-	bool bare = strchr(dir, ' ') != NULL;
-	char *text = NULL, path[PATH_MAX + 64];
+	char *text = NULL;
 	size_t len;
 	FILE *to = open_memstream(&text, &len);
 
 	if (!to)
 		return -ENOMEM;
+	sockets |= contains_lib(old, SOCKETS_LIB); /* of an outer run */
+	if (sockets && SOCKETS_BEFORE_SANITIZER)
+		add_lib(to, old, dir, SOCKETS_LIB);
 	add_old(to, old, ": ", dir, true);
 #ifdef ANYRDMA_SANITIZER_RUNTIME
 	if (!contains_lib(old, tool_base(ANYRDMA_SANITIZER_RUNTIME)))
 		add(to, ANYRDMA_SANITIZER_RUNTIME, strlen(ANYRDMA_SANITIZER_RUNTIME));
 #endif
-	sockets |= contains_lib(old, SOCKETS_LIB); /* of an outer run */
-	for (int i = sockets ? -1 : 0; i < 0 || tool_libs[i]; i++) {
-		const char *lib = i < 0 ? SOCKETS_LIB : tool_libs[i];
-
-		if (bare && contains_lib(old, lib))
-			continue;
-		snprintf(path, sizeof(path), "%s%s%s", bare ? "" : dir, bare ? "" : "/", lib);
-		add(to, path, strlen(path));
-	}
+	if (sockets && !SOCKETS_BEFORE_SANITIZER)
+		add_lib(to, old, dir, SOCKETS_LIB);
+	for (int i = 0; tool_libs[i]; i++)
+		add_lib(to, old, dir, tool_libs[i]);
 	add_old(to, old, ": ", dir, false);
 	if (fclose(to) || setenv("LD_PRELOAD", text, 1)) {
 		free(text);

@@ -204,6 +204,9 @@ static void who_waits_is_cancelled(void **state)
 	struct epoll_event in = {.events = EPOLLIN};
 	pthread_t thread;
 
+#ifdef __SANITIZE_THREAD__
+	skip(); /* it ignores the locks of a thread that was cancelled in a call which waits */
+#endif
 	epfd = epoll_create1(0);
 	assert_int_equal(epoll_ctl(epfd, EPOLL_CTL_ADD, e->server, &in), 0);
 	for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++)

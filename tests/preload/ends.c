@@ -135,7 +135,7 @@ int wait_one(int epfd, struct epoll_event *event, int timeout)
 
 static int enter_own_network(void)
 {
-	return unshare(CLONE_NEWNET) ? -1 : system("ip link set lo up");
+	return unshare(CLONE_NEWNET) ? -1 : system("LD_PRELOAD= ip link set lo up");
 }
 
 int ends_run(const struct CMUnitTest *tests, size_t n, long tcp_meant)

@@ -17,7 +17,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 LABELS = "^(unit|sim|verbs|rdmacm|preload)$"
 MEMCHECK = ["--leak-check=full", "--errors-for-leak-kinds=definite", "--show-leak-kinds=definite",
-            "--trace-children=yes", "--trace-children-skip=/bin/true,*/true", "--child-silent-after-fork=yes"]
+            "--trace-children=yes", "--trace-children-skip=/bin/true,*/true,*/ip", "--child-silent-after-fork=yes"]
 COMMON = ["--quiet", "--error-exitcode=99", "--fair-sched=try", f"--suppressions={HERE / 'valgrind.supp'}"]
 
 # The first that matches: other arguments, or None to leave it out.
@@ -39,12 +39,11 @@ LESS = [
     ("^verbs.*.fork_locks$", ["a_child_*"]),
     ("^rdmacm.connect$", ["thousands*"]),  # without them
     ("^rdmacm.iwarp", ["s*"]),  # strangers who wait, crowds
-    ("^preload.(waiting|processes)$", None),  # time limits, and children of fork()
     ("^rdmacm.killed$", None),  # half a minute of waiting for the dead
     ("^rdmacm.rsocket$", ["a_child*"]),  # likewise: leaks in a child, see below, would fail its test
 ]
 # A child of a program with threads has lost what the threads held: leaks in it say nothing.
-MORE = [("^verbs.*.(fork|windows)|^rdmacm.events$", ["--leak-check=no"])]
+MORE = [("^verbs.*.(fork|windows)|^rdmacm.events$|^preload.processes$", ["--leak-check=no"])]
 FIRST = "fork_locks|events|cancel|rsocket$|reply|windows"  # the longest: a core would wait for them at the end
 LIMIT = 300
 

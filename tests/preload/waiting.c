@@ -3,6 +3,7 @@
 #include "ends.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
@@ -108,23 +109,23 @@ static void a_socket_leaves_all_its_epoll_sets(void **state)
 {
 	struct ends *e = *state, next;
 	int first = epoll_create1(0), second = epoll_create1(0), was = e->server;
+	int null = open("/dev/null", O_RDWR);
 	struct epoll_event event = {.events = EPOLLIN, .data.u32 = 7};
 
 	assert_int_equal(epoll_ctl(first, EPOLL_CTL_ADD, e->server, &event), 0);
 	assert_int_equal(epoll_ctl(second, EPOLL_CTL_ADD, e->server, &event), 0);
 	close(first);
 	close(e->client);
-	close(e->server);
+	dup2(null, was); /* closes it, and keeps the number from our own libraries */
 	e->client = socket(AF_INET, SOCK_STREAM, 0); /* has the record of the one that was closed last */
 	assert_int_equal(connect(e->client, (struct sockaddr *)&e->at, sizeof(e->at)), 0);
 	e->server = accept(e->listener, NULL, NULL);
 	next = *e;
-	if (e->client != was && e->server != was)
-		e->client = dup2(next.client, was);
+	e->client = dup2(next.client, was);
 	assert_int_equal(write(e->server, "x", 1), 1);
 	assert_int_equal(epoll_wait(second, &event, 1, 200), 0);
-	if (e->client != next.client)
-		close(next.client);
+	close(next.client);
+	close(null);
 	close(second);
 }
 

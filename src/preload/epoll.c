@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct member {
@@ -28,13 +29,14 @@ struct member {
 
 struct set {
 	struct file file;
-	bool used;  /* from before its first descriptor until after its last; under files_lock */
-	int wake;   /* eventfd: the members have changed while somebody waits */
-	int joined; /* eventfd, readable while there are members */
+	bool used;         /* from before its first descriptor until after its last; under files_lock */
+	int wake;          /* eventfd: the members have changed while somebody waits */
+	atomic_int joined; /* eventfd, readable while there are members; -1: the program has closed it */
 	atomic_int waiting;
 	pthread_mutex_t lock; /* the members; inside files_lock */
 	struct member *members;
-	int n, room;
+	atomic_int n; /* read without the lock too: handlers of signals may leave by longjmp() */
+	int room;
 	struct set *next; /* of all */
 };
 
@@ -85,6 +87,14 @@ static struct set *new_set(void)
 	return set;
 }
 
+/* Programs that close all descriptors they do not know close ours too, and may have others there by now. */
+static bool is_eventfd(int fd)
+{
+	struct stat st;
+
+	return fd >= 0 && !fstat(fd, &st) && !(st.st_mode & S_IFMT); /* it is of no type of file */
+}
+
 static bool open_events(struct set *set)
 {
 	set->wake = fd_above_stdio(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -94,10 +104,12 @@ static bool open_events(struct set *set)
 
 static void close_events(struct set *set)
 {
-	if (set->wake >= 0)
+	int joined = atomic_exchange(&set->joined, -1);
+
+	if (is_eventfd(set->wake))
 		real()->close(fd_take(&set->wake));
-	if (set->joined >= 0)
-		real()->close(fd_take(&set->joined));
+	if (is_eventfd(joined))
+		real()->close(joined);
 }
 
 static void recycle(struct set *set)
@@ -160,24 +172,22 @@ void set_end(struct set *set)
 
 bool set_has_members(struct set *set)
 {
-	bool any;
-
-	pthread_mutex_lock(&set->lock);
-	any = set->n;
-	pthread_mutex_unlock(&set->lock);
-	return any;
+	return atomic_load(&set->n);
 }
 
 /* lock held */
 static void count(struct set *set, int n)
 {
+	bool changes = !n != !set->n;
 	eventfd_t one;
 
-	if (n && !set->n)
-		eventfd_write(set->joined, 1);
-	else if (!n && set->n)
-		eventfd_read(set->joined, &one);
 	set->n = n;
+	if (!changes || !is_eventfd(set->joined))
+		return;
+	if (n)
+		eventfd_write(set->joined, 1);
+	else
+		eventfd_read(set->joined, &one);
 }
 
 static struct member *find(struct set *set, int fd, const struct sock *s)
@@ -488,6 +498,8 @@ static bool wait_without_members(struct set *set, int epfd, struct epoll_event *
 	*n = real()->ppoll(p, 2, limit, mask);
 	if (*n <= 0)
 		return false;
+	if (p[1].revents && !set_has_members(set) && !is_eventfd(p[1].fd))
+		atomic_store(&set->joined, -1); /* which ppoll() passes over */
 	*n = p[0].revents ? real()->epoll_pwait(epfd, events, max, 0, NULL) : 0;
 	return *n == 0; /* somebody has joined, or another thread was faster */
 }
@@ -505,6 +517,8 @@ static int wait_program(struct set *set, int epfd, struct epoll_event *events, i
 		if (!wait_without_members(set, epfd, events, max, limit, mask, &n))
 			return n;
 		ms = ms_until(deadline);
+		if (!ms && !set_has_members(set))
+			return 0;
 		left = (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
 		limit = ms < 0 ? NULL : &left;
 	}

@@ -10,7 +10,9 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void poll_and_select_mix_sockets_and_pipes(void **state)
@@ -237,6 +239,46 @@ static void threads_have_sockets_and_sets_of_their_own(void **state)
 		assert_int_equal(pthread_join(threads[i], NULL), 0);
 }
 
+/* Daemons close whatever they do not know; what they open next has the numbers of descriptors of ours. */
+static int close_all_but(int keep)
+{
+	enum { MANY = 64 };
+	struct epoll_event event;
+	int ends[2], far;
+
+	alarm(30);
+	for (int fd = 3; fd < MANY; fd++)
+		if (fd != keep)
+			syscall(SYS_close, fd);
+	if (wait_one(keep, &event, 0) || wait_one(keep, &event, 20) ||
+		socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
+		return 1;
+	far = fcntl(ends[1], F_DUPFD, MANY);
+	for (int fd = 3; fd < MANY; fd++)
+		if (fd != keep && dup2(ends[0], fd) != fd)
+			return 2;
+	if (write(far, "x", 1) != 1 || wait_one(keep, &event, 0) || wait_one(keep, &event, 20))
+		return 3;
+	close(keep);
+	for (int fd = 3; fd < MANY; fd++)
+		if (fd != keep && fcntl(fd, F_GETFD) < 0)
+			return 4;
+	return recv(far, ends, 1, MSG_DONTWAIT) < 0 ? 0 : 5; /* nothing of ours was written there */
+}
+
+static void set_survives_that_all_others_are_closed(void **state)
+{
+	int epfd = epoll_create1(0), status = -1;
+	pid_t pid = fork();
+
+	(void)state;
+	if (!pid)
+		_exit(close_all_but(epfd));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	close(epfd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -248,6 +290,7 @@ int main(void)
 		WITH_ENDS(a_socket_joins_a_set_that_is_waited_for),
 		WITH_ENDS(a_socket_joins_and_leaves_while_it_is_read),
 		cmocka_unit_test(threads_have_sockets_and_sets_of_their_own),
+		cmocka_unit_test(set_survives_that_all_others_are_closed),
 	};
 
 	return RUN(tests, 0);

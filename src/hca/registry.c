@@ -76,6 +76,16 @@ static bool is_old(int fd)
 	return !fstat(fd, &st) && time(NULL) - st.st_mtime > MINUTE;
 }
 
+/* What we have opened may have another in its place by now: who makes its file anew lets go of the old one.
+ */
+static bool is_still_there(int dir, const char *name, int fd)
+{
+	struct stat mine, there;
+
+	return !fstat(fd, &mine) && !fstatat(dir, name, &there, AT_SYMLINK_NOFOLLOW) &&
+	       mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
 /* A file nobody holds the lock of is a dead process's. */
 static void bury_dead(const char *dir)
 {
@@ -95,7 +105,8 @@ static void bury_dead(const char *dir)
 		fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 		if (fd < 0)
 			continue;
-		if ((made || is_old(fd)) && !flock(fd, LOCK_EX | LOCK_NB))
+		if ((made || is_old(fd)) && !flock(fd, LOCK_EX | LOCK_NB) &&
+			is_still_there(dirfd(d), e->d_name, fd))
 			unlinkat(dirfd(d), e->d_name, 0);
 		close(fd);
 	}

@@ -179,13 +179,13 @@ static int write_piece(struct rs_stream *s, const uint8_t *buf, uint32_t len, ui
 	struct ibv_sge sge[2];
 	int n = rs_sbuf_pieces(s, len, sge);
 
+	s->sqe_free--; /* riomap() takes from the same */
+	s->sbuf_used += len;
 	lock_drop(&s->lock);
 	memcpy((uint8_t *)(uintptr_t)sge[0].addr, buf, sge[0].length);
 	memcpy((uint8_t *)(uintptr_t)sge[1].addr, buf + sge[0].length, sge[1].length);
 	lock_take(&s->lock);
 	rs_sbuf_advance(s, len);
-	s->sqe_free--;
-	s->sbuf_used += len;
 	return rs_post_write(s, RS_WR_DATA, len, addr, rkey, sge, n, 0);
 }
 

@@ -87,37 +87,40 @@ static int why_not(const struct rs_stream *s)
 	return s->state == RS_FAILED ? -s->why : -ECONNRESET;
 }
 
-/* One message of len bytes; lock held, and dropped while they are copied. */
-static int post_piece(struct rs_stream *s, uint32_t len, uint32_t used, struct ibv_sge *sge, int n, int flags)
+/* Takes what a message of len bytes needs before the lock is dropped: riomap() takes from the same. Lock
+ * held.
+ */
+static void reserve(struct rs_stream *s, uint32_t len, uint32_t used, struct rs_post *p)
 {
-	struct rs_post p;
-
-	rs_flow_send(&s->flow, len, &p);
+	rs_flow_send(&s->flow, len, p);
 	s->sqe_free--;
 	s->sbuf_used += used;
-	return rs_post(s, RS_WR_DATA, used, &p, sge, n, flags);
 }
 
 static int send_inline(struct rs_stream *s, struct source *src, uint32_t len)
 {
 	uint8_t few[MOST_INLINE];
 	struct ibv_sge sge = {.addr = (uintptr_t)few, .length = len};
+	struct rs_post p;
 
+	reserve(s, len, 0, &p);
 	copy_out(src, few, len);
-	return post_piece(s, len, 0, &sge, 1, IBV_SEND_INLINE);
+	return rs_post(s, RS_WR_DATA, 0, &p, &sge, 1, IBV_SEND_INLINE);
 }
 
 static int send_buffered(struct rs_stream *s, struct source *src, uint32_t len)
 {
 	struct ibv_sge sge[2];
+	struct rs_post p;
 	int n = rs_sbuf_pieces(s, len, sge);
 
+	reserve(s, len, len, &p);
 	lock_drop(&s->lock);
 	for (int i = 0; i < n; i++)
 		copy_out(src, (uint8_t *)(uintptr_t)sge[i].addr, sge[i].length);
 	lock_take(&s->lock);
 	rs_sbuf_advance(s, len);
-	return post_piece(s, len, len, sge, n, 0);
+	return rs_post(s, RS_WR_DATA, len, &p, sge, n, 0);
 }
 
 static int send_all(struct rs_stream *s, struct source *src, size_t *left, bool nonblock)

@@ -27,13 +27,20 @@ struct member {
 	epoll_data_t data;
 };
 
+/* A thread in epoll_wait(). Each has a descriptor of its own: of one for all, the first would take what
+ * wakes the others. */
+struct waiter {
+	struct waiter *next;
+	bool used;
+	int wake; /* eventfd: the members have changed; or -1 */
+};
+
 struct set {
 	struct file file;
-	bool used;         /* from before its first descriptor until after its last; under files_lock */
-	int wake;          /* eventfd: the members have changed while somebody waits */
-	atomic_int joined; /* eventfd, readable while there are members; -1: the program has closed it */
-	atomic_int waiting;
-	pthread_mutex_t lock; /* the members; inside files_lock */
+	bool used;              /* from before its first descriptor until after its last; under files_lock */
+	atomic_int joined;      /* eventfd, readable while there are members; -1: the program has closed it */
+	pthread_mutex_t lock;   /* the following; inside files_lock */
+	struct waiter *waiters; /* as many as ever waited at a time */
 	struct member *members;
 	atomic_int n; /* read without the lock too: handlers of signals may leave by longjmp() */
 	int room;
@@ -50,12 +57,6 @@ static struct set *set_at(int fd)
 	struct file *f = file_at(fd);
 
 	return f && f->kind == FILE_SET ? (struct set *)f : NULL;
-}
-
-static void wake(struct set *set)
-{
-	if (atomic_load(&set->waiting))
-		eventfd_write(set->wake, 1);
 }
 
 static struct set *recycled_set(void)
@@ -95,26 +96,37 @@ static bool is_eventfd(int fd)
 	return fd >= 0 && !fstat(fd, &st) && !(st.st_mode & S_IFMT); /* it is of no type of file */
 }
 
-static bool open_events(struct set *set)
+static int open_event(void)
 {
-	set->wake = fd_above_stdio(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-	set->joined = fd_above_stdio(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-	return set->wake >= 0 && set->joined >= 0;
+	return fd_above_stdio(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+}
+
+static void close_event(int fd)
+{
+	if (is_eventfd(fd))
+		real()->close(fd);
 }
 
 static void close_events(struct set *set)
 {
-	int joined = atomic_exchange(&set->joined, -1);
+	close_event(atomic_exchange(&set->joined, -1));
+	for (struct waiter *w = set->waiters; w; w = w->next)
+		close_event(fd_take(&w->wake));
+}
 
-	if (is_eventfd(set->wake))
-		real()->close(fd_take(&set->wake));
-	if (is_eventfd(joined))
-		real()->close(joined);
+/* lock held */
+static void wake(struct set *set)
+{
+	for (struct waiter *w = set->waiters; w; w = w->next)
+		if (w->used && is_eventfd(w->wake))
+			eventfd_write(w->wake, 1);
 }
 
 static void recycle(struct set *set)
 {
+	pthread_mutex_lock(&set->lock);
 	close_events(set);
+	pthread_mutex_unlock(&set->lock);
 	pthread_mutex_lock(&files_lock);
 	set->used = false;
 	pthread_mutex_unlock(&files_lock);
@@ -129,7 +141,8 @@ static struct set *make_set(int epfd)
 		set = new_set();
 	if (!set)
 		return NULL;
-	if (open_events(set) && file_put(epfd, &set->file))
+	set->joined = open_event();
+	if (set->joined >= 0 && file_put(epfd, &set->file))
 		return set;
 	recycle(set);
 	return NULL;
@@ -304,21 +317,24 @@ void set_used(struct sock *s, int events)
 		return;
 	CANCEL_SAFE; /* what was received must reach the program */
 	atomic_fetch_and(&s->seen, ~events);
+	pthread_mutex_lock(&set->lock);
 	wake(set);
+	pthread_mutex_unlock(&set->lock);
 }
 
-/* Another thread of the parent may have held the lock, and the parent's waiters need their eventfd alone. */
+/* Another thread of the parent may have held the lock, and the parent's waiters need their eventfds alone. */
 void set_after_fork(void)
 {
 	for (struct set *set = all_sets; set; set = set->next) {
 		pthread_mutex_init(&set->lock, NULL);
-		atomic_store(&set->waiting, 0);
+		for (struct waiter *w = set->waiters; w; w = w->next)
+			w->used = false;
 		set->n = 0;
 		set->used = set->file.descriptors;
 		if (!set->used)
 			continue;
 		close_events(set);
-		open_events(set);
+		set->joined = open_event();
 	}
 }
 
@@ -428,24 +444,72 @@ static int collect_failed(struct set *set, struct epoll_event *events, int max)
 	return n;
 }
 
-enum { KERNEL = -2, WAKE = -3 }; /* owners of slots that are nobody's socket */
+static struct waiter *free_waiter(struct set *set)
+{
+	struct waiter *w;
 
-static int wait_once(struct set *set, struct wait *w, int epfd, struct epoll_event *events, int max,
-	int64_t deadline, bool *again)
+	for (w = set->waiters; w && w->used; w = w->next)
+		;
+	if (w)
+		return w;
+	w = malloc(sizeof(*w));
+	if (!w)
+		return NULL;
+	*w = (struct waiter){.next = set->waiters, .wake = -1};
+	return set->waiters = w;
+}
+
+static struct waiter *begin_waiting(struct set *set)
+{
+	struct waiter *w;
+
+	pthread_mutex_lock(&set->lock);
+	w = free_waiter(set);
+	if (w) {
+		w->used = true;
+		w->wake = w->wake < 0 ? open_event() : w->wake;
+	}
+	pthread_mutex_unlock(&set->lock);
+	return w;
+}
+
+static void stop_waiting(struct set *set, struct waiter *w)
+{
+	pthread_mutex_lock(&set->lock);
+	w->used = false;
+	pthread_mutex_unlock(&set->lock);
+}
+
+/* Or the program has closed the descriptor. */
+static void was_woken(struct set *set, struct waiter *w)
 {
 	eventfd_t count;
+
+	pthread_mutex_lock(&set->lock);
+	if (!is_eventfd(w->wake))
+		w->wake = open_event();
+	else
+		eventfd_read(w->wake, &count);
+	pthread_mutex_unlock(&set->lock);
+}
+
+enum { KERNEL = -2, WAKE = -3 }; /* owners of slots that are nobody's socket */
+
+static int wait_once(struct set *set, struct waiter *me, struct wait *w, int epfd, struct epoll_event *events,
+	int max, int64_t deadline, bool *again)
+{
 	int n, result;
 
 	wait_clear(w);
 	if (add_members(w, set, -1))
 		deadline = 0;
 	wait_add_slot(w, KERNEL, epfd, POLLIN);
-	wait_add_slot(w, WAKE, set->wake, POLLIN);
+	wait_add_slot(w, WAKE, me->wake, POLLIN);
 	*again = wait_sleep(w, deadline, &result);
 	if (result < 0)
 		return result;
 	if (w->slots[w->n - 1].revents) {
-		eventfd_read(set->wake, &count);
+		was_woken(set, me);
 		*again = true;
 	}
 	n = collect(set, w, events, max);
@@ -458,24 +522,31 @@ static int wait_once(struct set *set, struct wait *w, int epfd, struct epoll_eve
 	return n;
 }
 
-static void waits_no_more(struct set *const *set)
+struct waiting {
+	struct set *set;
+	struct waiter *me;
+};
+
+static void waits_no_more(const struct waiting *w)
 {
-	atomic_fetch_sub(&(*set)->waiting, 1);
+	if (w->me)
+		stop_waiting(w->set, w->me);
 }
 
 static int wait_set(struct set *set, int epfd, struct epoll_event *events, int max, int64_t deadline)
 {
 	HANDLERS_WAIT;
 	CANCEL_SAFE;
-	__attribute__((cleanup(waits_no_more), unused)) struct set *const waited_for = set;
+	__attribute__((cleanup(waits_no_more))) const struct waiting waiting = {set, begin_waiting(set)};
 	__attribute__((cleanup(wait_fini))) struct wait w;
 	bool again;
 	int n;
 
 	wait_init(&w, cancel_before);
-	atomic_fetch_add(&set->waiting, 1);
+	if (!waiting.me)
+		return fail(ENOMEM);
 	do
-		n = wait_once(set, &w, epfd, events, max, deadline, &again);
+		n = wait_once(set, waiting.me, &w, epfd, events, max, deadline, &again);
 	while (n == 0 && again);
 	return n;
 }

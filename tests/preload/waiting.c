@@ -185,6 +185,33 @@ static void a_socket_joins_a_set_that_is_waited_for(void **state)
 	close(epfd);
 }
 
+/* Each has to hear of it: by level, for nobody reads. */
+static void a_socket_joins_a_set_that_many_wait_for(void **state)
+{
+	enum { THREADS = 8 };
+	struct ends *e = *state;
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = e->client};
+	int epfd = epoll_create1(0);
+	pthread_t threads[THREADS];
+
+	alarm(30); /* they wait for ever */
+	assert_int_equal(epoll_ctl(epfd, EPOLL_CTL_ADD, e->client, &event), 0);
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, wait_for_one, (void *)(intptr_t)epfd), 0);
+	usleep(50000); /* by then they wait, most likely */
+	assert_int_equal(write(e->client, "x", 1), 1);
+	event.data.fd = e->server;
+	assert_int_equal(epoll_ctl(epfd, EPOLL_CTL_ADD, e->server, &event), 0);
+	for (int i = 0; i < THREADS; i++) {
+		void *ready;
+
+		assert_int_equal(pthread_join(threads[i], &ready), 0);
+		assert_int_equal((intptr_t)ready, e->server);
+	}
+	alarm(0);
+	close(epfd);
+}
+
 static void *receive_all(void *fd)
 {
 	char byte = 0;
@@ -294,6 +321,7 @@ int main(void)
 		WITH_ENDS(a_socket_leaves_all_its_epoll_sets),
 		WITH_ENDS(epoll_has_pipes_and_sockets),
 		WITH_ENDS(a_socket_joins_a_set_that_is_waited_for),
+		WITH_ENDS(a_socket_joins_a_set_that_many_wait_for),
 		WITH_ENDS(a_socket_joins_and_leaves_while_it_is_read),
 		cmocka_unit_test(threads_have_sockets_and_sets_of_their_own),
 		cmocka_unit_test(set_survives_that_all_others_are_closed),

@@ -220,6 +220,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	qp->recv_mr = NULL; /* not the rsocket's */
 	rsock_remove(&d->rs);
-	d->rs.ops->close(&d->rs);
+	d->rs.ops->free(&d->rs);
 	return 0;
 }

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <rdma/rsocket.h>
 #include <stdarg.h>
 #include <unistd.h>
@@ -18,11 +19,35 @@ static int64_t result(int64_t ret)
 	return -1;
 }
 
+static void put(void *rs)
+{
+	if (rs)
+		rsock_put(rs);
+}
+
 /* Calls an operation of the kind, with rs first; a call the kind does not have is not supported. */
+#define OPERATION(rs, op, ...)                                                                               \
+	(!(rs) ? -EBADF : !(rs)->ops->op ? -EOPNOTSUPP : (rs)->ops->op(rs, ##__VA_ARGS__))
+
 #define CALL(fd, op, ...)                                                                                    \
 	({                                                                                                   \
-		struct rsock *rs = rsock_of(fd);                                                             \
-		result(!rs ? -EBADF : !rs->ops->op ? -EOPNOTSUPP : rs->ops->op(rs, ##__VA_ARGS__));          \
+		struct rsock *rs = rsock_get(fd);                                                            \
+		int64_t ret = OPERATION(rs, op, ##__VA_ARGS__);                                              \
+                                                                                                             \
+		put(rs);                                                                                     \
+		result(ret);                                                                                 \
+	})
+
+/* The same where the thread may be cancelled. */
+#define CALL_THAT_WAITS(fd, op, ...)                                                                         \
+	({                                                                                                   \
+		struct rsock *rs = rsock_get(fd);                                                            \
+		int64_t ret;                                                                                 \
+                                                                                                             \
+		pthread_cleanup_push(put, rs);                                                               \
+		ret = OPERATION(rs, op, ##__VA_ARGS__);                                                      \
+		pthread_cleanup_pop(1);                                                                      \
+		result(ret);                                                                                 \
 	})
 
 /* ---- life ---- */
@@ -59,7 +84,7 @@ int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 	RSOCK_CANCEL_SAFE;
 	struct rsock *new;
 
-	if (CALL(socket, accept, &new) < 0)
+	if (CALL_THAT_WAITS(socket, accept, &new) < 0)
 		return -1;
 	if (addr && addrlen)
 		new->ops->getpeername(new, addr, addrlen);
@@ -70,7 +95,7 @@ int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen)
 {
 	RSOCK_CANCEL_SAFE;
 
-	return (int)CALL(socket, connect, addr, addrlen);
+	return (int)CALL_THAT_WAITS(socket, connect, addr, addrlen);
 }
 
 int rshutdown(int socket, int how)
@@ -83,16 +108,19 @@ int rshutdown(int socket, int how)
 int rclose(int socket)
 {
 	CANCEL_SAFE;
-	struct rsock *rs = rsock_of(socket);
+	struct rsock *rs = rsock_get(socket);
+	bool first;
 
 	if (!rs) {
 		int err = rsock_forget(socket);
 
 		return err ? (int)result(err) : close(socket);
 	}
-	rsock_remove(rs);
-	rs->ops->close(rs);
-	return 0;
+	first = rsock_retire(rs);
+	if (first && rs->ops->end)
+		rs->ops->end(rs);
+	rsock_put(rs);
+	return (int)result(first ? 0 : -EBADF);
 }
 
 /* ---- data ---- */
@@ -101,7 +129,7 @@ ssize_t rrecvfrom(int socket, void *buf, size_t len, int flags, struct sockaddr 
 	RSOCK_CANCEL_SAFE;
 	struct iovec iov = {.iov_base = buf, .iov_len = len};
 
-	return CALL(socket, recv, &iov, 1, flags, src_addr, src_addr ? addrlen : NULL);
+	return CALL_THAT_WAITS(socket, recv, &iov, 1, flags, src_addr, src_addr ? addrlen : NULL);
 }
 
 ssize_t rrecv(int socket, void *buf, size_t len, int flags)
@@ -116,7 +144,7 @@ ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags)
 
 	if (msg->msg_control && msg->msg_controllen)
 		return result(-ENOTSUP);
-	ret = CALL(socket, recv, msg->msg_iov, (int)msg->msg_iovlen, flags, msg->msg_name,
+	ret = CALL_THAT_WAITS(socket, recv, msg->msg_iov, (int)msg->msg_iovlen, flags, msg->msg_name,
 		msg->msg_name ? &msg->msg_namelen : NULL);
 	if (ret >= 0)
 		msg->msg_flags = 0;
@@ -132,7 +160,7 @@ ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt)
 {
 	RSOCK_CANCEL_SAFE;
 
-	return CALL(socket, recv, iov, iovcnt, 0, NULL, NULL);
+	return CALL_THAT_WAITS(socket, recv, iov, iovcnt, 0, NULL, NULL);
 }
 
 ssize_t rsendto(int socket, const void *buf, size_t len, int flags, const struct sockaddr *dest_addr,
@@ -141,7 +169,7 @@ ssize_t rsendto(int socket, const void *buf, size_t len, int flags, const struct
 	RSOCK_CANCEL_SAFE;
 	struct iovec iov = {.iov_base = (void *)buf, .iov_len = len};
 
-	return CALL(socket, send, &iov, 1, flags, dest_addr, addrlen);
+	return CALL_THAT_WAITS(socket, send, &iov, 1, flags, dest_addr, addrlen);
 }
 
 ssize_t rsend(int socket, const void *buf, size_t len, int flags)
@@ -155,7 +183,8 @@ ssize_t rsendmsg(int socket, const struct msghdr *msg, int flags)
 
 	if (msg->msg_control && msg->msg_controllen)
 		return result(-ENOTSUP);
-	return CALL(socket, send, msg->msg_iov, (int)msg->msg_iovlen, flags, msg->msg_name, msg->msg_namelen);
+	return CALL_THAT_WAITS(
+		socket, send, msg->msg_iov, (int)msg->msg_iovlen, flags, msg->msg_name, msg->msg_namelen);
 }
 
 ssize_t rwrite(int socket, const void *buf, size_t count)
@@ -167,7 +196,7 @@ ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt)
 {
 	RSOCK_CANCEL_SAFE;
 
-	return CALL(socket, send, iov, iovcnt, 0, NULL, 0);
+	return CALL_THAT_WAITS(socket, send, iov, iovcnt, 0, NULL, 0);
 }
 
 /* ---- waiting ---- */
@@ -221,24 +250,28 @@ int rgetsockopt(int socket, int level, int optname, void *optval, socklen_t *opt
 	return (int)CALL(socket, getsockopt, level, optname, optval, optlen);
 }
 
-int rfcntl(int socket, int cmd, ...)
+static int control(struct rsock *rs, int cmd, va_list args)
 {
-	CANCEL_SAFE;
-	struct rsock *rs = rsock_of(socket);
-	va_list args;
-	int flags;
-
-	if (!rs)
-		return (int)result(-EBADF);
 	if (cmd == F_GETFL)
 		return rs->flags;
 	if (cmd != F_SETFL)
-		return (int)result(-ENOTSUP);
-	va_start(args, cmd);
-	flags = va_arg(args, int);
-	va_end(args);
-	rs->flags = flags;
+		return -ENOTSUP;
+	rs->flags = va_arg(args, int);
 	return 0;
+}
+
+int rfcntl(int socket, int cmd, ...)
+{
+	CANCEL_SAFE;
+	struct rsock *rs = rsock_get(socket);
+	va_list args;
+	int ret;
+
+	va_start(args, cmd);
+	ret = rs ? control(rs, cmd, args) : -EBADF;
+	va_end(args);
+	put(rs);
+	return (int)result(ret);
 }
 
 /* ---- memory that the other side writes to ---- */
@@ -260,5 +293,5 @@ size_t riowrite(int socket, const void *buf, size_t count, off_t offset, int fla
 {
 	RSOCK_CANCEL_SAFE;
 
-	return (size_t)CALL(socket, iowrite, buf, count, offset, flags);
+	return (size_t)CALL_THAT_WAITS(socket, iowrite, buf, count, offset, flags);
 }

@@ -415,7 +415,7 @@ static int dgram_shutdown(struct rsock *rs, int how)
 	return shutdown(dg_of(rs)->udp, how) ? -errno : 0;
 }
 
-static void dgram_close(struct rsock *rs)
+static void dgram_free(struct rsock *rs)
 {
 	struct dgram *d = dg_of(rs);
 	struct list *n;
@@ -448,7 +448,7 @@ static const struct rsock_ops ops = {
 	.bind = dgram_bind,
 	.connect = dgram_connect,
 	.shutdown = dgram_shutdown,
-	.close = dgram_close,
+	.free = dgram_free,
 	.recv = dgram_recv,
 	.send = dgram_send,
 	.getpeername = dgram_getpeername,
@@ -488,7 +488,7 @@ int rsock_dgram_new(int domain, struct rsock **out)
 	if (!err)
 		err = rsock_insert(&d->rs, d->udp);
 	if (err) {
-		dgram_close(&d->rs);
+		dgram_free(&d->rs);
 		return err;
 	}
 	*out = &d->rs;

@@ -75,6 +75,7 @@ void rsock_wake(struct rsock *rs)
 struct set {
 	struct pollfd *fds; /* the program's */
 	nfds_t n;
+	struct rsock **rs;   /* which of them are rsockets: ours until we are done, whoever closes them */
 	struct pollfd *real; /* what poll gets: n of them, and the sleeper's */
 	bool mixed;          /* there are ordinary descriptors */
 };
@@ -85,7 +86,7 @@ static int look(struct set *s)
 	int ready = 0;
 
 	for (nfds_t i = 0; i < s->n; i++) {
-		struct rsock *rs = rsock_of(s->fds[i].fd);
+		struct rsock *rs = s->rs[i];
 
 		s->fds[i].revents = rs ? rs->ops->poll(rs, s->fds[i].events) : 0;
 		ready += s->fds[i].revents != 0;
@@ -93,8 +94,7 @@ static int look(struct set *s)
 	if (!s->mixed)
 		return ready;
 	for (nfds_t i = 0; i < s->n; i++)
-		s->real[i] = (struct pollfd){
-			.fd = rsock_of(s->fds[i].fd) ? -1 : s->fds[i].fd, .events = s->fds[i].events};
+		s->real[i] = (struct pollfd){.fd = s->rs[i] ? -1 : s->fds[i].fd, .events = s->fds[i].events};
 	if (poll(s->real, s->n, 0) < 0)
 		return -errno;
 	for (nfds_t i = 0; i < s->n; i++) {
@@ -109,7 +109,7 @@ static int look(struct set *s)
 static void arm(struct set *s)
 {
 	for (nfds_t i = 0; i < s->n; i++) {
-		struct rsock *rs = rsock_of(s->fds[i].fd);
+		struct rsock *rs = s->rs[i];
 
 		if (!rs)
 			continue;
@@ -121,7 +121,7 @@ static void arm(struct set *s)
 static void fill_real(struct set *s, const struct sleeper *me)
 {
 	for (nfds_t i = 0; i < s->n; i++) {
-		struct rsock *rs = rsock_of(s->fds[i].fd);
+		struct rsock *rs = s->rs[i];
 
 		s->real[i] = (struct pollfd){
 			.fd = rs ? rs->ops->arm(rs) : s->fds[i].fd, .events = rs ? POLLIN : s->fds[i].events};
@@ -132,7 +132,7 @@ static void fill_real(struct set *s, const struct sleeper *me)
 static void disarm(struct set *s)
 {
 	for (nfds_t i = 0; i < s->n; i++) {
-		struct rsock *rs = rsock_of(s->fds[i].fd);
+		struct rsock *rs = s->rs[i];
 
 		if (!rs)
 			continue;
@@ -217,20 +217,52 @@ static int wait_for(struct set *s, int timeout)
 	return ready;
 }
 
+/* ---- the rsockets of a set ---- */
+enum { FEW = 16 };
+
+static bool get_all(struct set *s, struct rsock **few_rs, struct pollfd *few_real)
+{
+	s->rs = s->n < FEW ? few_rs : malloc(s->n * sizeof(*s->rs));
+	s->real = s->n < FEW ? few_real : malloc((s->n + 1) * sizeof(*s->real));
+	for (nfds_t i = 0; s->rs && s->real && i < s->n; i++) {
+		s->rs[i] = rsock_get(s->fds[i].fd);
+		s->mixed |= !s->rs[i];
+	}
+	return s->rs && s->real;
+}
+
+static void free_all(struct set *s)
+{
+	if (s->n < FEW)
+		return;
+	free(s->rs);
+	free(s->real);
+}
+
+static void put_all(void *set)
+{
+	struct set *s = set;
+
+	for (nfds_t i = 0; i < s->n; i++)
+		if (s->rs[i])
+			rsock_put(s->rs[i]);
+	free_all(s);
+}
+
 int rsock_poll(struct pollfd *fds, nfds_t n, int timeout)
 {
 	struct set s = {.fds = fds, .n = n};
-	struct pollfd few[16];
+	struct rsock *few_rs[FEW];
+	struct pollfd few_real[FEW];
 	int ret;
 
 	if (n > INT_MAX / sizeof(*s.real) - 1)
 		return -EINVAL;
-	for (nfds_t i = 0; i < n; i++)
-		s.mixed |= !rsock_of(fds[i].fd);
-	s.real = n < 16 ? few : malloc((n + 1) * sizeof(*s.real));
-	if (!s.real)
+	if (!get_all(&s, few_rs, few_real)) {
+		free_all(&s);
 		return -ENOMEM;
-	pthread_cleanup_push(free, s.real != few ? s.real : NULL);
+	}
+	pthread_cleanup_push(put_all, &s);
 	ret = wait_for(&s, timeout);
 	pthread_cleanup_pop(1);
 	return ret;

@@ -11,8 +11,8 @@
  *   stream*.c      SOCK_STREAM
  *   dgram*.c       SOCK_DGRAM
  *
- * Functions return 0 or more, or -errno. The caller's threads may use one rsocket at the same time; closing
- * while another thread uses it is a mistake of the caller's, as with the stock library.
+ * Functions return 0 or more, or -errno. The caller's threads may use one rsocket at the same time, and close
+ * it while others wait in it: they hear of its end, and the last of them frees it.
  */
 #ifndef RSOCKET_RSOCK_H
 #define RSOCKET_RSOCK_H
@@ -38,8 +38,10 @@ struct rsock_ops {
 	int (*accept)(struct rsock *rs, struct rsock **out); /* the new one is in the table */
 	int (*connect)(struct rsock *rs, const struct sockaddr *addr, socklen_t len);
 	int (*shutdown)(struct rsock *rs, int how);
-	/* Ends it and frees everything, rs and its descriptor too; it is out of the table. */
-	void (*close)(struct rsock *rs);
+	/* Ends it, while others may be in calls for it; it is out of the table. Not all kinds have to. */
+	void (*end)(struct rsock *rs);
+	/* Frees everything, rs and its descriptor too; nobody is in a call for it. */
+	void (*free)(struct rsock *rs);
 
 	/* The other side's address goes to, or comes from, addr; len NULL or 0: not wanted, or none. */
 	ssize_t (*recv)(struct rsock *rs, const struct iovec *iov, int n, int flags, struct sockaddr *addr,
@@ -134,8 +136,14 @@ void rsock_init(struct rsock *rs, const struct rsock_ops *ops, int domain, int t
 /* Makes rs known as number fd, which is a descriptor of its own. 0 or -ENOMEM. */
 int rsock_insert(struct rsock *rs, int fd);
 void rsock_remove(struct rsock *rs);
-/* The rsocket, or NULL: no such number, or it is the parent's and we are a child. */
-struct rsock *rsock_of(int fd);
+/* The rsocket, which stays until rsock_put; or NULL: no such number, or it is the parent's and we are a
+ * child.
+ */
+struct rsock *rsock_get(int fd);
+void rsock_put(struct rsock *rs);
+/* For who has got it: nobody gets it any more, and the last rsock_put frees it. False: another thread has
+ * done so. */
+bool rsock_retire(struct rsock *rs);
 /* Takes the number out of a child's table, where it is the parent's. */
 int rsock_forget(int fd);
 /* Changes with fork. */

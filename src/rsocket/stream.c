@@ -127,13 +127,19 @@ static short stream_poll(struct rsock *rs, short events)
 }
 
 /* ---- life ---- */
+static void stream_free(struct rsock *rs)
+{
+	rs_stream_free(rs_stream(rs));
+}
+
 static const struct rsock_ops stream_ops = {
 	.bind = stream_bind,
 	.listen = rs_stream_listen,
 	.accept = rs_stream_accept,
 	.connect = rs_stream_connect,
 	.shutdown = rs_stream_shutdown,
-	.close = rs_stream_close,
+	.end = rs_stream_end,
+	.free = stream_free,
 	.recv = rs_stream_recv,
 	.send = rs_stream_send,
 	.getpeername = stream_getpeername,

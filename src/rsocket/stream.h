@@ -155,7 +155,7 @@ int rs_listener_fd(struct rs_stream *s);
 bool rs_listener_ready(struct rs_stream *s);
 void rs_listener_free(struct rs_stream *s);
 int rs_stream_shutdown(struct rsock *rs, int how);
-void rs_stream_close(struct rsock *rs);
+void rs_stream_end(struct rsock *rs);
 ssize_t rs_stream_send(struct rsock *rs, const struct iovec *iov, int n, int flags,
 	const struct sockaddr *addr, socklen_t len);
 /* Bytes that a send can take now; lock held. */

@@ -84,7 +84,7 @@ int rs_stream_shutdown(struct rsock *rs, int how)
 	return err;
 }
 
-void rs_stream_close(struct rsock *rs)
+void rs_stream_end(struct rsock *rs)
 {
 	struct rs_stream *s = rs_stream(rs);
 
@@ -92,5 +92,5 @@ void rs_stream_close(struct rsock *rs)
 	if (s->state == RS_CONNECTED)
 		shut(s, true, true);
 	lock_drop(&s->lock);
-	rs_stream_free(s);
+	rsock_wake(rs);
 }

@@ -15,8 +15,21 @@
 
 enum { PAGE_BITS = 10, PAGE = 1 << PAGE_BITS, PAGES = 1 << 11 }; /* two million descriptors */
 
+/*
+ * Uses count the threads inside calls for a number, whether or not there is an rsocket under it. Who closes
+ * takes the rsocket out and leaves it to the last of them: the number, which is a descriptor, is free for
+ * another only after that.
+ */
+enum { RETIRED = 1 << 30 };
+
+struct entry {
+	_Atomic(struct rsock *) rs;
+	_Atomic int uses; /* with RETIRED: the last frees `retired` */
+	struct rsock *retired;
+};
+
 struct page {
-	_Atomic(struct rsock *) entry[PAGE];
+	struct entry entry[PAGE];
 };
 
 static _Atomic(struct page *) pages[PAGES];
@@ -30,6 +43,9 @@ static void in_child(void)
 {
 	CANCEL_SAFE; /* it closes files */
 	pthread_mutex_init(&mutex, NULL);
+	for (int i = 0; i < PAGES; i++)
+		for (int k = 0; pages[i] && k < PAGE; k++)
+			pages[i]->entry[k].uses = 0;
 	rs_service_in_child();
 	generation++;
 }
@@ -63,6 +79,13 @@ static struct page *page_of(int fd)
 	return fd >= 0 && fd < PAGE * PAGES ? pages[fd >> PAGE_BITS] : NULL;
 }
 
+static struct entry *entry_of(int fd)
+{
+	struct page *p = page_of(fd);
+
+	return p ? &p->entry[fd & (PAGE - 1)] : NULL;
+}
+
 static struct page *make_page(int fd)
 {
 	struct page *p;
@@ -86,38 +109,67 @@ int rsock_insert(struct rsock *rs, int fd)
 	if (!p)
 		return -ENOMEM;
 	rs->fd = fd;
-	p->entry[fd & (PAGE - 1)] = rs;
+	entry_of(fd)->rs = rs;
 	return 0;
 }
 
 void rsock_remove(struct rsock *rs)
 {
-	struct page *p = page_of(rs->fd);
+	struct entry *e = entry_of(rs->fd);
 
-	if (p)
-		p->entry[rs->fd & (PAGE - 1)] = NULL;
+	if (e)
+		e->rs = NULL;
 }
 
-static struct rsock *entry(int fd)
+static void unuse(struct entry *e)
 {
-	struct page *p = page_of(fd);
+	int last = RETIRED;
 
-	return p ? p->entry[fd & (PAGE - 1)] : NULL;
+	if (atomic_fetch_sub(&e->uses, 1) != RETIRED + 1)
+		return;
+	/* one that looked in vain came and went meanwhile, and was the last too: one of us is first */
+	if (atomic_compare_exchange_strong(&e->uses, &last, 0))
+		e->retired->ops->free(e->retired);
 }
 
-struct rsock *rsock_of(int fd)
+struct rsock *rsock_get(int fd)
 {
-	struct rsock *rs = entry(fd);
+	struct entry *e = entry_of(fd);
+	struct rsock *rs;
 
-	return rs && rs->owner == generation ? rs : NULL;
+	if (!e)
+		return NULL;
+	atomic_fetch_add(&e->uses, 1);
+	rs = e->rs;
+	if (rs && rs->owner == generation)
+		return rs;
+	unuse(e);
+	return NULL;
+}
+
+void rsock_put(struct rsock *rs)
+{
+	unuse(entry_of(rs->fd));
+}
+
+bool rsock_retire(struct rsock *rs)
+{
+	struct entry *e = entry_of(rs->fd);
+
+	if (!atomic_exchange(&e->rs, NULL))
+		return false;
+	e->retired = rs;
+	atomic_fetch_or(&e->uses, RETIRED);
+	return true;
 }
 
 int rsock_forget(int fd)
 {
-	struct rsock *rs = entry(fd);
+	struct entry *e = entry_of(fd);
+	struct rsock *rs = e ? e->rs : NULL;
 
 	if (!rs || rs->owner == generation)
 		return -EBADF;
-	rsock_remove(rs);
+	e->rs = NULL;
 	return 0;
 }

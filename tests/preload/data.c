@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -251,6 +252,43 @@ static void a_stream_of_stdio_is_closed(void **state)
 	assert_closed(e);
 }
 
+static void *read_until_the_end(void *fd)
+{
+	assert_true(read((int)(intptr_t)fd, &(char){0}, 1) < 1);
+	return NULL;
+}
+
+static void *poll_until_the_end(void *fd)
+{
+	struct pollfd p = {.fd = (int)(intptr_t)fd, .events = POLLIN};
+
+	poll(&p, 1, 1000); /* by then the number of the connection may be another file's */
+	return NULL;
+}
+
+/* How programs end a thread that reads. It must not find the connection freed under it. */
+static void a_connection_is_closed_under_its_reader(void **state)
+{
+	void *(*const readers[])(void *) = {read_until_the_end, poll_until_the_end};
+	int null = open("/dev/null", O_RDWR);
+
+	(void)state;
+	for (int i = 0; i < 24; i++) {
+		struct ends e;
+		pthread_t reader;
+
+		join(&e);
+		assert_int_equal(
+			pthread_create(&reader, NULL, readers[i % 2], (void *)(intptr_t)e.server), 0);
+		usleep(i % 3 * 500);
+		assert_int_equal(shutdown(e.server, SHUT_RDWR), 0);
+		dup2(null, e.server); /* closes it; a reader that has not begun finds an end too */
+		assert_int_equal(pthread_join(reader, NULL), 0);
+		part(&e);
+	}
+	close(null);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -266,6 +304,7 @@ int main(void)
 		WITH_ENDS(a_range_is_closed),
 		WITH_ENDS(all_from_a_number_are_closed),
 		WITH_ENDS(a_stream_of_stdio_is_closed),
+		cmocka_unit_test(a_connection_is_closed_under_its_reader),
 	};
 
 	return RUN(tests, 0);

@@ -374,6 +374,34 @@ static void who_waits_is_woken_by_the_end(void **state)
 	assert_int_equal((intptr_t)got, 0);
 }
 
+static void *poll_one(void *arg)
+{
+	struct pollfd p = {.fd = w.server, .events = POLLIN};
+
+	rpoll(&p, 1, 1000); /* by then the number may be another file's */
+	return NULL;
+}
+
+/* Who has not begun yet finds no rsocket there. */
+static void who_waits_is_woken_when_its_own_side_is_closed(void **state)
+{
+	void *(*const waits[])(void *) = {receive_one, poll_one};
+
+	for (unsigned i = 0; i < 24; i++) {
+		pthread_t t;
+
+		connect_pair();
+		pthread_create(&t, NULL, waits[i % 2], NULL);
+		usleep(i % 3 * 500);
+		assert_int_equal(rclose(w.server), 0);
+		pthread_join(t, NULL);
+		assert_int_equal(rclose(w.server), -1);
+		assert_int_equal(errno, EBADF);
+		rclose(w.client);
+	}
+	w.client = w.server = -1;
+}
+
 static unsigned open_descriptors(void)
 {
 	DIR *d = opendir("/proc/self/fd");
@@ -724,6 +752,7 @@ int main(int argc, char **argv)
 		WORLD_TEST(each_direction_ends_by_itself),
 		WORLD_TEST(what_was_sent_before_the_end_is_read_after_it),
 		WORLD_TEST(who_waits_is_woken_by_the_end),
+		WORLD_TEST(who_waits_is_woken_when_its_own_side_is_closed),
 		WORLD_TEST(who_is_gone_before_it_was_accepted_is_still_heard),
 		WORLD_TEST(who_polls_beside_a_sleeping_reader_does_not_wait_for_it),
 		WORLD_TEST(a_thousand_connections_leave_nothing),

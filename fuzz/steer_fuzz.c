@@ -4,8 +4,8 @@
  * handed over by a Unix socket, names in the run directory, the port file with any content. The first byte
  * says which.
  */
-#include "hca/ports_table.h"
-#include "hca/registry.h"
+#include "host/ports_table.h"
+#include "host/registry.h"
 #include "link/steer.h"
 #include "link/steer_group.h"
 
@@ -101,8 +101,8 @@ static void name(const uint8_t *data, size_t size)
 
 	memcpy(s, data, size);
 	s[size] = '\0';
-	if (hca_registry_name_parse(s, &slot, &pid)) {
-		hca_registry_name(again, sizeof(again), slot, pid);
+	if (host_registry_name_parse(s, &slot, &pid)) {
+		host_registry_name(again, sizeof(again), slot, pid);
 		must(!strcmp(s, again)); /* one name for one process */
 	}
 	free(s);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Reads what running programs count, as src/hca/registry.h says: the registry file names a System V segment.
+"""Reads what running programs count, as src/host/registry.h says: the registry file names a System V segment.
 
 counters.py traffic RUN_DIR   bytes that all programs sent, received and moved by themselves
 """
@@ -36,10 +36,10 @@ class Counters:
     """Those of one process, while it lives and after."""
 
     def __init__(self, path):
-        with open(os.path.join(ROOT, "src/hca/counters.h"), encoding="ascii") as f:
+        with open(os.path.join(ROOT, "src/host/counters.h"), encoding="ascii") as f:
             text = f.read()
-        self.adapter_names = names_of(text, "HCA_ADAPTER_COUNTERS")
-        self.qp_names = names_of(text, "HCA_QP_COUNTERS")
+        self.adapter_names = names_of(text, "HOST_ADAPTER_COUNTERS")
+        self.qp_names = names_of(text, "HOST_QP_COUNTERS")
         self.path = path
         self.segment = segment_of(path)
         self.at = libc.shmat(self.segment, None, 0o10000) if self.segment is not None else None  # SHM_RDONLY

@@ -11,7 +11,7 @@
 #include "base/cancel.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
-#include "hca/ports.h"
+#include "host/ports.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -144,7 +144,7 @@ static int may_claim(const struct sockaddr *sa)
 
 static int claim_port(struct rcm_id *id, struct sockaddr *sa)
 {
-	struct hca_ports *ports = id->cm->host.adapter->ports;
+	struct host_ports *ports = id->cm->host.adapter->ports;
 	struct hca_port_claim c = {
 		.ps = (uint16_t)id->pub.ps,
 		.port = be16toh(port_of(sa)),
@@ -159,7 +159,7 @@ static int claim_port(struct rcm_id *id, struct sockaddr *sa)
 	gid_of_sockaddr(sa, c.addr);
 	if (is_any(sa))
 		memset(c.addr, 0, 16);
-	err = hca_ports_claim(ports, &c, &id->port);
+	err = host_ports_claim(ports, &c, &id->port);
 	if (!err)
 		((struct sockaddr_in *)sa)->sin_port = htobe16(c.port);
 	return err;
@@ -179,7 +179,7 @@ static int choose_port(struct rcm_id *id, struct sockaddr *sa)
 	int err = claim_port(id, sa);
 
 	for (int i = 0; i < TRIES && !err && is_taken(id, sa); i++) {
-		hca_ports_release(id->cm->host.adapter->ports, id->port);
+		host_ports_release(id->cm->host.adapter->ports, id->port);
 		id->port = 0;
 		((struct sockaddr_in *)sa)->sin_port = 0;
 		err = claim_port(id, sa);

@@ -6,7 +6,7 @@
 #include "base/cancel.h"
 #include "base/log.h"
 #include "hca/adapter.h"
-#include "hca/ports.h"
+#include "host/ports.h"
 #include "hca/qp.h"
 
 #include <endian.h>
@@ -312,7 +312,7 @@ int rdma_listen(struct rdma_cm_id *pub, int backlog)
 	if (err)
 		return rcm_result(err);
 	/* We are ready before others send us requests. */
-	err = hca_ports_listen(id->cm->host.adapter->ports, id->port);
+	err = host_ports_listen(id->cm->host.adapter->ports, id->port);
 	if (err) {
 		leave_listener(id);
 		return rcm_result(err);

@@ -30,7 +30,7 @@
 #include "cm/hop.h"
 #include "cm/host.h"
 #include "hca/evq.h"
-#include "hca/ports_table.h"
+#include "host/ports_table.h"
 #include "hca/stream.h"
 
 #include <rdma/rdma_cma.h>

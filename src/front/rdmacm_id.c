@@ -5,7 +5,7 @@
 #include "base/cancel.h"
 #include "base/random.h"
 #include "hca/adapter.h"
-#include "hca/ports.h"
+#include "host/ports.h"
 #include "wire/ibt.h"
 
 #include <errno.h>
@@ -87,7 +87,7 @@ void rcm_id_free(struct rcm_id *id)
 	rcm_id_cut(id);
 	rcm_events_drop(id);
 	if (id->port)
-		hca_ports_release(id->cm->host.adapter->ports, id->port);
+		host_ports_release(id->cm->host.adapter->ports, id->port);
 	list_del(&id->node);
 	free(id->pub.route.path_rec);
 	free(id->ep_attr);

@@ -10,7 +10,7 @@
 #include "hca/device.h"
 #include "hca/dm.h"
 #include "hca/fork.h"
-#include "hca/registry.h"
+#include "host/registry.h"
 #include "hca/sysfs.h"
 
 #include <endian.h>
@@ -142,7 +142,7 @@ struct ibv_device **(ibv_get_device_list)(int *num)
 		errno = ENOMEM;
 		return NULL;
 	}
-	hca_registry_clean();
+	host_registry_clean();
 	err = hca_devices_refresh(a);
 	if (err) {
 		log_error("cannot read the network interfaces: %s", fd_reason(-err));

@@ -6,7 +6,7 @@
 #include "hca/device.h"
 #include "hca/flow.h"
 #include "hca/qp.h"
-#include "hca/registry.h"
+#include "host/registry.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include "base/idmap.h"
 #include "base/list.h"
 #include "base/lock.h"
-#include "hca/counters.h"
+#include "host/counters.h"
 #include "hca/engine.h"
 #include "hca/export.h"
 #include "hca/flow_table.h"
@@ -23,8 +23,8 @@
 struct hca_board;
 struct hca_qp;
 struct hca_flow;
-struct hca_ports;
-struct hca_registry;
+struct host_ports;
+struct host_registry;
 struct hca_transport;
 
 enum {
@@ -60,17 +60,17 @@ struct hca_adapter {
 	int no_udp;        /* -errno: it could not be had */
 	struct hca_engine engine;
 	const struct hca_transport *transport;
-	struct hca_gsi gsi;            /* QP1 */
-	struct hca_ports *ports;       /* NULL in simulations, or when it cannot be had */
-	struct hca_flow *read_flow;    /* what READ responses may be in flight towards ourselves */
-	struct hca_registry *registry; /* NULL in simulations */
-	enum hca_local local;          /* HCA_LOCAL_OFF in simulations */
-	struct hca_board *board;       /* NULL: others cannot act for us, nor we for them */
-	struct lock board_lock;        /* who writes to it; the innermost */
-	struct hca_files files;        /* that regions lie in; the adapter's lock */
-	_Atomic uint64_t dm_used;      /* bytes of device memory */
-	struct hca_adapter_counters *count;
-	struct hca_adapter_counters own_count;
+	struct hca_gsi gsi;             /* QP1 */
+	struct host_ports *ports;       /* NULL in simulations, or when it cannot be had */
+	struct hca_flow *read_flow;     /* what READ responses may be in flight towards ourselves */
+	struct host_registry *registry; /* NULL in simulations */
+	enum hca_local local;           /* HCA_LOCAL_OFF in simulations */
+	struct hca_board *board;        /* NULL: others cannot act for us, nor we for them */
+	struct lock board_lock;         /* who writes to it; the innermost */
+	struct hca_files files;         /* that regions lie in; the adapter's lock */
+	_Atomic uint64_t dm_used;       /* bytes of device memory */
+	struct host_adapter_counters *count;
+	struct host_adapter_counters own_count;
 	uint64_t seed; /* simulations: QPNs and keys come from this instead of the kernel */
 };
 

@@ -150,7 +150,7 @@ int hca_engine_hand_over(struct hca_engine *e, uint32_t slot, const struct frame
 
 static void publish_stats(struct hca_engine *e)
 {
-	struct hca_adapter_counters *c = e->adapter->count;
+	struct host_adapter_counters *c = e->adapter->count;
 	const struct link_stats *s = &e->link->stats;
 
 	c->rx_packets = s->rx_packets;

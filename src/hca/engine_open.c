@@ -10,8 +10,8 @@
 #include "hca/device.h"
 #include "hca/flow.h"
 #include "hca/mr.h"
-#include "hca/ports.h"
-#include "hca/registry.h"
+#include "host/ports.h"
+#include "host/registry.h"
 #include "ib/ibt.h"
 #include "iwarp/stream.h"
 #include "link/link.h"
@@ -69,9 +69,9 @@ static void add_memory(struct hca_adapter *a, struct link **link, uint16_t port)
 /* What other processes see of us. */
 static void close_shared(struct hca_adapter *a)
 {
-	hca_ports_close(a->ports);
+	host_ports_close(a->ports);
 	a->ports = NULL;
-	hca_registry_close(a->registry);
+	host_registry_close(a->registry);
 	a->registry = NULL;
 	a->count = &a->own_count;
 }
@@ -119,8 +119,8 @@ void hca_engine_look_now(struct hca_engine *e)
 
 	if (!look)
 		return;
-	hca_ports_look(e->adapter->ports, !(look & LOOK_OWN));
-	hca_registry_look(e->adapter->registry);
+	host_ports_look(e->adapter->ports, !(look & LOOK_OWN));
+	host_registry_look(e->adapter->registry);
 }
 
 void hca_engine_interfaces_changed(struct hca_engine *e)
@@ -171,12 +171,12 @@ int hca_engine_open(struct hca_adapter *a)
 		hca_engine_fini(e);
 		return err;
 	}
-	err = hca_registry_open(&a->registry, a->slot);
+	err = host_registry_open(&a->registry, a->slot);
 	if (err)
 		log_info("no registry (%s): nobody can read this process's counters", strerror(-err));
-	hca_registry_ask(a->udp_port, 0);
-	a->count = hca_registry_adapter(a->registry, &a->own_count);
-	err = hca_ports_open(&a->ports, a->udp_port, a->slot);
+	host_registry_ask(a->udp_port, 0);
+	a->count = host_registry_adapter(a->registry, &a->own_count);
+	err = host_ports_open(&a->ports, a->udp_port, a->slot);
 	if (err)
 		log_warn("no file of RDMA ports (%s): no program can be connected to by address",
 			strerror(-err));
@@ -198,7 +198,7 @@ void hca_engine_close(struct hca_adapter *a)
 	hca_keys_show(a, NULL);
 	hca_gsi_forget_late(a);
 	hca_engine_fini(&a->engine);
-	hca_counters_log_adapter(a->count);
+	host_counters_log_adapter(a->count);
 	close_shared(a);
 	lock_drop(&a->engine.drive);
 }
@@ -208,8 +208,8 @@ void hca_adapter_exit(struct hca_adapter *a)
 	if (!a->up || a->dead)
 		return;
 	hca_engine_at_exit(&a->engine);
-	hca_counters_log_adapter(a->count);
-	hca_registry_retire(a->registry);
+	host_counters_log_adapter(a->count);
+	host_registry_retire(a->registry);
 }
 
 void hca_engine_abandon(struct hca_adapter *a)
@@ -224,8 +224,8 @@ void hca_engine_abandon(struct hca_adapter *a)
 	if (e->running)
 		hca_engine_close_helper_fds(e);
 	e->running = false;
-	hca_registry_abandon(a->registry);
-	hca_ports_abandon(a->ports);
+	host_registry_abandon(a->registry);
+	host_ports_abandon(a->ports);
 	a->ports = NULL;
 	a->board = NULL;
 }

@@ -4,7 +4,7 @@
 #include "hca/adapter.h"
 #include "hca/device.h"
 #include "hca/engine.h"
-#include "hca/ports.h"
+#include "host/ports.h"
 #include "wire/ibt.h"
 
 #include <errno.h>
@@ -94,7 +94,7 @@ static void hand_to_listeners(struct hca_adapter *a, const struct frame_in *in)
 	struct slots slots;
 	int err;
 
-	hca_ports_listeners(a->ports, &slots);
+	host_ports_listeners(a->ports, &slots);
 	for (uint32_t slot = 1; slot < QPN_SLOTS; slot++) {
 		if (slot == a->slot || !slots_has(&slots, slot))
 			continue;

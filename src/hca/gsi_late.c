@@ -8,7 +8,7 @@
 #include "hca/gsi.h"
 
 #include "base/list.h"
-#include "base/slot.h"
+#include "host/slot.h"
 #include "hca/adapter.h"
 
 #include <stdlib.h>

@@ -11,7 +11,7 @@
  * a wake-up, and what such a REJ ends ends by itself.
  */
 #include "hca/adapter.h"
-#include "hca/ports.h"
+#include "host/ports.h"
 #include "wire/cm_msg.h"
 
 #include <string.h>
@@ -57,7 +57,7 @@ static enum hca_gsi_whom route_request(struct hca_adapter *a, const struct cm_ms
 	const uint8_t sgid[16], const uint8_t dgid[16], uint32_t *slot)
 {
 	int owner = service >> 32 ? 0
-				  : hca_ports_owner(a->ports, (uint16_t)cm_service_space(service), dgid,
+				  : host_ports_owner(a->ports, (uint16_t)cm_service_space(service), dgid,
 					    cm_service_port(service));
 
 	if (owner < 0)

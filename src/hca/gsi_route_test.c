@@ -2,7 +2,7 @@
 /* Golden MADs: how those begin that Linux's rdma_cm sent (tests/wire/pcaps: rping, udaddy, rping refused). */
 #include "hca/adapter.h"
 #include "hca/gsi.h"
-#include "hca/ports.h"
+#include "host/ports.h"
 #include "wire/qpn.h"
 
 #include "base/bytes.h"
@@ -128,13 +128,13 @@ static int open_ports(void **state)
 {
 	static struct hca_adapter a;
 
-	if (!mkdtemp(dir) || setenv("ANYRDMA_DIR", dir, 1) || hca_ports_open(&a.ports, 4791, SLOT))
+	if (!mkdtemp(dir) || setenv("ANYRDMA_DIR", dir, 1) || host_ports_open(&a.ports, 4791, SLOT))
 		return 1;
 	for (int i = 0; i < 2; i++) {
 		struct hca_port_claim c = {.ps = i ? UDP : TCP, .port = RPING};
 		hca_port_id id;
 
-		if (hca_ports_claim(a.ports, &c, &id) || hca_ports_listen(a.ports, id))
+		if (host_ports_claim(a.ports, &c, &id) || host_ports_listen(a.ports, id))
 			return 1;
 	}
 	*state = &a;
@@ -146,7 +146,7 @@ static int close_ports(void **state)
 	struct hca_adapter *a = *state;
 	char command[64];
 
-	hca_ports_close(a->ports);
+	host_ports_close(a->ports);
 	snprintf(command, sizeof(command), "rm -r %s", dir);
 	return system(command);
 }

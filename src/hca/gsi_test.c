@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
-#include "hca/ports.h"
+#include "host/ports.h"
 #include "wire/ibt.h"
 #include "wire/icrc.h"
 
@@ -42,7 +42,7 @@ struct process {
 	_Atomic int ready, rang, right, wrong, unclaimed, rejected;
 	_Atomic uint32_t slot, comm_id;
 	struct hca_adapter adapter;
-	struct hca_adapter_counters seen; /* a copy of its counters */
+	struct host_adapter_counters seen; /* a copy of its counters */
 };
 
 static struct process *process;
@@ -78,7 +78,7 @@ static void listen_on(struct hca_adapter *a, uint16_t ps, uint16_t port)
 	struct hca_port_claim c = {.ps = ps, .port = port};
 	hca_port_id id;
 
-	if (hca_ports_claim(a->ports, &c, &id) || hca_ports_listen(a->ports, id))
+	if (host_ports_claim(a->ports, &c, &id) || host_ports_listen(a->ports, id))
 		abort();
 }
 

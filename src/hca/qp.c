@@ -11,7 +11,7 @@
 #include "hca/context.h"
 #include "hca/device.h"
 #include "hca/flow.h"
-#include "hca/registry.h"
+#include "host/registry.h"
 #include "hca/transport.h"
 #include "wire/ibt.h"
 
@@ -151,7 +151,7 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 	err = -hca_adapter_add_qp(a, qp);
 	if (err)
 		goto free_rq;
-	qp->count = hca_registry_qp(a->registry, hca_qpn(qp), (uint32_t)ibv->qp_type, &qp->own_count);
+	qp->count = host_registry_qp(a->registry, hca_qpn(qp), (uint32_t)ibv->qp_type, &qp->own_count);
 	take_refs(qp, 1);
 	return qp;
 
@@ -258,8 +258,8 @@ int hca_qp_destroy(struct hca_qp *qp)
 	hca_engine_quiesce(&qp->adapter->engine);
 	hca_async_forget(qp->ctx, &qp->ex.qp_base);
 	take_refs(qp, -1);
-	hca_counters_log_qp(qp->count);
-	hca_registry_qp_done(qp->adapter->registry, qp->count);
+	host_counters_log_qp(qp->count);
+	host_registry_qp_done(qp->adapter->registry, qp->count);
 	hca_rq_fini(&qp->rq);
 	free(qp->sq.ring);
 	pthread_mutex_destroy(&qp->ex.qp_base.mutex);
@@ -332,7 +332,7 @@ static void store_attr(struct hca_qp *qp, const struct ibv_qp_attr *attr, int ma
 
 void hca_qp_count_way(struct hca_qp *qp)
 {
-	struct hca_adapter_counters *c = qp->adapter->count;
+	struct host_adapter_counters *c = qp->adapter->count;
 
 	qp->count->local = qp->dest.local;
 	*(qp->dest.local ? &c->qps_local : &c->qps_wire) += 1;

@@ -16,7 +16,7 @@
 
 #include "base/frame.h"
 #include "hca/board.h"
-#include "hca/counters.h"
+#include "host/counters.h"
 #include "hca/cq.h"
 #include "hca/engine.h"
 #include "hca/mr.h"
@@ -145,8 +145,8 @@ struct hca_qp {
 	struct hca_flow *waits_for;
 	bool flow_closed; /* when it last asked */
 
-	struct hca_qp_counters *count;
-	struct hca_qp_counters own_count; /* when the registry has no record left */
+	struct host_qp_counters *count;
+	struct host_qp_counters own_count; /* when the registry has no record left */
 
 	_Alignas(64) char transport_state[];
 };

@@ -12,7 +12,7 @@
  * Contents follow drivers/infiniband/core/sysfs.c and uverbs_main.c of Linux. */
 #include "hca/sysfs.h"
 
-#include "base/rundir.h"
+#include "host/rundir.h"
 
 #include <dirent.h>
 #include <errno.h>

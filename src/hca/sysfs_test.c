@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "hca/sysfs.h"
-#include "base/rundir.h"
+#include "host/rundir.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "link/none.h"
 
-#include "base/slot.h"
+#include "host/slot.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Many processes, one UDP port. All bind it with SO_REUSEPORT; a classic BPF program reads the destination
- * QPN of each packet, whose upper bits are the slot of the process it belongs to (base/slot.h), and names the
+ * QPN of each packet, whose upper bits are the slot of the process it belongs to (host/slot.h), and names the
  * socket's place in the group. No privilege is needed. The slot's Unix socket takes the packets that reached
  * the wrong process.
  *
@@ -20,7 +20,7 @@
 #define LINK_STEER_H
 
 #include "base/frame.h"
-#include "base/runfile.h"
+#include "host/runfile.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -6,7 +6,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "base/rundir.h"
+#include "host/rundir.h"
 #include "link/steer_group.h"
 
 #include <arpa/inet.h>

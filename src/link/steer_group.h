@@ -8,7 +8,7 @@
 #ifndef LINK_STEER_GROUP_H
 #define LINK_STEER_GROUP_H
 
-#include "base/slot.h"
+#include "host/slot.h"
 #include "wire/ibt.h"
 #include "wire/qpn.h"
 

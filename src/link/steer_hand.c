@@ -3,7 +3,7 @@
 #include "link/steer_parts.h"
 
 #include "base/guard.h"
-#include "base/slot.h"
+#include "host/slot.h"
 #include "wire/ibt.h"
 
 #include <errno.h>

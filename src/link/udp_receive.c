@@ -6,7 +6,7 @@
 #include "link/udp_parts.h"
 
 #include "base/guard.h"
-#include "base/slot.h"
+#include "host/slot.h"
 #include "wire/ibt.h"
 #include "wire/icrc.h"
 #include "wire/qpn.h"

@@ -13,7 +13,7 @@
  *  - Where there is no tree the call goes through as it was; errno is the original function's.
  *  - What the original may do in a signal handler this may do too: the next function is found when the
  *    library is loaded, and nothing here allocates. */
-#include "base/rundir.h"
+#include "host/rundir.h"
 #include "shim/next.h"
 
 #include <errno.h>

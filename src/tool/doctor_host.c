@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Libraries, files and what else the host itself gives. */
 #include "tool/doctor.h"
-#include "base/rundir.h"
+#include "host/rundir.h"
 #include "tool/tool.h"
 #include "tool/verbs.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Which way the queue pairs of running programs take: read from the registry files of this user. */
-#include "base/rundir.h"
-#include "hca/registry.h"
+#include "host/rundir.h"
+#include "host/registry.h"
 #include "tool/tool.h"
 
 #include <dirent.h>
@@ -12,12 +12,12 @@ struct ways {
 };
 
 /* A QP that has moved nothing yet may not be connected. */
-static struct ways count(const struct hca_registry_counters *c)
+static struct ways count(const struct host_registry_counters *c)
 {
 	struct ways w = {0};
 
 	for (uint32_t i = 0; i < c->nqps && i < REGISTRY_QPS; i++) {
-		const struct hca_qp_counters *q = &c->qp[i];
+		const struct host_qp_counters *q = &c->qp[i];
 
 		if (q->qpn && q->local)
 			w.memory++;
@@ -27,7 +27,7 @@ static struct ways count(const struct hca_registry_counters *c)
 	return w;
 }
 
-static void print(const struct hca_registry_file *f, struct ways w, bool *begun)
+static void print(const struct host_registry_file *f, struct ways w, bool *begun)
 {
 	if (!w.memory && !w.wire)
 		return;
@@ -40,24 +40,24 @@ static void print(const struct hca_registry_file *f, struct ways w, bool *begun)
 void tool_print_ways(void)
 {
 	enum { ANSWER_MS = 50 };
-	struct hca_registry_file f;
+	struct host_registry_file f;
 	bool begun = false;
 	char path[200];
 	struct dirent *e;
 	DIR *d;
 
-	hca_registry_ask(tool_udp_port(), ANSWER_MS);
+	host_registry_ask(tool_udp_port(), ANSWER_MS);
 	if (base_rundir_find(path, sizeof(path)) || !(d = opendir(path)))
 		return;
 	while ((e = readdir(d))) {
-		const struct hca_registry_counters *c = NULL;
+		const struct host_registry_counters *c = NULL;
 
-		if (!strncmp(e->d_name, "adapter-", 8) && hca_registry_read(dirfd(d), e->d_name, &f))
-			c = hca_registry_attach(&f);
+		if (!strncmp(e->d_name, "adapter-", 8) && host_registry_read(dirfd(d), e->d_name, &f))
+			c = host_registry_attach(&f);
 		if (!c)
 			continue;
 		print(&f, count(c), &begun);
-		hca_registry_detach(c);
+		host_registry_detach(c);
 	}
 	closedir(d);
 }

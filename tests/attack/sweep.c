@@ -6,7 +6,7 @@
  *
  *   sweep FROM TO OPCODE QPN PSN COUNT VARY COUNTERS OFFSET...
  *
- * VARY is "psn" or "qpn". COUNTERS is the target's segment (src/hca/registry.h), the OFFSETs are 64-bit
+ * VARY is "psn" or "qpn". COUNTERS is the target's segment (src/host/registry.h), the OFFSETs are 64-bit
  * counters in it whose sum grows by one with every packet. Says how many were sent, and how long it took.
  *
  * An acknowledge (opcode 17) claims a remote access error; every other opcode has no more than a BTH behind

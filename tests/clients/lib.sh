@@ -111,7 +111,7 @@ gone() { ! kill -0 "$1" 2>/dev/null; }
 has() { grep "$@" >/dev/null; }
 
 # listens_rdma PID PORT: the process on side A listens on the RDMA port, or is over. An entry of the port file is
-# four words, the claim first and the process id last (src/hca/ports_table.c).
+# four words, the claim first and the process id last (src/host/ports_table.c).
 listens_rdma() {
 	local port pid
 	gone "$1" && return 0

@@ -8,8 +8,8 @@ static void wrong_icrc_is_counted_before_any_field_is_believed(void **state)
 	struct duo *d = duo_new();
 	struct sim_rules bad = {.delay_min = SIM_US, .delay_max = SIM_US, .corrupt = SIM_MILLION};
 	struct sim_rules good = {.delay_min = SIM_US, .delay_max = SIM_US};
-	struct hca_adapter_counters *c, before;
-	struct hca_qp_counters qp_before;
+	struct host_adapter_counters *c, before;
+	struct host_qp_counters qp_before;
 
 	duo_connect(d);
 	post_recv(d, 1, 9, 65536, 8192);

@@ -90,7 +90,7 @@ static void check_calm(struct model *m)
 {
 	for (unsigned i = 0; i < m->nsides; i++) {
 		const struct side *s = &m->side[i];
-		const struct hca_qp_counters *c = s->qp ? s->qp->count : NULL;
+		const struct host_qp_counters *c = s->qp ? s->qp->count : NULL;
 
 		if (!c || s->harmed || s->peer->harmed)
 			continue;

@@ -27,21 +27,22 @@ MAY_SEE = {
     "base": set(),
     "wire": {"base"},
     "memory": {"base"},
-    "link": {"memory", "base", "wire"},
-    "hca": {"memory", "base", "wire"},
+    "host": {"base", "wire"},
+    "link": {"memory", "host", "base", "wire"},
+    "hca": {"memory", "host", "base", "wire"},
     "ib": {"hca", "base", "wire"},
     "iwarp": {"hca", "base", "wire"},
     "local": {"hca", "memory", "base", "wire"},
     "cm": {"hca", "base", "wire"},
     "mad": {"hca", "base", "wire"},
     "rsocket": {"base"},  # and the public headers, as a program
-    "front": {"rsocket", "cm", "mad", "hca", "base", "wire"},
-    "tool": {"hca", "base", "wire"},
-    "shim": {"base"},
+    "front": {"rsocket", "cm", "mad", "hca", "host", "base", "wire"},
+    "tool": {"hca", "host", "base", "wire"},
+    "shim": {"host", "base"},
     "preload": {"base"},  # and librdmacm's public headers
 }
 ENGINE = re.compile(r"hca/engine(\w*\.c|_streams\.h)$")
-ENGINE_SEES = {"hca", "ib", "iwarp", "local", "link", "memory", "base", "wire"}
+ENGINE_SEES = {"hca", "ib", "iwarp", "local", "link", "memory", "host", "base", "wire"}
 # The connection manager's core knows no adapter: the simulation and the fuzzer drive it as it is.
 CM_CORE = re.compile(r"cm/(conn|core|receive|table|timers|verbs)\.[ch]$")
 CM_CORE_SEES = {"cm", "base", "wire"}

@@ -2,15 +2,15 @@
 /*
  * The table of claimed RDMA ports: who has which port, by which rules two claims get in each other's way,
  * whom a request is for. It lies in a file that all processes of a user share; here is a copy of it in
- * private memory, or of some entries. No lock, no system call: hca/ports.c brings those, and writes back the
+ * private memory, or of some entries. No lock, no system call: host/ports.c brings those, and writes back the
  * entries that are marked.
  *
  * A claim is one entry, which is written as a whole by the process whose it is. Nothing read here is believed
  * without bounds: any process of the user may have written it. Look-ups are linear: thousands of claims are
  * some microseconds, and there is nothing to repair.
  */
-#ifndef HCA_PORTS_TABLE_H
-#define HCA_PORTS_TABLE_H
+#ifndef HOST_PORTS_TABLE_H
+#define HOST_PORTS_TABLE_H
 
 #include "wire/qpn.h"
 

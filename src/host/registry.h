@@ -10,10 +10,10 @@
  * attach it by its number, whether we are stopped or may not be looked into (PR_SET_DUMPABLE), and it goes
  * when the last one has let go of it.
  */
-#ifndef HCA_REGISTRY_H
-#define HCA_REGISTRY_H
+#ifndef HOST_REGISTRY_H
+#define HOST_REGISTRY_H
 
-#include "hca/counters.h"
+#include "host/counters.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@
 enum { REGISTRY_MAGIC = 0x79617272, REGISTRY_VERSION = 6, REGISTRY_QPS = 1024 };
 
 /* The file. Readers check magic and version, and believe nothing else without bounds. */
-struct hca_registry_file {
+struct host_registry_file {
 	uint32_t magic, version;
 	uint32_t pid, slot;
 	char comm[16];
@@ -31,49 +31,50 @@ struct hca_registry_file {
 };
 
 /* The segment. */
-struct hca_registry_counters {
+struct host_registry_counters {
 	uint32_t magic, version;
 	uint32_t pid, slot;
 	uint32_t nqps; /* records below that were ever used */
 	uint32_t reserved;
-	struct hca_adapter_counters adapter;
-	struct hca_qp_counters qp[REGISTRY_QPS];
+	struct host_adapter_counters adapter;
+	struct host_qp_counters qp[REGISTRY_QPS];
 };
 
-struct hca_registry;
+struct host_registry;
 
 /* A process's file is called adapter-<slot>-<pid>. */
-void hca_registry_name(char *buf, size_t len, uint32_t slot, uint32_t pid);
+void host_registry_name(char *buf, size_t len, uint32_t slot, uint32_t pid);
 /* false: no such name. Anything may lie in the directory. */
-bool hca_registry_name_parse(const char *name, uint32_t *slot, uint32_t *pid);
+bool host_registry_name_parse(const char *name, uint32_t *slot, uint32_t *pid);
 
 /* Removes what dead processes left. */
-void hca_registry_clean(void);
+void host_registry_clean(void);
 /* 0 or -errno; where no file can be made now it is made when we are asked to look. */
-int hca_registry_open(struct hca_registry **out, uint32_t slot);
-void hca_registry_close(struct hca_registry *r);
-struct hca_adapter_counters *hca_registry_adapter(struct hca_registry *r, struct hca_adapter_counters *own);
+int host_registry_open(struct host_registry **out, uint32_t slot);
+void host_registry_close(struct host_registry *r);
+struct host_adapter_counters *host_registry_adapter(
+	struct host_registry *r, struct host_adapter_counters *own);
 /* A record for a QP, or `own` when there is no registry or no record left. */
-struct hca_qp_counters *hca_registry_qp(
-	struct hca_registry *r, uint32_t qpn, uint32_t type, struct hca_qp_counters *own);
-void hca_registry_qp_done(struct hca_registry *r, struct hca_qp_counters *c);
+struct host_qp_counters *host_registry_qp(
+	struct host_registry *r, uint32_t qpn, uint32_t type, struct host_qp_counters *own);
+void host_registry_qp_done(struct host_registry *r, struct host_qp_counters *c);
 /* Makes the file again when it is gone or damaged. Any thread. */
-void hca_registry_look(struct hca_registry *r);
+void host_registry_look(struct host_registry *r);
 /* The process is about to exit: take the file away, keep everything else. */
-void hca_registry_retire(struct hca_registry *r);
+void host_registry_retire(struct host_registry *r);
 /* After fork, in the child: the file stays the parent's; records we have handed out stay valid memory. */
-void hca_registry_abandon(struct hca_registry *r);
+void host_registry_abandon(struct host_registry *r);
 
 /* ---- registry_read.c: for those who look at others ---- */
 /* A file of a living process, whatever lies there under that name; false: it is none. */
-bool hca_registry_read(int dir, const char *name, struct hca_registry_file *f);
-/* Its counters, to be let go of by hca_registry_detach; NULL: they cannot be read. */
-const struct hca_registry_counters *hca_registry_attach(const struct hca_registry_file *f);
-void hca_registry_detach(const struct hca_registry_counters *c);
+bool host_registry_read(int dir, const char *name, struct host_registry_file *f);
+/* Its counters, to be let go of by host_registry_detach; NULL: they cannot be read. */
+const struct host_registry_counters *host_registry_attach(const struct host_registry_file *f);
+void host_registry_detach(const struct host_registry_counters *c);
 /*
  * Asks those who have a slot and no file, which somebody may have removed, to make it (slots_ask_to_look),
  * and waits so long at most: anybody can bind a slot's name and stay silent.
  */
-void hca_registry_ask(uint16_t port, unsigned wait_ms);
+void host_registry_ask(uint16_t port, unsigned wait_ms);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include "base/runfile.h"
+#include "host/runfile.h"
 
 #include "base/fd.h"
-#include "base/rundir.h"
+#include "host/rundir.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Reading what other processes show of themselves. Also part of the anyrdma command, which has no library. */
-#include "hca/registry.h"
+#include "host/registry.h"
 
-#include "base/rundir.h"
-#include "base/slot.h"
+#include "host/rundir.h"
+#include "host/slot.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-bool hca_registry_read(int dir, const char *name, struct hca_registry_file *f)
+bool host_registry_read(int dir, const char *name, struct host_registry_file *f)
 {
 	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	bool ok;
@@ -27,9 +27,9 @@ bool hca_registry_read(int dir, const char *name, struct hca_registry_file *f)
 	return ok;
 }
 
-const struct hca_registry_counters *hca_registry_attach(const struct hca_registry_file *f)
+const struct host_registry_counters *host_registry_attach(const struct host_registry_file *f)
 {
-	const struct hca_registry_counters *c;
+	const struct host_registry_counters *c;
 	struct shmid_ds ds;
 
 	/* Its number may be another's by now, or a lie. */
@@ -46,7 +46,7 @@ const struct hca_registry_counters *hca_registry_attach(const struct hca_registr
 	return NULL;
 }
 
-void hca_registry_detach(const struct hca_registry_counters *c)
+void host_registry_detach(const struct host_registry_counters *c)
 {
 	shmdt(c);
 }
@@ -54,7 +54,7 @@ void hca_registry_detach(const struct hca_registry_counters *c)
 /* ---- who should be there ---- */
 static struct slots without_listed(struct slots of)
 {
-	struct hca_registry_file f;
+	struct host_registry_file f;
 	struct dirent *e;
 	char path[200];
 	DIR *d;
@@ -62,7 +62,7 @@ static struct slots without_listed(struct slots of)
 	if (base_rundir_find(path, sizeof(path)) || !(d = opendir(path)))
 		return of;
 	while ((e = readdir(d))) {
-		if (!strncmp(e->d_name, "adapter-", 8) && hca_registry_read(dirfd(d), e->d_name, &f) &&
+		if (!strncmp(e->d_name, "adapter-", 8) && host_registry_read(dirfd(d), e->d_name, &f) &&
 			f.slot < SLOTS)
 			slots_del(&of, f.slot);
 	}
@@ -70,7 +70,7 @@ static struct slots without_listed(struct slots of)
 	return of;
 }
 
-void hca_registry_ask(uint16_t port, unsigned wait_ms)
+void host_registry_ask(uint16_t port, unsigned wait_ms)
 {
 	const struct timespec ms = {.tv_nsec = 1000000};
 	struct slots missing = without_listed(slots_alive(port));

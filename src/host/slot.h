@@ -8,8 +8,8 @@
  * Anybody on the host can bind such a name: who sent a datagram is told by the kernel, who receives one is
  * not known.
  */
-#ifndef BASE_SLOT_H
-#define BASE_SLOT_H
+#ifndef HOST_SLOT_H
+#define HOST_SLOT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ bool slot_is_alive(uint16_t port, uint32_t slot);
 struct slots slots_alive(uint16_t port);
 
 /*
- * LOOK: asks those processes to look whether the files that all share (base/runfile.h) are still the ones
+ * LOOK: asks those processes to look whether the files that all share (host/runfile.h) are still the ones
  * they have open and hold what they wrote, and to put it right. Never waits; who has no room is not asked.
  */
 void slots_ask_to_look(uint16_t port, const struct slots *whom);

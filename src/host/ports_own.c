@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "hca/ports_own.h"
+#include "host/ports_own.h"
 
 #include <stdlib.h>
 

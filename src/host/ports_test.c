@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Processes are told apart by their own open file: two in one program are as good as two programs. */
-#include "hca/ports.h"
+#include "host/ports.h"
 
-#include "base/rundir.h"
+#include "host/rundir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,17 +36,17 @@ enum { TCP = 0x0106, UDP = 0x0111, UDP_PORT = 4791, PORT = 7471 };
 	}
 #define MANY 5000
 
-static struct hca_ports *at(uint32_t slot)
+static struct host_ports *at(uint32_t slot)
 {
-	struct hca_ports *p;
+	struct host_ports *p;
 
-	assert_int_equal(hca_ports_open(&p, UDP_PORT, slot), 0);
+	assert_int_equal(host_ports_open(&p, UDP_PORT, slot), 0);
 	return p;
 }
 
-static int claim(struct hca_ports *p, struct hca_port_claim c, hca_port_id *id)
+static int claim(struct host_ports *p, struct hca_port_claim c, hca_port_id *id)
 {
-	return hca_ports_claim(p, &c, id);
+	return host_ports_claim(p, &c, id);
 }
 
 /* ---- the rules ---- */
@@ -89,7 +89,7 @@ static struct hca_port_claim filled(struct hca_port_claim c)
 static void claims_get_in_each_others_way_by_the_kernels_rules(void **state)
 {
 	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
-		struct hca_ports *a = at(1), *b = at(2);
+		struct host_ports *a = at(1), *b = at(2);
 		struct hca_port_claim first = filled(rules[i].first);
 		bool listen = first.listening;
 		hca_port_id id;
@@ -98,32 +98,32 @@ static void claims_get_in_each_others_way_by_the_kernels_rules(void **state)
 		first.listening = false;
 		assert_int_equal(claim(a, first, &id), 0);
 		if (listen)
-			assert_int_equal(hca_ports_listen(a, id), 0);
+			assert_int_equal(host_ports_listen(a, id), 0);
 		err = claim(b, filled(rules[i].second), &id);
 		if (err != rules[i].err)
 			fail_msg("%s: %d, not %d", rules[i].what, err, rules[i].err);
-		hca_ports_close(a);
-		hca_ports_close(b);
+		host_ports_close(a);
+		host_ports_close(b);
 	}
 }
 
 static void who_shares_a_port_cannot_listen(void **state)
 {
 	struct hca_port_claim c = {.ps = TCP, .port = PORT, .addr = V4(1), .reuse = true};
-	struct hca_ports *a = at(1), *b = at(2);
+	struct host_ports *a = at(1), *b = at(2);
 	hca_port_id in_a, in_b;
 
 	assert_int_equal(claim(a, c, &in_a), 0);
 	assert_int_equal(claim(b, c, &in_b), 0);
-	assert_int_equal(hca_ports_listen(a, in_a), -EADDRINUSE);
-	hca_ports_release(b, in_b);
-	assert_int_equal(hca_ports_listen(b, in_b), -EINVAL);
-	assert_int_equal(hca_ports_listen(a, in_a), 0);
-	assert_int_equal(hca_ports_listen(b, in_a), -EINVAL); /* not b's */
-	hca_ports_release(b, in_a);
+	assert_int_equal(host_ports_listen(a, in_a), -EADDRINUSE);
+	host_ports_release(b, in_b);
+	assert_int_equal(host_ports_listen(b, in_b), -EINVAL);
+	assert_int_equal(host_ports_listen(a, in_a), 0);
+	assert_int_equal(host_ports_listen(b, in_a), -EINVAL); /* not b's */
+	host_ports_release(b, in_a);
 	assert_int_equal(claim(b, c, &in_b), -EADDRINUSE);
-	hca_ports_close(a);
-	hca_ports_close(b);
+	host_ports_close(a);
+	host_ports_close(b);
 }
 
 /* ---- whom a request is for ---- */
@@ -147,29 +147,29 @@ static const struct {
 
 static void requests_find_who_listens(void **state)
 {
-	struct hca_ports *b = at(2);
+	struct host_ports *b = at(2);
 
 	for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
-		struct hca_ports *a = at(1);
+		struct host_ports *a = at(1);
 		struct slots slots;
 		hca_port_id id;
 		uint32_t slot;
 
 		assert_int_equal(claim(a, filled(requests[i].claim), &id), 0);
-		assert_int_equal(hca_ports_owner(b, TCP, requests[i].dgid, PORT), 0);
-		hca_ports_listeners(b, &slots);
+		assert_int_equal(host_ports_owner(b, TCP, requests[i].dgid, PORT), 0);
+		host_ports_listeners(b, &slots);
 		assert_int_equal(slots.bits[0], 0);
-		assert_int_equal(hca_ports_listen(a, id), 0);
-		slot = hca_ports_owner(b, TCP, requests[i].dgid, PORT);
+		assert_int_equal(host_ports_listen(a, id), 0);
+		slot = host_ports_owner(b, TCP, requests[i].dgid, PORT);
 		if (slot != requests[i].found)
 			fail_msg("%s: slot %u", requests[i].what, slot);
-		hca_ports_listeners(b, &slots);
+		host_ports_listeners(b, &slots);
 		assert_int_equal(slots.bits[0], 1 << 1);
-		hca_ports_release(a, id);
-		assert_int_equal(hca_ports_owner(b, TCP, requests[i].dgid, PORT), 0);
-		hca_ports_close(a);
+		host_ports_release(a, id);
+		assert_int_equal(host_ports_owner(b, TCP, requests[i].dgid, PORT), 0);
+		host_ports_close(a);
 	}
-	hca_ports_close(b);
+	host_ports_close(b);
 }
 
 /* ---- processes that die ---- */
@@ -183,10 +183,10 @@ static pid_t claimer(uint32_t slot, int *said)
 	pid = fork();
 	if (!pid) {
 		struct hca_port_claim c = {.ps = TCP, .port = PORT};
-		struct hca_ports *p;
+		struct host_ports *p;
 		hca_port_id id;
-		char ok = !hca_ports_open(&p, UDP_PORT, slot) && !hca_ports_claim(p, &c, &id) &&
-			  !hca_ports_listen(p, id);
+		char ok = !host_ports_open(&p, UDP_PORT, slot) && !host_ports_claim(p, &c, &id) &&
+			  !host_ports_listen(p, id);
 
 		if (write(fds[1], &ok, 1) == 1)
 			pause();
@@ -206,7 +206,7 @@ static void kill_it(pid_t pid)
 static void a_killed_process_has_no_ports(void **state)
 {
 	struct hca_port_claim c = {.ps = TCP, .port = PORT};
-	struct hca_ports *p = at(2);
+	struct host_ports *p = at(2);
 	uint8_t any[16] = {1};
 	hca_port_id id;
 	char ok = 0;
@@ -216,17 +216,17 @@ static void a_killed_process_has_no_ports(void **state)
 	assert_int_equal(read(said, &ok, 1), 1);
 	assert_true(ok);
 	assert_int_equal(claim(p, c, &id), -EADDRNOTAVAIL);
-	assert_int_equal(hca_ports_owner(p, TCP, any, PORT), 7);
+	assert_int_equal(host_ports_owner(p, TCP, any, PORT), 7);
 	kill_it(pid);
 	close(said);
 	assert_int_equal(claim(p, c, &id), 0);
-	assert_int_equal(hca_ports_owner(p, TCP, any, PORT), 0);
-	hca_ports_close(p);
+	assert_int_equal(host_ports_owner(p, TCP, any, PORT), 0);
+	host_ports_close(p);
 }
 
 static void a_new_process_of_a_slot_does_not_inherit(void **state)
 {
-	struct hca_ports *p = at(2), *next;
+	struct host_ports *p = at(2), *next;
 	uint8_t any[16] = {1};
 	hca_port_id id;
 	char ok = 0;
@@ -238,17 +238,17 @@ static void a_new_process_of_a_slot_does_not_inherit(void **state)
 	kill_it(pid);
 	close(said);
 	next = at(7);
-	assert_int_equal(hca_ports_owner(p, TCP, any, PORT), 0);
+	assert_int_equal(host_ports_owner(p, TCP, any, PORT), 0);
 	assert_int_equal(claim(p, (struct hca_port_claim){.ps = TCP, .port = PORT}, &id), 0);
-	hca_ports_close(next);
-	assert_int_equal(hca_ports_open(&next, UDP_PORT, 2), -EAGAIN); /* it is there */
-	hca_ports_close(p);
+	host_ports_close(next);
+	assert_int_equal(host_ports_open(&next, UDP_PORT, 2), -EAGAIN); /* it is there */
+	host_ports_close(p);
 }
 
 /* Killed anywhere: two that claim and release without end, one of them killed again and again. */
 static void a_kill_at_any_moment_leaves_nothing(void **state)
 {
-	struct hca_ports *p = at(2);
+	struct host_ports *p = at(2);
 
 	for (unsigned i = 0; i < 100; i++) {
 		struct hca_port_claim c = {.ps = TCP, .port = PORT};
@@ -258,14 +258,14 @@ static void a_kill_at_any_moment_leaves_nothing(void **state)
 		pid_t pid = fork();
 
 		if (!pid) {
-			struct hca_ports *own;
+			struct host_ports *own;
 
-			if (hca_ports_open(&own, UDP_PORT, 7))
+			if (host_ports_open(&own, UDP_PORT, 7))
 				_exit(1);
 			for (;;) {
 				*going = 1;
-				if (!hca_ports_claim(own, &c, &id) && !hca_ports_listen(own, id))
-					hca_ports_release(own, id);
+				if (!host_ports_claim(own, &c, &id) && !host_ports_listen(own, id))
+					host_ports_release(own, id);
 			}
 		}
 		while (!*going)
@@ -274,9 +274,9 @@ static void a_kill_at_any_moment_leaves_nothing(void **state)
 		kill_it(pid);
 		munmap((void *)going, 4096);
 		assert_int_equal(claim(p, c, &id), 0);
-		hca_ports_release(p, id);
+		host_ports_release(p, id);
 	}
-	hca_ports_close(p);
+	host_ports_close(p);
 }
 
 /* ---- many ---- */
@@ -295,7 +295,7 @@ static void ports_come_from_the_hosts_range_and_differ(void **state)
 {
 	static hca_port_id id[2][MANY];
 	static uint8_t seen[65536];
-	struct hca_ports *p[2] = {at(1), at(2)};
+	struct host_ports *p[2] = {at(1), at(2)};
 	unsigned low, high;
 	FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "r");
 
@@ -305,33 +305,33 @@ static void ports_come_from_the_hosts_range_and_differ(void **state)
 	for (unsigned i = 0; i < MANY; i++) {
 		struct hca_port_claim c = {.ps = TCP};
 
-		assert_int_equal(hca_ports_claim(p[i % 2], &c, &id[i % 2][i / 2]), 0);
+		assert_int_equal(host_ports_claim(p[i % 2], &c, &id[i % 2][i / 2]), 0);
 		assert_in_range(c.port, low, high);
 		assert_false(seen[c.port]++);
 	}
 	for (unsigned i = 0; i < MANY; i++)
-		hca_ports_release(p[i % 2], id[i % 2][i / 2]);
-	hca_ports_close(p[0]);
-	hca_ports_close(p[1]);
+		host_ports_release(p[i % 2], id[i % 2][i / 2]);
+	host_ports_close(p[0]);
+	host_ports_close(p[1]);
 }
 
 static void cycles_do_not_grow(void **state)
 {
-	struct hca_ports *p = at(1);
+	struct host_ports *p = at(1);
 	off_t before = file_blocks();
 
 	for (unsigned i = 0; i < MANY; i++) {
 		struct hca_port_claim listener = {.ps = TCP, .port = PORT}, client = {.ps = TCP};
 		hca_port_id l, c;
 
-		assert_int_equal(hca_ports_claim(p, &listener, &l), 0);
-		assert_int_equal(hca_ports_listen(p, l), 0);
-		assert_int_equal(hca_ports_claim(p, &client, &c), 0);
-		hca_ports_release(p, l);
-		hca_ports_release(p, c);
+		assert_int_equal(host_ports_claim(p, &listener, &l), 0);
+		assert_int_equal(host_ports_listen(p, l), 0);
+		assert_int_equal(host_ports_claim(p, &client, &c), 0);
+		host_ports_release(p, l);
+		host_ports_release(p, c);
 	}
 	assert_int_equal(file_blocks(), before);
-	hca_ports_close(p);
+	host_ports_close(p);
 }
 
 /* ---- a file that somebody tore ---- */
@@ -363,7 +363,7 @@ static void a_torn_file_leads_nobody_out_of_bounds(void **state)
 static void a_torn_file_works_again(void **state)
 {
 	char path[256];
-	struct hca_ports *p;
+	struct host_ports *p;
 	hca_port_id id;
 	int fd;
 
@@ -375,11 +375,11 @@ static void a_torn_file_works_again(void **state)
 	close(fd);
 	p = at(1);
 	assert_int_equal(claim(p, (struct hca_port_claim){.ps = TCP, .port = PORT}, &id), 0);
-	hca_ports_close(p);
+	host_ports_close(p);
 	truncate(path, 0); /* between two processes */
 	p = at(1);
 	assert_int_equal(claim(p, (struct hca_port_claim){.ps = TCP, .port = PORT}, &id), 0);
-	hca_ports_close(p);
+	host_ports_close(p);
 }
 
 /* ---- the file is lost while processes have claims ---- */
@@ -435,45 +435,45 @@ static void claims_outlive_the_file(void **state)
 	static const uint8_t addr[16] = V4(1);
 
 	for (unsigned i = 0; i < sizeof(lose) / sizeof(lose[0]); i++) {
-		struct hca_ports *old = at(1), *older = at(2), *young;
+		struct host_ports *old = at(1), *older = at(2), *young;
 		hca_port_id id, other, third;
 
 		assert_int_equal(
 			claim(older, (struct hca_port_claim){.ps = TCP, .port = PORT + 1}, &other), 0);
 		assert_int_equal(claim(old, c, &id), 0);
-		assert_int_equal(hca_ports_listen(old, id), 0);
+		assert_int_equal(host_ports_listen(old, id), 0);
 		lose[i]();
 		young = at(3);
-		hca_ports_look(old, true); /* as the young one's LOOK asks */
-		hca_ports_look(older, true);
-		assert_int_equal(hca_ports_owner(young, TCP, addr, PORT), 1);
-		assert_int_equal(hca_ports_owner(older, TCP, addr, PORT), 1);
+		host_ports_look(old, true); /* as the young one's LOOK asks */
+		host_ports_look(older, true);
+		assert_int_equal(host_ports_owner(young, TCP, addr, PORT), 1);
+		assert_int_equal(host_ports_owner(older, TCP, addr, PORT), 1);
 		assert_int_equal(claim(young, c, &third), -EADDRINUSE);
-		assert_int_equal(hca_ports_listen(older, other), 0); /* names are still good */
-		assert_int_equal(hca_ports_owner(young, TCP, addr, PORT + 1), 2);
-		hca_ports_release(old, id);
+		assert_int_equal(host_ports_listen(older, other), 0); /* names are still good */
+		assert_int_equal(host_ports_owner(young, TCP, addr, PORT + 1), 2);
+		host_ports_release(old, id);
 		assert_int_equal(claim(young, c, &third), 0);
-		hca_ports_close(old);
-		hca_ports_close(older);
-		hca_ports_close(young);
+		host_ports_close(old);
+		host_ports_close(older);
+		host_ports_close(young);
 	}
 }
 
 /* Between the loss and the repair a request is nobody's to refuse. */
 static void a_lost_file_refuses_nobody(void **state)
 {
-	struct hca_ports *p = at(1);
+	struct host_ports *p = at(1);
 	uint8_t any[16] = {1};
 	hca_port_id id;
 
 	assert_int_equal(claim(p, (struct hca_port_claim){.ps = TCP, .port = PORT}, &id), 0);
-	assert_int_equal(hca_ports_listen(p, id), 0);
-	assert_int_equal(hca_ports_owner(p, TCP, any, PORT), 1);
+	assert_int_equal(host_ports_listen(p, id), 0);
+	assert_int_equal(host_ports_owner(p, TCP, any, PORT), 1);
 	empty_it();
-	assert_int_equal(hca_ports_owner(p, TCP, any, PORT), -EAGAIN);
-	hca_ports_look(p, false);
-	assert_int_equal(hca_ports_owner(p, TCP, any, PORT), 1);
-	hca_ports_close(p);
+	assert_int_equal(host_ports_owner(p, TCP, any, PORT), -EAGAIN);
+	host_ports_look(p, false);
+	assert_int_equal(host_ports_owner(p, TCP, any, PORT), 1);
+	host_ports_close(p);
 }
 
 /* ---- a directory of our own ---- */

@@ -3,7 +3,7 @@
  * RDMA port spaces, shared by all processes of a user in a network namespace: a file in the run directory,
  * called ports-<UDP port> like the group it goes with.
  *
- * It is read and written by system calls, never mapped (base/runfile.h): each process knows its own claims
+ * It is read and written by system calls, never mapped (host/runfile.h): each process knows its own claims
  * itself and enters them again when the file is removed, emptied or filled with anything else. Who finds it
  * new asks the others to (slots_ask_to_look), and waits a moment for them.
  *
@@ -12,45 +12,45 @@
  * that gets the slot of a dead one drops what that one left before it says that it is there. Not real TCP
  * ports: those are other programs'.
  */
-#ifndef HCA_PORTS_H
-#define HCA_PORTS_H
+#ifndef HOST_PORTS_H
+#define HOST_PORTS_H
 
 #include "base/export.h"
-#include "base/slot.h"
-#include "hca/ports_table.h"
+#include "host/slot.h"
+#include "host/ports_table.h"
 
-struct hca_ports;
+struct host_ports;
 
 /* 0 or -errno. */
-int hca_ports_open(struct hca_ports **out, uint16_t udp_port, uint32_t slot);
+int host_ports_open(struct host_ports **out, uint16_t udp_port, uint32_t slot);
 /* Gives up whatever this process still has claimed. */
-void hca_ports_close(struct hca_ports *p);
+void host_ports_close(struct host_ports *p);
 /* After fork, in the child: everything stays the parent's. */
-void hca_ports_abandon(struct hca_ports *p);
+void host_ports_abandon(struct host_ports *p);
 
 /*
  * Claims a port; fills c->port when it is 0 with one of the host's range for that. 0, -EADDRINUSE or
  * -EADDRNOTAVAIL as Linux's rdma_cm says them, -ENOSPC. Any thread; may wait for other processes, at most
  * about two seconds.
  */
-EXPORTED int hca_ports_claim(struct hca_ports *p, struct hca_port_claim *c, hca_port_id *id);
+EXPORTED int host_ports_claim(struct host_ports *p, struct hca_port_claim *c, hca_port_id *id);
 /* The claim listens from now on; 0 or, when it was shared with others, their -EADDRINUSE or -EADDRNOTAVAIL.
  */
-EXPORTED int hca_ports_listen(struct hca_ports *p, hca_port_id id);
+EXPORTED int host_ports_listen(struct host_ports *p, hca_port_id id);
 /* Gives a claim back; 0 is none. Never waits. */
-EXPORTED void hca_ports_release(struct hca_ports *p, hca_port_id id);
+EXPORTED void host_ports_release(struct host_ports *p, hca_port_id id);
 
 /*
  * The slot of the process that listens for requests to this address and port; 0: nobody; -EAGAIN: the file is
- * lost: hca_ports_look(), and ask again. Never waits.
+ * lost: host_ports_look(), and ask again. Never waits.
  */
-int hca_ports_owner(struct hca_ports *p, uint16_t ps, const uint8_t dgid[16], uint16_t port);
+int host_ports_owner(struct host_ports *p, uint16_t ps, const uint8_t dgid[16], uint16_t port);
 /* The slots of all processes that listen. */
-void hca_ports_listeners(struct hca_ports *p, struct slots *slots);
+void host_ports_listeners(struct host_ports *p, struct slots *slots);
 /*
  * Makes sure that our claims are in the file that others will find. `asked`: by another process that asks
  * everybody; else the others are asked too, if the file turns out to be new. May wait, as a claim does.
  */
-void hca_ports_look(struct hca_ports *p, bool asked);
+void host_ports_look(struct host_ports *p, bool asked);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "hca/ports_parts.h"
+#include "host/ports_parts.h"
 
 #include "base/cancel.h"
 #include "base/random.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* ---- opening and closing ---- */
-static void read_range(struct hca_ports *p)
+static void read_range(struct host_ports *p)
 {
 	FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
 
@@ -23,9 +23,9 @@ static void read_range(struct hca_ports *p)
 		fclose(f);
 }
 
-int hca_ports_open(struct hca_ports **out, uint16_t udp_port, uint32_t slot)
+int host_ports_open(struct host_ports **out, uint16_t udp_port, uint32_t slot)
 {
-	struct hca_ports *p = calloc(1, sizeof(*p));
+	struct host_ports *p = calloc(1, sizeof(*p));
 	char name[32];
 	bool locked;
 	int err = -ENOMEM;
@@ -67,7 +67,7 @@ free_p:
 	return err;
 }
 
-void hca_ports_close(struct hca_ports *p)
+void host_ports_close(struct host_ports *p)
 {
 	bool locked;
 
@@ -78,10 +78,10 @@ void hca_ports_close(struct hca_ports *p)
 	p->table->h.present[p->slot] = 0;
 	ports_drop_lock(p, locked);
 	pthread_mutex_destroy(&p->mutex);
-	hca_ports_abandon(p);
+	host_ports_abandon(p);
 }
 
-void hca_ports_abandon(struct hca_ports *p)
+void host_ports_abandon(struct host_ports *p)
 {
 	if (!p)
 		return;
@@ -91,7 +91,7 @@ void hca_ports_abandon(struct hca_ports *p)
 	free(p);
 }
 
-void hca_ports_look(struct hca_ports *p, bool asked)
+void host_ports_look(struct host_ports *p, bool asked)
 {
 	bool locked;
 
@@ -103,7 +103,7 @@ void hca_ports_look(struct hca_ports *p, bool asked)
 }
 
 /* ---- claims ---- */
-static int pick_port(struct hca_ports *p, struct hca_port_claim *c)
+static int pick_port(struct host_ports *p, struct hca_port_claim *c)
 {
 	uint32_t start = random_u32();
 
@@ -115,7 +115,7 @@ static int pick_port(struct hca_ports *p, struct hca_port_claim *c)
 	return c->port ? 0 : -EADDRNOTAVAIL;
 }
 
-int hca_ports_claim(struct hca_ports *p, struct hca_port_claim *c, hca_port_id *id)
+int host_ports_claim(struct host_ports *p, struct hca_port_claim *c, hca_port_id *id)
 {
 	bool locked = ports_take_lock(p), any = !c->port;
 	hca_port_id at = 0;
@@ -134,14 +134,14 @@ int hca_ports_claim(struct hca_ports *p, struct hca_port_claim *c, hca_port_id *
 	written = ports_drop_lock(p, locked);
 	if (!err && written) {
 		err = written;
-		hca_ports_release(p, *id);
+		host_ports_release(p, *id);
 	}
 	if (err && any)
 		c->port = 0;
 	return err;
 }
 
-int hca_ports_listen(struct hca_ports *p, hca_port_id id)
+int host_ports_listen(struct host_ports *p, hca_port_id id)
 {
 	bool locked = ports_take_lock(p);
 	struct ports_own_claim *own;
@@ -166,7 +166,7 @@ int hca_ports_listen(struct hca_ports *p, hca_port_id id)
 }
 
 /* Without the table's lock, which may have to be waited for: while we live the entry is ours alone. */
-static void free_entry(struct hca_ports *p, hca_port_id at)
+static void free_entry(struct host_ports *p, hca_port_id at)
 {
 	uint32_t i = (uint32_t)at - 1;
 	struct hca_port_claim c;
@@ -180,7 +180,7 @@ static void free_entry(struct hca_ports *p, hca_port_id at)
 	runfile_write(&p->file, ports_room(i), &e.head, sizeof(e.head));
 }
 
-void hca_ports_release(struct hca_ports *p, hca_port_id id)
+void host_ports_release(struct host_ports *p, hca_port_id id)
 {
 	int cancel = cancel_off();
 	hca_port_id at = ports_own_remove(&p->own, id);
@@ -194,14 +194,14 @@ void hca_ports_release(struct hca_ports *p, hca_port_id id)
 enum { AT_ONCE = 128 }; /* entries read by one call */
 
 /* The header, if it can be believed. */
-static bool read_header(struct hca_ports *p, struct ports_header *h)
+static bool read_header(struct host_ports *p, struct ports_header *h)
 {
 	runfile_read(&p->file, 0, h, offsetof(struct ports_header, present));
 	return ports_header_is_whole(h, ports_entries(p)) && h->formed;
 }
 
 /* What was read may have been half of two claims: it is there if it is there twice. */
-static bool is_still(struct hca_ports *p, uint32_t i, const struct ports_entry *e)
+static bool is_still(struct host_ports *p, uint32_t i, const struct ports_entry *e)
 {
 	struct ports_entry again;
 
@@ -209,7 +209,7 @@ static bool is_still(struct hca_ports *p, uint32_t i, const struct ports_entry *
 	return !memcmp(e, &again, sizeof(again));
 }
 
-int hca_ports_owner(struct hca_ports *p, uint16_t ps, const uint8_t dgid[16], uint16_t port)
+int host_ports_owner(struct host_ports *p, uint16_t ps, const uint8_t dgid[16], uint16_t port)
 {
 	struct ports_entry e[AT_ONCE];
 	struct hca_port_claim c;
@@ -229,7 +229,7 @@ int hca_ports_owner(struct hca_ports *p, uint16_t ps, const uint8_t dgid[16], ui
 	return 0;
 }
 
-void hca_ports_listeners(struct hca_ports *p, struct slots *slots)
+void host_ports_listeners(struct host_ports *p, struct slots *slots)
 {
 	struct ports_entry e[AT_ONCE];
 	struct ports_header h;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "hca/ports_table.h"
+#include "host/ports_table.h"
 
 #include "base/gid.h"
 #include "wire/qpn.h"

@@ -6,8 +6,8 @@
  * read is believed by nobody without a check, and a process can tell whether its file is still the one that
  * others will find.
  */
-#ifndef BASE_RUNFILE_H
-#define BASE_RUNFILE_H
+#ifndef HOST_RUNFILE_H
+#define HOST_RUNFILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

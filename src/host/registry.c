@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "hca/registry.h"
+#include "host/registry.h"
 
 #include "base/fd.h"
 #include "base/lock.h"
 #include "base/log.h"
-#include "base/rundir.h"
+#include "host/rundir.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -20,19 +20,19 @@
 #include <time.h>
 #include <unistd.h>
 
-struct hca_registry {
+struct host_registry {
 	int fd; /* holds the file's lock */
 	char path[256];
 	uint32_t slot;
 	int segment; /* -1: the counters are private memory */
-	struct hca_registry_counters *shown;
+	struct host_registry_counters *shown;
 	struct lock lock; /* guards which records are in use */
 	uint32_t free_hint;
 	bool used[REGISTRY_QPS];
 };
 
 /* ---- names ---- */
-void hca_registry_name(char *buf, size_t len, uint32_t slot, uint32_t pid)
+void host_registry_name(char *buf, size_t len, uint32_t slot, uint32_t pid)
 {
 	snprintf(buf, len, "adapter-%u-%u", slot, pid);
 }
@@ -51,7 +51,7 @@ static const char *parse_number(const char *s, uint32_t *n)
 	return p;
 }
 
-bool hca_registry_name_parse(const char *name, uint32_t *slot, uint32_t *pid)
+bool host_registry_name_parse(const char *name, uint32_t *slot, uint32_t *pid)
 {
 	static const char prefix[] = "adapter-";
 
@@ -96,7 +96,7 @@ static void bury_dead(const char *dir)
 		return;
 	while ((e = readdir(d))) {
 		uint32_t slot, pid;
-		bool made = hca_registry_name_parse(e->d_name, &slot, &pid);
+		bool made = host_registry_name_parse(e->d_name, &slot, &pid);
 		int fd;
 
 		if (!made && strncmp(e->d_name, "new-", 4))
@@ -113,7 +113,7 @@ static void bury_dead(const char *dir)
 	closedir(d);
 }
 
-void hca_registry_clean(void)
+void host_registry_clean(void)
 {
 	char dir[200];
 
@@ -123,7 +123,7 @@ void hca_registry_clean(void)
 
 /* ---- the counters ---- */
 /* A segment; where there are none (a kernel without, or its limits), memory that nobody else can read. */
-static int counters_open(struct hca_registry *r)
+static int counters_open(struct host_registry *r)
 {
 	r->shown = (void *)-1;
 	r->segment = shmget(IPC_PRIVATE, sizeof(*r->shown), IPC_CREAT | 0600);
@@ -147,7 +147,7 @@ static int counters_open(struct hca_registry *r)
 	return 0;
 }
 
-static void counters_close(struct hca_registry *r)
+static void counters_close(struct host_registry *r)
 {
 	if (r->segment >= 0)
 		shmdt(r->shown);
@@ -156,9 +156,9 @@ static void counters_close(struct hca_registry *r)
 }
 
 /* ---- the file ---- */
-static struct hca_registry_file description(const struct hca_registry *r)
+static struct host_registry_file description(const struct host_registry *r)
 {
-	struct hca_registry_file f = {.magic = REGISTRY_MAGIC,
+	struct host_registry_file f = {.magic = REGISTRY_MAGIC,
 		.version = REGISTRY_VERSION,
 		.pid = (uint32_t)getpid(),
 		.slot = r->slot,
@@ -183,9 +183,9 @@ static int create(const char *path)
 }
 
 /* Makes our file, locks it, and gives it its name: the descriptor or -errno. */
-static int file_open(struct hca_registry *r)
+static int file_open(struct host_registry *r)
 {
-	struct hca_registry_file f = description(r);
+	struct host_registry_file f = description(r);
 	char dir[200], making[256], name[40];
 	int fd, err = base_rundir(dir, sizeof(dir));
 
@@ -197,7 +197,7 @@ static int file_open(struct hca_registry *r)
 	fd = create(making);
 	if (fd < 0)
 		return fd;
-	hca_registry_name(name, sizeof(name), r->slot, (uint32_t)getpid());
+	host_registry_name(name, sizeof(name), r->slot, (uint32_t)getpid());
 	snprintf(r->path, sizeof(r->path), "%s/%s", dir, name);
 	if (write(fd, &f, sizeof(f)) == (ssize_t)sizeof(f) && !flock(fd, LOCK_EX | LOCK_NB) &&
 		!rename(making, r->path))
@@ -208,9 +208,9 @@ static int file_open(struct hca_registry *r)
 	return err;
 }
 
-int hca_registry_open(struct hca_registry **out, uint32_t slot)
+int host_registry_open(struct host_registry **out, uint32_t slot)
 {
-	struct hca_registry *r = calloc(1, sizeof(*r));
+	struct host_registry *r = calloc(1, sizeof(*r));
 	int err;
 
 	if (!r)
@@ -233,16 +233,16 @@ free_r:
 	return err;
 }
 
-static void close_file(struct hca_registry *r)
+static void close_file(struct host_registry *r)
 {
 	if (r->fd >= 0)
 		close(fd_take(&r->fd));
 }
 
 /* Whether our file is where others will look for it, and says what it should. */
-static bool file_is_there(const struct hca_registry *r)
+static bool file_is_there(const struct host_registry *r)
 {
-	struct hca_registry_file f, want = description(r);
+	struct host_registry_file f, want = description(r);
 	struct stat mine, there;
 	char dir[200];
 
@@ -253,7 +253,7 @@ static bool file_is_there(const struct hca_registry *r)
 	       f.slot == want.slot && f.segment == want.segment;
 }
 
-void hca_registry_look(struct hca_registry *r)
+void host_registry_look(struct host_registry *r)
 {
 	int fd;
 
@@ -266,23 +266,23 @@ void hca_registry_look(struct hca_registry *r)
 	r->fd = fd;
 }
 
-void hca_registry_close(struct hca_registry *r)
+void host_registry_close(struct host_registry *r)
 {
 	if (!r)
 		return;
-	hca_registry_retire(r);
+	host_registry_retire(r);
 	counters_close(r);
 	close_file(r);
 	free(r);
 }
 
-void hca_registry_retire(struct hca_registry *r)
+void host_registry_retire(struct host_registry *r)
 {
 	if (r)
 		unlink(r->path);
 }
 
-void hca_registry_abandon(struct hca_registry *r)
+void host_registry_abandon(struct host_registry *r)
 {
 	if (!r)
 		return;
@@ -292,15 +292,16 @@ void hca_registry_abandon(struct hca_registry *r)
 	close_file(r);
 }
 
-struct hca_adapter_counters *hca_registry_adapter(struct hca_registry *r, struct hca_adapter_counters *own)
+struct host_adapter_counters *host_registry_adapter(
+	struct host_registry *r, struct host_adapter_counters *own)
 {
 	return r ? &r->shown->adapter : own;
 }
 
-struct hca_qp_counters *hca_registry_qp(
-	struct hca_registry *r, uint32_t qpn, uint32_t type, struct hca_qp_counters *own)
+struct host_qp_counters *host_registry_qp(
+	struct host_registry *r, uint32_t qpn, uint32_t type, struct host_qp_counters *own)
 {
-	struct hca_qp_counters *c = own;
+	struct host_qp_counters *c = own;
 
 	if (r) {
 		lock_take(&r->lock);
@@ -325,7 +326,7 @@ struct hca_qp_counters *hca_registry_qp(
 	return c;
 }
 
-void hca_registry_qp_done(struct hca_registry *r, struct hca_qp_counters *c)
+void host_registry_qp_done(struct host_registry *r, struct host_qp_counters *c)
 {
 	if (!r)
 		return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "base/slot.h"
+#include "host/slot.h"
 
 #include "base/fd.h"
 #include "base/log.h"

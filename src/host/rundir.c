@@ -8,7 +8,7 @@
  *
  * This file is compiled into the path shim too, which stands in for stat() and open(): hence the bare
  * system calls and the hand-made string building, which a signal handler may also use. */
-#include "base/rundir.h"
+#include "host/rundir.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The file of all claims (ports.h): locking, our copy of it, and what is done when it was lost. */
-#include "hca/ports_parts.h"
+#include "host/ports_parts.h"
 
 #include "base/cancel.h"
 #include "base/log.h"
@@ -39,7 +39,7 @@ int ports_lock_byte(int fd, uint32_t byte, short type)
 
 bool ports_is_alive(void *arg, uint32_t slot)
 {
-	struct hca_ports *p = arg;
+	struct host_ports *p = arg;
 	struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
 
 	if (slot == p->slot)
@@ -49,7 +49,7 @@ bool ports_is_alive(void *arg, uint32_t slot)
 
 /* ---- the file and our copy of it ---- */
 /* How many entries the file has room for. */
-uint32_t ports_entries(const struct hca_ports *p)
+uint32_t ports_entries(const struct host_ports *p)
 {
 	struct stat st;
 
@@ -60,12 +60,12 @@ uint32_t ports_entries(const struct hca_ports *p)
 }
 
 /* Room for that many entries now: a full file system is noticed by who claims. */
-static int make_room(struct hca_ports *p, uint32_t entries)
+static int make_room(struct host_ports *p, uint32_t entries)
 {
 	return entries > ports_entries(p) ? -posix_fallocate(p->file.fd, 0, (off_t)ports_room(entries)) : 0;
 }
 
-static void read_table(struct hca_ports *p)
+static void read_table(struct host_ports *p)
 {
 	struct ports_table *t = p->table;
 
@@ -82,7 +82,7 @@ static void read_table(struct hca_ports *p)
 }
 
 /* Writes what was changed. Entries of others that live are theirs to write, at any time, without the lock. */
-static int write_table(struct hca_ports *p)
+static int write_table(struct host_ports *p)
 {
 	struct ports_table *t = p->table;
 	int err = 0;
@@ -104,7 +104,7 @@ static int write_table(struct hca_ports *p)
 
 /* ---- what is left over ---- */
 /* Drops the claims of the dead, or those of one slot. */
-void ports_bury(struct hca_ports *p, uint32_t only)
+void ports_bury(struct host_ports *p, uint32_t only)
 {
 	enum { UNKNOWN, ALIVE, DEAD } fate[QPN_SLOTS] = {UNKNOWN};
 	uint32_t n = ports_table_count(p->table);
@@ -124,7 +124,7 @@ void ports_bury(struct hca_ports *p, uint32_t only)
 }
 
 /* ---- claims that the file has lost ---- */
-int ports_add(struct hca_ports *p, const struct hca_port_claim *c, hca_port_id *id)
+int ports_add(struct host_ports *p, const struct hca_port_claim *c, hca_port_id *id)
 {
 	uint32_t room;
 	int err;
@@ -142,7 +142,7 @@ int ports_add(struct hca_ports *p, const struct hca_port_claim *c, hca_port_id *
 	return *id ? 0 : -ENOSPC;
 }
 
-static bool is_in_table(struct hca_ports *p, hca_port_id at)
+static bool is_in_table(struct host_ports *p, hca_port_id at)
 {
 	uint32_t i = (uint32_t)at - 1;
 	struct hca_port_claim c;
@@ -156,7 +156,7 @@ static bool is_in_table(struct hca_ports *p, hca_port_id at)
  * Enters what we have claimed, where it is missing, whatever others have claimed meanwhile: programs live by
  * it. Table locked.
  */
-void ports_enter_own(struct hca_ports *p)
+void ports_enter_own(struct host_ports *p)
 {
 	lock_take(&p->own.lock);
 	for (uint32_t i = 0; i < p->own.count; i++) {
@@ -172,7 +172,7 @@ void ports_enter_own(struct hca_ports *p)
 }
 
 /* Locks and reads the file that is there now. Waits, but not for ever: who holds the lock may be stopped. */
-bool ports_lock_table(struct hca_ports *p)
+bool ports_lock_table(struct host_ports *p)
 {
 	int cancel = cancel_off();
 	bool locked = false;
@@ -192,7 +192,7 @@ bool ports_lock_table(struct hca_ports *p)
 	return locked;
 }
 
-void ports_unlock_table(struct hca_ports *p, bool locked)
+void ports_unlock_table(struct host_ports *p, bool locked)
 {
 	int cancel = p->cancel;
 
@@ -203,7 +203,7 @@ void ports_unlock_table(struct hca_ports *p, bool locked)
 }
 
 /* ---- a file that is new, while there are processes ---- */
-static struct slots slots_absent(const struct hca_ports *p, struct slots of)
+static struct slots slots_absent(const struct host_ports *p, struct slots of)
 {
 	struct ports_header h;
 
@@ -217,7 +217,7 @@ static struct slots slots_absent(const struct hca_ports *p, struct slots of)
 
 /* Asks all who have a slot to enter their claims, and waits for them; not for long: anybody can bind a name.
  */
-static void gather(struct hca_ports *p)
+static void gather(struct host_ports *p)
 {
 	struct slots missing = slots_alive(p->udp_port);
 
@@ -230,7 +230,7 @@ static void gather(struct hca_ports *p)
 }
 
 /* A locked table in which our claims are, and those of all others. */
-bool ports_take_lock(struct hca_ports *p)
+bool ports_take_lock(struct host_ports *p)
 {
 	bool locked = ports_lock_table(p);
 
@@ -245,7 +245,7 @@ bool ports_take_lock(struct hca_ports *p)
 	return locked;
 }
 
-int ports_drop_lock(struct hca_ports *p, bool locked)
+int ports_drop_lock(struct host_ports *p, bool locked)
 {
 	int err = write_table(p);
 

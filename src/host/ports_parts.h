@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* The inside of the port spaces, for their parts: ports.c claims and looks up, ports_file.c keeps the file.
  */
-#ifndef HCA_PORTS_PARTS_H
-#define HCA_PORTS_PARTS_H
+#ifndef HOST_PORTS_PARTS_H
+#define HOST_PORTS_PARTS_H
 
-#include "base/runfile.h"
-#include "base/slot.h"
-#include "hca/ports.h"
-#include "hca/ports_own.h"
+#include "host/runfile.h"
+#include "host/slot.h"
+#include "host/ports.h"
+#include "host/ports_own.h"
 
 #include <pthread.h>
 #include <stddef.h>
 
-struct hca_ports {
+struct host_ports {
 	struct runfile file;
 	uint32_t slot;
 	uint16_t udp_port;
@@ -28,7 +28,7 @@ struct hca_ports {
 /* How much of the file so many entries need; where the next one lies. */
 size_t ports_room(uint32_t entries);
 /* How many entries the file has room for. */
-uint32_t ports_entries(const struct hca_ports *p);
+uint32_t ports_entries(const struct host_ports *p);
 /* Locks or unlocks the byte of a slot: 0 or -errno. */
 int ports_lock_byte(int fd, uint32_t byte, short type);
 /* Whether the process of a slot lives; arg: the ports. */
@@ -39,17 +39,17 @@ bool ports_is_alive(void *arg, uint32_t slot);
  * what is returned is for unlocking. take_lock: our claims are in it, and those of all others too. drop_lock:
  * what was changed is written: 0 or -errno.
  */
-bool ports_lock_table(struct hca_ports *p);
-void ports_unlock_table(struct hca_ports *p, bool locked);
-bool ports_take_lock(struct hca_ports *p);
-int ports_drop_lock(struct hca_ports *p, bool locked);
+bool ports_lock_table(struct host_ports *p);
+void ports_unlock_table(struct host_ports *p, bool locked);
+bool ports_take_lock(struct host_ports *p);
+int ports_drop_lock(struct host_ports *p, bool locked);
 
 /* ---- with a locked table ---- */
 /* Drops the claims of the dead, or those of one slot. */
-void ports_bury(struct hca_ports *p, uint32_t only);
+void ports_bury(struct host_ports *p, uint32_t only);
 /* Enters a claim: 0 or -errno. */
-int ports_add(struct hca_ports *p, const struct hca_port_claim *c, hca_port_id *id);
+int ports_add(struct host_ports *p, const struct hca_port_claim *c, hca_port_id *id);
 /* Enters what we have claimed, where it is missing. */
-void ports_enter_own(struct hca_ports *p);
+void ports_enter_own(struct host_ports *p);
 
 #endif

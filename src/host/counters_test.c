@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "hca/counters.h"
+#include "host/counters.h"
 
 #include "base/log.h"
 
@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 /* What one of the two says on stderr. */
-static const char *said(const struct hca_qp_counters *qp, const struct hca_adapter_counters *adapter)
+static const char *said(const struct host_qp_counters *qp, const struct host_adapter_counters *adapter)
 {
 	static char text[600];
 	FILE *f = tmpfile();
@@ -21,9 +21,9 @@ static const char *said(const struct hca_qp_counters *qp, const struct hca_adapt
 
 	dup2(fileno(f), STDERR_FILENO);
 	if (qp)
-		hca_counters_log_qp(qp);
+		host_counters_log_qp(qp);
 	else
-		hca_counters_log_adapter(adapter);
+		host_counters_log_adapter(adapter);
 	dup2(err, STDERR_FILENO);
 	close(err);
 	n = pread(fileno(f), text, sizeof(text) - 1, 0);
@@ -35,8 +35,8 @@ static const char *said(const struct hca_qp_counters *qp, const struct hca_adapt
 
 static void what_is_not_0_is_told(void **state)
 {
-	struct hca_qp_counters qp = {.qpn = 0x1234, .tx_packets = 5, .wrong_peer = 7};
-	struct hca_adapter_counters adapter = {.bad_icrc = 1};
+	struct host_qp_counters qp = {.qpn = 0x1234, .tx_packets = 5, .wrong_peer = 7};
+	struct host_adapter_counters adapter = {.bad_icrc = 1};
 
 	log_level = LOG_INFO;
 	assert_non_null(strstr(said(&qp, NULL), "QP 0x001234 counted tx_packets=5 wrong_peer=7\n"));
@@ -47,7 +47,7 @@ static void what_is_not_0_is_told(void **state)
 
 static void large_numbers_fit(void **state)
 {
-	struct hca_qp_counters qp;
+	struct host_qp_counters qp;
 
 	log_level = LOG_INFO;
 	memset(&qp, 0xff, sizeof(qp));
@@ -56,7 +56,7 @@ static void large_numbers_fit(void **state)
 
 static void nothing_is_told_unasked(void **state)
 {
-	struct hca_qp_counters qp = {.tx_packets = 5};
+	struct host_qp_counters qp = {.tx_packets = 5};
 
 	log_level = LOG_WARN;
 	assert_string_equal(said(&qp, NULL), "");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "hca/counters.h"
+#include "host/counters.h"
 
 #include "base/log.h"
 
@@ -21,26 +21,26 @@ static void add(struct text *t, const char *name, uint64_t n)
 	t->len += (size_t)more < sizeof(t->s) - t->len ? (size_t)more : sizeof(t->s) - t->len - 1;
 }
 
-void hca_counters_log_qp(const struct hca_qp_counters *c)
+void host_counters_log_qp(const struct host_qp_counters *c)
 {
 	struct text t = {.len = 0};
 
 	if (log_level < LOG_INFO)
 		return;
 #define X(name) add(&t, #name, c->name);
-	HCA_QP_COUNTERS(X)
+	HOST_QP_COUNTERS(X)
 #undef X
 	log_info("QP 0x%06x counted%s", c->qpn, t.len ? t.s : " nothing");
 }
 
-void hca_counters_log_adapter(const struct hca_adapter_counters *c)
+void host_counters_log_adapter(const struct host_adapter_counters *c)
 {
 	struct text t = {.len = 0};
 
 	if (log_level < LOG_INFO)
 		return;
 #define X(name) add(&t, #name, c->name);
-	HCA_ADAPTER_COUNTERS(X)
+	HOST_ADAPTER_COUNTERS(X)
 #undef X
 	log_info("the adapter counted%s", t.len ? t.s : " nothing");
 }

@@ -4,12 +4,12 @@
  * registry file, so that another process can read them while the program runs. A record is written by one
  * thread at a time (under the QP's lock, or the drive lock for the adapter's) and read by anyone.
  */
-#ifndef HCA_COUNTERS_H
-#define HCA_COUNTERS_H
+#ifndef HOST_COUNTERS_H
+#define HOST_COUNTERS_H
 
 #include <stdint.h>
 
-#define HCA_QP_COUNTERS(X)                                                                                   \
+#define HOST_QP_COUNTERS(X)                                                                                  \
 	X(tx_packets)                                                                                        \
 	X(tx_bytes)                                                                                          \
 	X(rx_packets)                                                                                        \
@@ -31,7 +31,7 @@
 	X(direct)          /* requests it did itself in the peer's memory, without a packet */               \
 	X(direct_bytes)
 
-#define HCA_ADAPTER_COUNTERS(X)                                                                              \
+#define HOST_ADAPTER_COUNTERS(X)                                                                             \
 	X(tx_packets)                                                                                        \
 	X(tx_bytes)                                                                                          \
 	X(rx_packets)                                                                                        \
@@ -51,22 +51,22 @@
 	X(qps_local)        /* times a QP was connected to a peer by memory */                               \
 	X(qps_wire)         /* and to one by the wire */
 
-struct hca_qp_counters {
+struct host_qp_counters {
 	uint32_t qpn; /* 0: free record */
 	uint32_t type;
 #define X(name) uint64_t name;
-	HCA_QP_COUNTERS(X)
+	HOST_QP_COUNTERS(X)
 #undef X
 };
 
-struct hca_adapter_counters {
+struct host_adapter_counters {
 #define X(name) uint64_t name;
-	HCA_ADAPTER_COUNTERS(X)
+	HOST_ADAPTER_COUNTERS(X)
 #undef X
 };
 
 /* For the user's eyes when a QP or the adapter goes, at level info: what is not 0. */
-void hca_counters_log_qp(const struct hca_qp_counters *c);
-void hca_counters_log_adapter(const struct hca_adapter_counters *c);
+void host_counters_log_qp(const struct host_qp_counters *c);
+void host_counters_log_adapter(const struct host_adapter_counters *c);
 
 #endif

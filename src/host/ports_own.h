@@ -3,11 +3,11 @@
  * The claims of this process, as its private memory knows them: what is entered again when the file of all
  * claims (ports.h) is lost. Their names are what the rest of the process calls them by.
  */
-#ifndef HCA_PORTS_OWN_H
-#define HCA_PORTS_OWN_H
+#ifndef HOST_PORTS_OWN_H
+#define HOST_PORTS_OWN_H
 
 #include "base/lock.h"
-#include "hca/ports_table.h"
+#include "host/ports_table.h"
 
 struct ports_own_claim {
 	struct hca_port_claim claim;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The directory in which the processes of one user and one network namespace find each other. */
-#ifndef BASE_RUNDIR_H
-#define BASE_RUNDIR_H
+#ifndef HOST_RUNDIR_H
+#define HOST_RUNDIR_H
 
 #include <stddef.h>
 

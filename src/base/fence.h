@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A full fence: what this thread wrote before is seen by others before what it reads after. It waits for the
- * writes, and those to a line that another core has take long. Where two meet of whom one hurries and the
- * other does not, the one in a hurry does with a light fence, and the other runs a heavy one, for which the
- * kernel makes all CPUs that run such processes fence (membarrier).
+ * Fences. A full one waits for this thread's writes, and those to a line that another core has take long.
+ * Asymmetric ones are for two sides of whom one is in a hurry: that side runs a light fence, which costs
+ * nothing, and the other a heavy one, for which the kernel makes all CPUs that run such processes fence
+ * (membarrier).
  */
 #ifndef BASE_FENCE_H
 #define BASE_FENCE_H

@@ -15,8 +15,8 @@ static bool membarrier(int cmd)
 	return !syscall(SYS_membarrier, cmd, 0, 0);
 }
 
-/* Whether locks can lean: the kernel must be able to take it back. */
-static bool can_lean(void)
+/* The kernel must be able to revoke it. */
+static bool can_be_biased(void)
 {
 #ifdef __SANITIZE_THREAD__ /* sees no barrier that the kernel runs */
 	return false;
@@ -38,7 +38,7 @@ static bool can_lean(void)
  */
 static void __attribute__((constructor)) register_early(void)
 {
-	can_lean();
+	can_be_biased();
 }
 
 void lock_init(struct lock *l)
@@ -52,10 +52,10 @@ void lock_init(struct lock *l)
 	pthread_mutexattr_destroy(&a);
 }
 
-void lock_init_upright(struct lock *l)
+void lock_init_unbiased(struct lock *l)
 {
 	lock_init(l);
-	l->upright = true;
+	l->never_biased = true;
 }
 
 void lock_fini(struct lock *l)
@@ -63,12 +63,13 @@ void lock_fini(struct lock *l)
 	pthread_mutex_destroy(&l->m);
 }
 
-/* The mutex is ours. From now on the thread it leant to finds that it does not, or is seen to be inside. */
-static void straighten(struct lock *l)
+/* The mutex is ours. From now on the thread it was biased to finds that it is not, or is seen to be inside.
+ */
+static void revoke_bias(struct lock *l)
 {
-	if (!atomic_load_explicit(&l->leans_to, memory_order_relaxed))
+	if (!atomic_load_explicit(&l->biased_to, memory_order_relaxed))
 		return;
-	atomic_store_explicit(&l->leans_to, 0, memory_order_relaxed);
+	atomic_store_explicit(&l->biased_to, 0, memory_order_relaxed);
 	while (!membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))
 		membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED); /* a child of fork() may have to */
 	l->enough = l->enough < ENOUGH_MOST ? l->enough * 2 : ENOUGH_MOST;
@@ -83,24 +84,24 @@ static void entered(struct lock *l)
 {
 	uintptr_t self = (uintptr_t)&lock_self;
 
-	l->leant = false;
-	if (l->leaner == self)
-		l->leaner = 0;
-	l->row = l->last == self ? l->row + 1 : 0;
+	l->by_bias = false;
+	if (l->revoked == self)
+		l->revoked = 0;
+	l->streak = l->last == self ? l->streak + 1 : 0;
 	l->last = self;
-	if (l->row < l->enough || l->upright || l->leaner)
+	if (l->streak < l->enough || l->never_biased || l->revoked)
 		return;
-	l->row = 0;
-	if (can_lean()) {
-		l->leaner = self;
-		atomic_store_explicit(&l->leans_to, self, memory_order_relaxed);
+	l->streak = 0;
+	if (can_be_biased()) {
+		l->revoked = self;
+		atomic_store_explicit(&l->biased_to, self, memory_order_relaxed);
 	}
 }
 
-void lock_take_upright(struct lock *l)
+void lock_take_mutex(struct lock *l)
 {
 	pthread_mutex_lock(&l->m);
-	straighten(l);
+	revoke_bias(l);
 	for (unsigned n = 0; somebody_inside(l); n++) {
 		if (n > 100)
 			sched_yield();
@@ -108,13 +109,13 @@ void lock_take_upright(struct lock *l)
 	entered(l);
 }
 
-bool lock_try_upright(struct lock *l)
+bool lock_try_mutex(struct lock *l)
 {
-	if (atomic_load_explicit(&l->leans_to, memory_order_relaxed) && somebody_inside(l))
+	if (atomic_load_explicit(&l->biased_to, memory_order_relaxed) && somebody_inside(l))
 		return false;
 	if (pthread_mutex_trylock(&l->m))
 		return false;
-	straighten(l);
+	revoke_bias(l);
 	if (somebody_inside(l)) {
 		pthread_mutex_unlock(&l->m);
 		return false;

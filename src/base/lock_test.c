@@ -20,9 +20,9 @@ static void take_often(struct lock *l, unsigned n)
 	}
 }
 
-static bool leans(struct lock *l)
+static bool is_biased(struct lock *l)
 {
-	return l->leans_to == (uintptr_t)&lock_self;
+	return l->biased_to == (uintptr_t)&lock_self;
 }
 
 static void *take_once(void *l)
@@ -62,18 +62,18 @@ static void the_kernel_is_asked_before_there_are_threads(void **state)
 	assert_int_equal(syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0), 0);
 }
 
-static void leans_to_who_takes_it_and_straightens_for_others(void **state)
+static void is_biased_to_who_takes_it_until_another_does(void **state)
 {
 	struct lock l;
 
 	lock_init(&l);
 	take_often(&l, IN_A_ROW);
-	if (!leans(&l))
+	if (!is_biased(&l))
 		skip(); /* a kernel without membarrier, or the thread sanitizer */
 	in_thread(take_once, &l);
-	assert_int_equal(l.leans_to, 0);
+	assert_int_equal(l.biased_to, 0);
 	take_often(&l, IN_A_ROW);
-	assert_true(leans(&l));
+	assert_true(is_biased(&l));
 	lock_fini(&l);
 }
 
@@ -82,18 +82,18 @@ static void *take_often_and_look(void *arg)
 	struct lock *l = arg;
 
 	take_often(l, 10 * IN_A_ROW);
-	return (void *)(uintptr_t)leans(l);
+	return (void *)(uintptr_t)is_biased(l);
 }
 
 /* The first may have been stopped where it is about to say that it is inside, and would say so for the third.
  */
-static void leans_to_another_only_when_the_first_has_noticed(void **state)
+static void is_biased_to_another_only_when_the_first_has_noticed(void **state)
 {
 	struct lock l;
 
 	lock_init(&l);
 	take_often(&l, IN_A_ROW);
-	if (!leans(&l))
+	if (!is_biased(&l))
 		skip();
 	assert_null(in_thread(take_often_and_look, &l));
 	take_often(&l, 1);
@@ -106,7 +106,7 @@ static void a_try_finds_it_taken(void **state)
 	struct lock l;
 
 	lock_init(&l);
-	for (int leant = 0; leant < 2; leant++) {
+	for (int biased = 0; biased < 2; biased++) {
 		lock_take(&l);
 		assert_null(in_thread(try_once, &l));
 		lock_drop(&l);
@@ -116,17 +116,18 @@ static void a_try_finds_it_taken(void **state)
 	lock_fini(&l);
 }
 
-static void an_upright_one_never_leans(void **state)
+static void unbiased_one_stays_so(void **state)
 {
 	struct lock l;
 
-	lock_init_upright(&l);
+	lock_init_unbiased(&l);
 	take_often(&l, IN_A_ROW);
-	assert_int_equal(l.leans_to, 0);
+	assert_int_equal(l.biased_to, 0);
 	lock_fini(&l);
 }
 
-/* Threads that each take it many times in a row, so that it leans to one after the other, and some that try.
+/* Threads that each take it many times in a row, so that it is biased to one after the other, and some that
+ * try.
  */
 enum { THREADS = 4, ROUNDS = 60 };
 
@@ -172,10 +173,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_kernel_is_asked_before_there_are_threads),
-		cmocka_unit_test(leans_to_who_takes_it_and_straightens_for_others),
-		cmocka_unit_test(leans_to_another_only_when_the_first_has_noticed),
+		cmocka_unit_test(is_biased_to_who_takes_it_until_another_does),
+		cmocka_unit_test(is_biased_to_another_only_when_the_first_has_noticed),
 		cmocka_unit_test(a_try_finds_it_taken),
-		cmocka_unit_test(an_upright_one_never_leans),
+		cmocka_unit_test(unbiased_one_stays_so),
 		cmocka_unit_test(one_at_a_time),
 	};
 

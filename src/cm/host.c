@@ -112,7 +112,7 @@ int cm_host_open(struct cm_host *h, struct hca_adapter *a, const struct cm_host_
 	h->ops = (struct cm_ops){
 		.send = send_mad, .event = user->event, .incoming = user->incoming, .random = draw};
 	h->changed = user->changed;
-	lock_init_upright(&h->lock);
+	lock_init_unbiased(&h->lock);
 	err = hca_gsi_open(a, &gsi_ops, h);
 	if (err)
 		return err;

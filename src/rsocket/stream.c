@@ -173,7 +173,7 @@ struct rs_stream *rs_stream_alloc(int domain)
 	pthread_mutex_init(&s->recv_lock, NULL);
 	pthread_mutex_init(&s->wait_lock, NULL);
 	pthread_cond_init(&s->awake, NULL);
-	lock_init_upright(&s->lock);
+	lock_init_unbiased(&s->lock);
 	list_init(&s->mappings);
 	list_init(&s->node);
 	s->watch.due = s->give_up = UINT64_MAX;

@@ -6,13 +6,13 @@ import subprocess
 import time
 
 NOISE = 0.1       # CPUs that others used
-FAR_NS = 130      # between the two clusters seen on one machine: 25 to 100, and 170 and more
+BY_REF_NS = 130      # between the two clusters seen on one machine: 25 to 100, and 170 and more
 PATIENCE = 4      # seconds
 TRIES = 2
 
 
 def disturbed(figures):
-    return bool(figures) and (figures.get("noise", 0) >= NOISE or figures.get("cores_ns", 0) >= FAR_NS)
+    return bool(figures) and (figures.get("noise", 0) >= NOISE or figures.get("cores_ns", 0) >= BY_REF_NS)
 
 
 class Silence:
@@ -21,7 +21,7 @@ class Silence:
     def __init__(self, cores_path, care=True):
         self.cores_path = cores_path
         self.tries = TRIES if care else 1
-        self.watch = care and len(os.sched_getaffinity(0)) == 2 and min(self.sample() for _ in range(20)) < FAR_NS
+        self.watch = care and len(os.sched_getaffinity(0)) == 2 and min(self.sample() for _ in range(20)) < BY_REF_NS
 
     def sample(self):
         out = subprocess.run([self.cores_path], capture_output=True, text=True).stdout
@@ -30,7 +30,7 @@ class Silence:
 
     def wait(self):
         end = time.monotonic() + PATIENCE
-        while self.watch and self.sample() >= FAR_NS and time.monotonic() < end:
+        while self.watch and self.sample() >= BY_REF_NS and time.monotonic() < end:
             pass
 
     def measure(self, function):

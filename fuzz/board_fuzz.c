@@ -156,14 +156,14 @@ static void look_by_hand(struct input *in)
 		must(guard_copy(fetched + MARGIN, at, len) && fetched[MARGIN] != SECRET);
 }
 
-/* The bytes that far says, as the board has them now; false: not all of them lie in the source. */
-static bool expect(const struct local_far *far, uint8_t *to)
+/* The bytes that it names, as the board has them now; false: not all of them lie in the source. */
+static bool expect(const struct local_source *from, uint8_t *to)
 {
-	uint32_t off = far->off, left = far->len;
+	uint32_t off = from->off, left = from->len;
 
-	for (unsigned i = 0; i < far->nrefs && left; i++) {
-		uint32_t skip = off < far->refs[i].len ? off : far->refs[i].len,
-			 len = far->refs[i].len - skip;
+	for (unsigned i = 0; i < from->nrefs && left; i++) {
+		uint32_t skip = off < from->refs[i].len ? off : from->refs[i].len,
+			 len = from->refs[i].len - skip;
 		struct hca_board_key k;
 		uint64_t host;
 
@@ -171,8 +171,8 @@ static bool expect(const struct local_far *far, uint8_t *to)
 		len = len < left ? len : left;
 		if (!len)
 			continue;
-		host = hca_board_find_key(board, far->refs[i].key, &k)
-			       ? local_range(&k, far->refs[i].addr + skip, len)
+		host = hca_board_find_key(board, from->refs[i].key, &k)
+			       ? local_range(&k, from->refs[i].addr + skip, len)
 			       : 0;
 		if (!is_source(host, len))
 			return false;
@@ -188,25 +188,25 @@ static void fetch(struct input *in)
 	static uint8_t expected[LEN];
 	uint8_t how = draw_u8(in);
 	struct frame_ref refs[3];
-	struct local_far far = {.refs = refs, .nrefs = 1 + how % 3u, .off = how & 16 ? draw_u8(in) : 0};
+	struct local_source from = {.refs = refs, .nrefs = 1 + how % 3u, .off = how & 16 ? draw_u8(in) : 0};
 	struct iovec to[2] = {{fetched + MARGIN, how}, {fetched + MARGIN + how, LEN - how}};
 	bool known;
 
-	for (unsigned i = 0; i < far.nrefs; i++) {
+	for (unsigned i = 0; i < from.nrefs; i++) {
 		uint32_t len = draw_u16(in);
 
 		refs[i] = (struct frame_ref){draw_near(in, honest.iova), len % (LEN + 9), 1 + len % KEYS};
-		far.len += refs[i].len;
+		from.len += refs[i].len;
 	}
-	far.len = far.len < far.off ? 0 : far.len - far.off;
-	far.len = far.len < LEN ? far.len : LEN;
+	from.len = from.len < from.off ? 0 : from.len - from.off;
+	from.len = from.len < LEN ? from.len : LEN;
 	memset(fetched, 0x77, sizeof(fetched));
 	seen.changes--; /* looks anew: what was seen stands only until the board says that it changed */
-	known = expect(&far, expected);
-	if (local_fetch(&seen, &neighbour, &far, to, 2) == LOCAL_DONE) {
-		must(racing || !far.len || hca_board_lives(board));
-		must(!known || racing || !memcmp(fetched + MARGIN, expected, far.len));
-		for (uint32_t i = far.len; i < LEN; i++)
+	known = expect(&from, expected);
+	if (local_fetch(&seen, &neighbour, &from, to, 2) == LOCAL_DONE) {
+		must(racing || !from.len || hca_board_lives(board));
+		must(!known || racing || !memcmp(fetched + MARGIN, expected, from.len));
+		for (uint32_t i = from.len; i < LEN; i++)
 			must(fetched[MARGIN + i] == 0x77);
 	}
 	for (unsigned i = 0; i < MARGIN; i++)

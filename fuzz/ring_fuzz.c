@@ -47,11 +47,11 @@ static void take(struct world *w)
 		return;
 	must(f.bytes == w->rx.slot.bytes && f.len >= BTH_LEN);
 	must(f.apart ? f.head_len <= RING_BYTES : f.len <= RING_BYTES);
-	if (f.far) {
+	if (f.by_ref) {
 		must(f.refs == w->rx.refs && f.nrefs && f.nrefs <= FRAME_REFS);
 		for (unsigned i = 0; i < f.nrefs; i++)
 			sum += f.refs[i].len;
-		must(sum == (uint32_t)f.far_len);
+		must(sum == (uint32_t)f.ref_len);
 	}
 	if (f.apart) {
 		const uint8_t *end = f.apart + (f.len - f.head_len);

@@ -20,13 +20,13 @@ enum {
 	FRAME_BATCH_IOV = 256,   /* pieces of payload in one batch */
 	FRAME_TRAILER = 4,       /* what a link adds to each: the ICRC */
 	FRAME_RUN_BYTES = 65000, /* of frames that leave as one piece: see frame_batch_ends() */
-	FRAME_REFS = 32,         /* places of a payload that lies far */
+	FRAME_REFS = 32,         /* places of a payload that goes by reference */
 };
 
 /*
  * Between processes of one host a frame may carry a whole message without its bytes: it says where they lie
- * in the sender's memory, as a list of these, laid out as struct ibv_sge. Such a frame is *far*. It stands
- * for all packets of the message; its headers are those of an ONLY packet with the first one's PSN.
+ * in the sender's memory, as a list of these, laid out as struct ibv_sge. Such a frame goes *by reference*.
+ * It stands for all packets of the message; its headers are those of an ONLY packet with the first one's PSN.
  */
 struct frame_ref {
 	uint64_t addr;
@@ -34,19 +34,21 @@ struct frame_ref {
 };
 
 /*
- * What stands in `far`: the path MTU (enum ibv_mtu, so it is not 0), and which life of its QP the message is
- * of. When the QP is reset its buffers are the program's again, and frames may still be on their way.
+ * What stands in `by_ref`: the path MTU (enum ibv_mtu, so it is not 0), and which generation of its QP the
+ * message is of. When the QP is reset its buffers are the program's again, and frames may still be on their
+ * way.
  */
-enum { FRAME_FAR_MTU = 7, FRAME_FAR_LIFE_SHIFT = 3 };
+enum { FRAME_BY_REF_MTU = 7, FRAME_BY_REF_GENERATION_SHIFT = 3 };
 
-static inline uint8_t frame_far(unsigned mtu, uint32_t life)
+static inline uint8_t frame_by_ref(unsigned mtu, uint32_t generation)
 {
-	return (uint8_t)(mtu | life << FRAME_FAR_LIFE_SHIFT);
+	return (uint8_t)(mtu | generation << FRAME_BY_REF_GENERATION_SHIFT);
 }
 
-static inline bool frame_far_is_of(uint8_t far, uint32_t life)
+static inline bool frame_by_ref_is_of(uint8_t by_ref, uint32_t generation)
 {
-	return far >> FRAME_FAR_LIFE_SHIFT == (uint8_t)(life << FRAME_FAR_LIFE_SHIFT) >> FRAME_FAR_LIFE_SHIFT;
+	return by_ref >> FRAME_BY_REF_GENERATION_SHIFT ==
+	       (uint8_t)(generation << FRAME_BY_REF_GENERATION_SHIFT) >> FRAME_BY_REF_GENERATION_SHIFT;
 }
 
 /* Where frames go: IPv4 addresses as ::ffff:a.b.c.d, as in a GID table. */
@@ -60,10 +62,10 @@ struct frame_dest {
 struct frame_out {
 	uint8_t hdr[FRAME_HDR_MAX];
 	uint8_t hdr_len;
-	uint8_t pad;  /* zero bytes between payload and ICRC */
-	uint8_t copy; /* payload may change under us: link must take a copy before it computes the ICRC */
-	uint8_t own;  /* the payload is not in the program's memory */
-	uint8_t far;  /* the payload is a list of struct frame_ref: see frame_far(); else 0 */
+	uint8_t pad;    /* zero bytes between payload and ICRC */
+	uint8_t copy;   /* payload may change under us: link must take a copy before it computes the ICRC */
+	uint8_t own;    /* the payload is not in the program's memory */
+	uint8_t by_ref; /* the payload is a list of struct frame_ref: see frame_by_ref(); else 0 */
 	uint16_t iov_first, iov_count;
 	uint32_t payload_len;
 	uint32_t note, psn; /* for ways that tell when a frame was executed: whose it is; 0: nobody asks */
@@ -79,7 +81,7 @@ struct frame_batch {
 	struct iovec iov[FRAME_BATCH_IOV];
 };
 
-/* A far frame that waits behind the one in hand, when its payload lies in one place. */
+/* A frame by reference that waits behind the one in hand, when its payload lies in one place. */
 struct frame_ahead {
 	uint32_t dqpn;
 	uint8_t opcode;
@@ -101,9 +103,9 @@ struct frame_in {
 	/* Of a frame that came by memory: */
 	uint32_t slot;  /* of the process that wrote it; 0: not known */
 	uint32_t place; /* counts the frames of this way: the next one has the next */
-	uint8_t far;    /* as in frame_out; then, instead of a payload: */
+	uint8_t by_ref; /* as in frame_out; then, instead of a payload: */
 	uint8_t nrefs;
-	uint64_t far_len;
+	uint64_t ref_len;
 	const struct frame_ref *refs; /* a copy */
 };
 

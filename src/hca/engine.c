@@ -62,8 +62,8 @@ static void deliver(void *arg, const struct frame_in *in)
 
 	if (!in->from)
 		hca_engine_deliver(d->e, in, now_of(d));
-	else if (in->far)
-		hca_engine_deliver_far(d->e, in, now_of(d));
+	else if (in->by_ref)
+		hca_engine_deliver_by_ref(d->e, in, now_of(d));
 	else if (!hca_engine_deliver_quick(d->e, in))
 		hca_engine_deliver(d->e, in, now_of(d));
 }

@@ -2,7 +2,7 @@
 /*
  * A stream whose ends are on one host: MPA opens it, TCP ends it, and between these the queue pair's frames
  * go by memory, as RoCE's do: the adapter's transport carries it, over the rings of link/shm.h, with all that
- * engine_direct.c and engine_far.c do for it.
+ * engine_direct.c and engine_by_ref.c do for it.
  *
  *   SHAKING --- the peer says who it is ---> MEETING --- the link has reached it, or not in time
  *       ^------------------------------------------------------------'

@@ -87,8 +87,8 @@ bool hca_engine_quick(struct hca_engine *e, struct hca_qp *qp)
 		hca_engine_count_sent(e, 1, frame_len(&f));
 		if (!out)
 			hca_engine_leave_ring(e, qp);
-		if (!out && (f.far || !qp->dest.local))
-			qp->transport->far_failed(qp); /* the slow path does it, in its own way */
+		if (!out && (f.by_ref || !qp->dest.local))
+			qp->transport->by_ref_failed(qp); /* the slow path does it, in its own way */
 		else if (!out)
 			send_one(e, qp, &f, iov);
 	}

@@ -41,9 +41,9 @@ void hca_engine_leave_ring(struct hca_engine *e, struct hca_qp *qp);
 /* A frame that says HERE. */
 void hca_engine_hear_here(struct hca_engine *e, const struct frame_in *in);
 
-/* ---- engine_far.c ---- */
-/* A far frame (base/frame.h). */
-void hca_engine_deliver_far(struct hca_engine *e, const struct frame_in *in, uint64_t now);
+/* ---- engine_by_ref.c ---- */
+/* A frame by reference (base/frame.h). */
+void hca_engine_deliver_by_ref(struct hca_engine *e, const struct frame_in *in, uint64_t now);
 
 /* ---- engine_direct.c ---- */
 /* The process as those see it who act in its memory; it was entered. */

@@ -676,7 +676,7 @@ bool hca_sge_gather(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge,
  * What peers have mapped they fetch at once; for the rest they have to ask the kernel, which pays only for
  * long ones. Many small pieces are better sent.
  */
-bool hca_sge_goes_far(struct hca_qp *qp, const struct hca_send_wqe *w)
+bool hca_sge_goes_by_ref(struct hca_qp *qp, const struct hca_send_wqe *w)
 {
 	enum { PIECE_MIN = 1024, KERNEL_MIN = 32768 };
 	struct hca_adapter *a = qp->adapter;

@@ -35,7 +35,7 @@ enum {
 	HCA_MAX_RD_ATOMIC = 16,
 	HCA_MAX_MSG = 0x80000000u, /* 2 GiB */
 	HCA_ALONE_MIN = 16384,     /* bytes that are worth a wait, see hca_qp.alone */
-	HCA_FAR_MIN = 2048,        /* bytes that a peer rather fetches than is sent, see hca_sge_goes_far() */
+	HCA_BY_REF_MIN = 2048, /* bytes that a peer rather fetches than is sent, see hca_sge_goes_by_ref() */
 };
 
 struct hca_ah {
@@ -57,7 +57,7 @@ struct hca_send_wqe {
 	uint32_t length;
 	__be32 imm;          /* immediate data; or, host order, the rkey to invalidate */
 	uint32_t psn, npkts; /* first PSN and number of PSNs, once started */
-	bool far;            /* it went as one far frame */
+	bool by_ref;         /* it went as one frame by reference */
 	uint32_t moved;      /* bytes of it that the initiator has moved by itself: engine_direct.c */
 	union {
 		struct {
@@ -260,10 +260,10 @@ void hca_qp_raise(struct hca_qp *qp, enum ibv_event_type event);
 bool hca_sge_gather(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off, uint32_t len,
 	unsigned access, struct iovec *iov, unsigned max, unsigned *n);
 /*
- * Whether it pays that a peer on this host fetches the bytes of a request itself (base/frame.h: far), and it
- * may: every key is right.
+ * Whether it pays that a peer on this host fetches the bytes of a request itself (base/frame.h: by
+ * reference), and it may: every key is right.
  */
-bool hca_sge_goes_far(struct hca_qp *qp, const struct hca_send_wqe *w);
+bool hca_sge_goes_by_ref(struct hca_qp *qp, const struct hca_send_wqe *w);
 /* Copies into a list of entries; false: local protection error. */
 bool hca_sge_scatter(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off,
 	const void *src, uint32_t len);

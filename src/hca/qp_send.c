@@ -57,7 +57,7 @@ static struct hca_send_wqe *begin(struct hca_qp *qp, uint32_t at)
 		return NULL;
 	w = hca_sq_at(&qp->sq, at);
 	w->started = 0;
-	w->far = false;
+	w->by_ref = false;
 	w->moved = 0;
 	w->nsge = 0;
 	w->length = 0;

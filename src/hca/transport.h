@@ -24,8 +24,8 @@ enum hca_quick {
 };
 
 /*
- * Copies bytes [off, off + len) of a far frame's payload out of the sender's memory, the last ones last;
- * false: that cannot be done, or not of all.
+ * Copies bytes [off, off + len) of the payload of a frame by reference out of the sender's memory, the last
+ * ones last; false: that cannot be done, or not of all.
  */
 typedef bool hca_fetch_fn(void *arg, uint32_t off, const struct iovec *to, unsigned n, uint32_t len);
 
@@ -66,11 +66,11 @@ struct hca_transport {
 		struct hca_qp *qp, uint64_t (*coarse)(void), struct frame_out *f, struct iovec *iov);
 	/* Executed, and neither request() nor respond() have anything to do. */
 	bool (*receive_quick)(struct hca_qp *qp, const struct frame_in *in);
-	/* receive() for a far frame: a whole message. What cannot be fetched is asked for again. */
-	bool (*receive_far)(
+	/* receive() for a frame by reference: a whole message. What cannot be fetched is asked for again. */
+	bool (*receive_by_ref)(
 		struct hca_qp *qp, const struct frame_in *in, hca_fetch_fn *fetch, void *arg, uint64_t now);
-	/* The way does not take far frames: the last one is sent again, and there are no more. */
-	void (*far_failed)(struct hca_qp *qp);
+	/* The way does not take frames by reference: the last one is sent again, and there are no more. */
+	void (*by_ref_failed)(struct hca_qp *qp);
 	/*
 	 * The peer has executed what we sent under this note, up to this PSN; or (done false) has not. now 0:
 	 * nobody has looked at the clock; false: somebody has to, and call again.

@@ -10,7 +10,7 @@
  *   respond.c     answers: read responses, atomic results, ACKs and NAKs, in the order of the requests
  *   ud.c          datagrams
  *   quick.c       the usual case on one host
- *   far.c         whole messages whose bytes the receiver fetches itself
+ *   by_reference.c whole messages whose bytes the receiver fetches itself
  *
  * PSNs of the send queue:
  *
@@ -52,7 +52,7 @@ enum {
 	IBT_ANSWERS = 2 * HCA_MAX_RD_ATOMIC,
 	IBT_AHEAD =
 		1024, /* responses that can be kept behind a missing one: a window of the smallest packets */
-	IBT_FAR_COST = FLOW_PACKET,
+	IBT_BY_REF_COST = FLOW_PACKET,
 	IBT_PSNS_OUT = 1 << 22, /* less than half of all, or nobody could tell old from new */
 };
 
@@ -91,7 +91,7 @@ struct ibt_requester {
 	uint32_t reads;               /* READ and atomic requests in flight */
 	uint32_t chunk;               /* packets one READ request asks for: see requester.c */
 	uint32_t unasked;             /* cost sent since an acknowledge was last asked for */
-	uint32_t far_pause;           /* looks at messages before one goes by reference again */
+	uint32_t by_ref_pause;        /* looks at messages before one goes by reference again */
 	bool credits_used;            /* the peer counts credits */
 	int32_t credits;              /* messages that may still take a receive there */
 	uint8_t retries, rnr_retries; /* left */
@@ -281,14 +281,15 @@ void ibt_ack_first(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
 /* transport.c: see hca/transport.h */
 bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now);
 
-/* far.c: see hca/transport.h; and for quick.c: puts a request that has not begun, false: it goes by packets
+/* by_reference.c: see hca/transport.h; and for quick.c: puts a request that has not begun, false: it goes by
+ * packets
  */
-bool ibt_put_far(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_out *f, struct iovec *iov);
-bool ibt_receive_far(
+bool ibt_put_by_ref(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_out *f, struct iovec *iov);
+bool ibt_receive_by_ref(
 	struct hca_qp *qp, const struct frame_in *in, hca_fetch_fn *fetch, void *arg, uint64_t now);
-void ibt_far_failed(struct hca_qp *qp);
-/* The peer asks for this packet again: if it went far, that is not for it. */
-void ibt_far_refused(struct hca_qp *qp, uint32_t psn);
+void ibt_by_ref_failed(struct hca_qp *qp);
+/* The peer asks for this packet again: if it went by reference, that is not for it. */
+void ibt_by_ref_refused(struct hca_qp *qp, uint32_t psn);
 
 /* quick.c: see hca/transport.h */
 /* It is the packet that the responder waits for, and there is nothing unusual about it. */

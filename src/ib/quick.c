@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The usual case between two processes of one host, beside the slow path: a SEND or WRITE of one packet, or
- * of one far frame (far.c), in order, nothing wrong, nothing pending. It is numbered, charged and checked as
- * any other, so that each of them may be followed by one of the slow path; but it takes no clock, and nothing
- * is said back: the way itself tells what was executed (hca/transport.h). Everything else is left as it is,
- * for the slow path to find and to find words for.
+ * of one frame by reference (by_reference.c), in order, nothing wrong, nothing pending. It is numbered,
+ * charged and checked as any other, so that each of them may be followed by one of the slow path; but it
+ * takes no clock, and nothing is said back: the way itself tells what was executed (hca/transport.h).
+ * Everything else is left as it is, for the slow path to find and to find words for.
  *
  * The spec's timer runs all the same, but is not set anew for each: see ibt_timer().
  */
@@ -69,11 +69,11 @@ static bool put_payload(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_
 {
 	unsigned n = 1;
 
-	if (w->length >= HCA_FAR_MIN && ibt_put_far(qp, w, f, iov))
+	if (w->length >= HCA_BY_REF_MIN && ibt_put_by_ref(qp, w, f, iov))
 		return true;
 	if (w->length > ibt_mtu(qp))
 		return false;
-	f->far = 0;
+	f->by_ref = 0;
 	f->own = w->flags & IBV_SEND_INLINE;
 	if (f->own)
 		iov[0] = (struct iovec){w->data, w->length};
@@ -113,11 +113,11 @@ enum hca_quick ibt_request_quick(
 	if (hca_qp_type(qp) != IBV_QPT_RC || hca_qp_state(qp) != IBV_QPS_RTS || w->started || !is_data(w) ||
 		!runs_smoothly(qp) || !ibt_may_start(qp, w) || !put_payload(qp, w, f, iov))
 		return QUICK_SLOW;
-	if (!hca_qp_flow_take(qp, qp->flow, w->far ? IBT_FAR_COST : flow_cost(1, w->length), false)) {
-		w->far = false;
+	if (!hca_qp_flow_take(qp, qp->flow, w->by_ref ? IBT_BY_REF_COST : flow_cost(1, w->length), false)) {
+		w->by_ref = false;
 		return r->una == r->sent ? QUICK_SLOW : QUICK_ALL_OUT;
 	}
-	number(qp, w, w->far ? ibt_npkts(w->length, ibt_mtu(qp)) : 1);
+	number(qp, w, w->by_ref ? ibt_npkts(w->length, ibt_mtu(qp)) : 1);
 	put_headers(qp, w, f);
 	f->note = ibt_note(qp);
 	f->psn = psn_add(w->psn, w->npkts - 1);
@@ -149,7 +149,7 @@ static void release(struct hca_qp *qp, uint32_t to)
 	uint32_t una = ibt_qp(qp)->req.una;
 
 	if (w->psn == una && w->npkts == 1 && to == psn_add(una, 1))
-		hca_flow_release(qp->flow, w->far ? IBT_FAR_COST : flow_cost(1, w->length));
+		hca_flow_release(qp->flow, w->by_ref ? IBT_BY_REF_COST : flow_cost(1, w->length));
 	else
 		ibt_release(qp, una, to);
 }

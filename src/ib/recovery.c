@@ -236,7 +236,7 @@ void ibt_sequence_nak(struct hca_qp *qp, uint32_t psn, uint64_t now)
 		return;
 	if (c->nak_at && c->nak_psn == psn && now - c->nak_at < c->srtt / 2)
 		return;
-	ibt_far_refused(qp, psn);
+	ibt_by_ref_refused(qp, psn);
 	c->nak_psn = psn;
 	c->nak_at = now;
 	c->probe_at = 0;

@@ -86,11 +86,11 @@ static struct hca_flow *flow_of(struct hca_qp *qp, const struct hca_send_wqe *w)
 	return ibt_has_response(w) ? qp->adapter->read_flow : qp->flow;
 }
 
-/* A far message takes the room of one small packet: its first. */
+/* A message by reference takes the room of one small packet: its first. */
 static uint32_t cost_of(const struct hca_send_wqe *w, uint32_t mtu, struct span s)
 {
-	if (w->far)
-		return s.k0 ? 0 : IBT_FAR_COST;
+	if (w->by_ref)
+		return s.k0 ? 0 : IBT_BY_REF_COST;
 	return flow_cost(s.k1 - s.k0, bytes_between(w, mtu, s.k0, s.k1));
 }
 
@@ -213,7 +213,7 @@ void ibt_move_to(struct hca_qp *qp, uint32_t psn)
 	r->reads = count_reads(qp);
 	/* What goes again goes by packets. */
 	for (uint32_t i = r->next; i != qp->sq.head && hca_sq_at(&qp->sq, i)->started; i++)
-		hca_sq_at(&qp->sq, i)->far = false;
+		hca_sq_at(&qp->sq, i)->by_ref = false;
 }
 
 /* ---- packets ---- */
@@ -222,7 +222,7 @@ struct frame_out *ibt_frame(struct frame_batch *out, uint8_t hdr_len)
 	struct frame_out *f = &out->frame[out->nframes++];
 
 	f->hdr_len = hdr_len;
-	f->pad = f->copy = f->own = f->far = 0;
+	f->pad = f->copy = f->own = f->by_ref = 0;
 	f->note = 0;
 	f->iov_first = (uint16_t)out->niov;
 	f->iov_count = 0;

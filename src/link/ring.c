@@ -108,7 +108,7 @@ enum ring_put ring_put(
 	put_headers(s->bytes, f);
 	put_payload(apart ? t->ring->data + off : s->bytes + f->hdr_len, f, iov);
 	s->told = told ? *told : 0;
-	s->place = off | (uint32_t)f->far << RING_FAR_SHIFT;
+	s->place = off | (uint32_t)f->by_ref << RING_BY_REF_SHIFT;
 	s->len = (uint16_t)len;
 	s->hdr_len = f->hdr_len;
 	s->path = (uint8_t)(path | (told ? RING_TOLD : 0));
@@ -174,7 +174,7 @@ static bool may_use(struct ring_rx *x, unsigned path, ring_path_fn *allow, void 
 
 static uint32_t off_of(const struct ring_slot *s)
 {
-	return s->place & ((1u << RING_FAR_SHIFT) - 1);
+	return s->place & ((1u << RING_BY_REF_SHIFT) - 1);
 }
 
 static bool is_sound(const struct ring_slot *s)
@@ -196,9 +196,9 @@ static bool take_refs(struct ring_rx *x, struct frame_in *in)
 		return false;
 	memcpy(x->refs, from, size);
 	in->refs = x->refs;
-	in->far_len = 0;
+	in->ref_len = 0;
 	for (unsigned i = 0; i < in->nrefs; i++)
-		in->far_len += x->refs[i].len;
+		in->ref_len += x->refs[i].len;
 	return true;
 }
 
@@ -230,8 +230,8 @@ int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void 
 	in->len = s->hdr_len + s->len;
 	in->head_len = s->hdr_len;
 	in->apart = in->len > RING_BYTES ? x->ring->data + off_of(s) : NULL;
-	in->far = (uint8_t)(s->place >> RING_FAR_SHIFT);
-	return !in->far || take_refs(x, in) ? 1 : -1;
+	in->by_ref = (uint8_t)(s->place >> RING_BY_REF_SHIFT);
+	return !in->by_ref || take_refs(x, in) ? 1 : -1;
 }
 
 bool ring_ahead(const struct ring_rx *x, uint32_t i, struct frame_ahead *out)
@@ -244,7 +244,7 @@ bool ring_ahead(const struct ring_rx *x, uint32_t i, struct frame_ahead *out)
 		return false;
 	memcpy(&s, there, sizeof(s));
 	s.path &= (uint8_t)~RING_TOLD;
-	if (!is_sound(&s) || s.path != x->slot.path || !(s.place >> RING_FAR_SHIFT) ||
+	if (!is_sound(&s) || s.path != x->slot.path || !(s.place >> RING_BY_REF_SHIFT) ||
 		s.len != sizeof(out->ref) || s.hdr_len + s.len > RING_BYTES)
 		return false;
 	out->dqpn = bth_dqpn(s.bytes);

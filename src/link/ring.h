@@ -3,10 +3,10 @@
  * Frames through memory that two processes share: one writes, one reads. docs/wire/local.md has the picture.
  *
  * A slot is one cache line: a stamp, and a frame's headers, with its payload when both fit. A longer payload
- * lies in the data area, where the slot says; so may the list of places of a far frame. The stamp is written
- * last; slots hold nothing but slots, so what the reader finds there is the number of this round, or of an
- * earlier one. A writer that is killed leaves a slot without its stamp, which nobody looks at; a reader that
- * is killed leaves a ring that fills up.
+ * lies in the data area, where the slot says; so may the list of places of a frame by reference. The stamp is
+ * written last; slots hold nothing but slots, so what the reader finds there is the number of this round, or
+ * of an earlier one. A writer that is killed leaves a slot without its stamp, which nobody looks at; a reader
+ * that is killed leaves a ring that fills up.
  *
  * How far the reader is tells the writer two things at once: the room is free again, and the frames have
  * reached their queue pairs, which executed them but for those marked as refused. That is all the
@@ -34,21 +34,21 @@ enum {
 	RING_PATHS = 64,
 	RING_BYTES = 48, /* of a frame that fit into a slot */
 	RING_PAYLOAD_MAX = 8192,
-	RING_TOLD = 0x80,    /* in a slot's path: it says how far its writer is with the other ring */
-	RING_FAR_SHIFT = 24, /* in its place: frame_out.far */
+	RING_TOLD = 0x80,       /* in a slot's path: it says how far its writer is with the other ring */
+	RING_BY_REF_SHIFT = 24, /* in its place: frame_out.by_ref */
 };
 
 struct ring_slot {
 	_Atomic uint32_t stamp; /* which slot it is, counted from 1 on over all rounds: it is there */
 	uint32_t told;          /* frames of the ring the other way that its reader is done with */
-	uint32_t place;         /* of the payload in the data area; above that, whether it lies far */
-	uint16_t len;           /* of payload and pad */
+	uint32_t place; /* of the payload in the data area; above that, whether it goes by reference */
+	uint16_t len;   /* of payload and pad */
 	uint8_t hdr_len;
 	uint8_t path;
 	uint8_t bytes[RING_BYTES]; /* headers; and the payload when both fit */
 };
 _Static_assert(sizeof(struct ring_slot) == 64, "a slot is a cache line");
-_Static_assert(RING_DATA <= 1 << RING_FAR_SHIFT, "a place in the data area fits below");
+_Static_assert(RING_DATA <= 1 << RING_BY_REF_SHIFT, "a place in the data area fits below");
 
 /* What frames of one kind have in common; the reader takes a copy when it first meets one. */
 struct ring_path {
@@ -158,8 +158,8 @@ typedef bool ring_path_fn(void *arg, const struct ring_path *p);
  */
 int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void *arg);
 /*
- * The i-th frame behind the one that was taken last, when it is a far one to the same destination whose list
- * has one entry. A look: ring_take() gives it all the same, and checks it anew.
+ * The i-th frame behind the one that was taken last, when it goes by reference to the same destination whose
+ * list has one entry. A look: ring_take() gives it all the same, and checks it anew.
  */
 bool ring_ahead(const struct ring_rx *x, uint32_t i, struct frame_ahead *out);
 /* What became of the frame that was taken last. */

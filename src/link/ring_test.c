@@ -127,8 +127,8 @@ static void slot_holds_what_fits(void **state)
 	}
 }
 
-/* The places of a payload that lies far: as many as there may be, in the slot or apart. */
-static void far_frame_says_where(void **state)
+/* The places of a payload that goes by reference: as many as there may be, in the slot or beside it. */
+static void frame_by_reference_says_where(void **state)
 {
 	struct pair *p = *state;
 	struct frame_out *f = &p->b.frame[0];
@@ -142,8 +142,8 @@ static void far_frame_says_where(void **state)
 
 		put(p, n, 0);
 		ring_take(&p->rx, &in, allow, p);
-		assert_int_equal(in.far, 0);
-		f->far = 5;
+		assert_int_equal(in.by_ref, 0);
+		f->by_ref = 5;
 		f->payload_len = len;
 		p->b.iov[0] = (struct iovec){refs, len};
 		assert_int_equal(ring_put(&p->tx, 0, f, p->b.iov, NULL), RING_PUT);
@@ -152,26 +152,28 @@ static void far_frame_says_where(void **state)
 			continue;
 		/* A copy: the writer has no hand in it any more. */
 		memset(p->ring->data, 0, 4096);
-		assert_int_equal(in.far, 5);
+		assert_int_equal(in.by_ref, 5);
 		assert_int_equal(in.nrefs, n);
-		assert_int_equal(in.far_len, (uint64_t)n << 31);
+		assert_int_equal(in.ref_len, (uint64_t)n << 31);
 		assert_memory_equal(in.refs, refs, len);
 	}
 }
 
-static void put_far(struct pair *p, const struct frame_ref *refs, unsigned n)
+static void put_by_ref(struct pair *p, const struct frame_ref *refs, unsigned n)
 {
 	struct frame_out *f = &p->b.frame[0];
 
-	*f = (struct frame_out){
-		.hdr_len = BTH_LEN, .far = 5, .iov_count = 1, .payload_len = n * (uint32_t)sizeof(refs[0])};
+	*f = (struct frame_out){.hdr_len = BTH_LEN,
+		.by_ref = 5,
+		.iov_count = 1,
+		.payload_len = n * (uint32_t)sizeof(refs[0])};
 	bth_put(f->hdr, IBT_RC | OP_SEND_ONLY_IMM, false, 0, PKEY_DEFAULT, 0x123456, false, 7);
 	p->b.iov[0] = (struct iovec){(void *)refs, f->payload_len};
 	assert_int_equal(ring_put(&p->tx, ring_path_to(&p->tx, &p->b.dest), f, p->b.iov, NULL), RING_PUT);
 }
 
 /* Far frames of one place can be seen before their turn, and nothing else; they come all the same. */
-static void far_frames_are_seen_ahead(void **state)
+static void frames_by_reference_are_seen_ahead(void **state)
 {
 	static const struct frame_ref refs[2] = {{1000, 5000, 1}, {2000, 6000, 2}};
 	struct pair *p = *state;
@@ -179,11 +181,11 @@ static void far_frames_are_seen_ahead(void **state)
 	struct frame_in in;
 
 	put(p, 0, 8);
-	put_far(p, &refs[1], 1);
-	put_far(p, refs, 2);
+	put_by_ref(p, &refs[1], 1);
+	put_by_ref(p, refs, 2);
 	put(p, 1, 16);
 	p->b.dest.tclass = 1; /* another path */
-	put_far(p, refs, 1);
+	put_by_ref(p, refs, 1);
 	assert_int_equal(ring_take(&p->rx, &in, allow, p), 1);
 	assert_true(ring_ahead(&p->rx, 0, &a));
 	assert_int_equal(a.dqpn, 0x123456);
@@ -312,7 +314,7 @@ static void no_slot_leads_out_of_the_ring(void **state)
 {
 	struct pair *p = *state;
 	uint64_t seed = 7;
-	unsigned good = 0, far = 0;
+	unsigned good = 0, by_ref = 0;
 
 	for (uint32_t n = 0; n < 200000; n++) {
 		struct ring_slot *s = &p->ring->slot[n % RING_SLOTS];
@@ -327,7 +329,7 @@ static void no_slot_leads_out_of_the_ring(void **state)
 		if (n % 2) /* near what can be */
 			s->hdr_len %= 64, s->path %= 140, s->place %= RING_DATA + 64, s->len %= 9000;
 		if (n % 4 == 1)
-			s->place |= 5u << RING_FAR_SHIFT, s->len %= 3 * FRAME_REFS * 16 / 2;
+			s->place |= 5u << RING_BY_REF_SHIFT, s->len %= 3 * FRAME_REFS * 16 / 2;
 		s->stamp = n + 1;
 		ring_ahead(&p->rx, 0, &(struct frame_ahead){0});
 		got = ring_take(&p->rx, &in, allow, p);
@@ -335,15 +337,15 @@ static void no_slot_leads_out_of_the_ring(void **state)
 		if (got < 0)
 			continue;
 		good++;
-		far += !!in.far;
-		assert_true(!in.far || (in.refs == p->rx.refs && in.nrefs && in.nrefs <= FRAME_REFS));
+		by_ref += !!in.by_ref;
+		assert_true(!in.by_ref || (in.refs == p->rx.refs && in.nrefs && in.nrefs <= FRAME_REFS));
 		assert_ptr_equal(in.bytes, p->rx.slot.bytes);
 		assert_true(in.apart || in.len <= RING_BYTES);
 		assert_true(
 			!in.apart || (in.head_len <= RING_BYTES && in.apart >= p->ring->data &&
 					     in.apart + (in.len - in.head_len) <= p->ring->data + RING_DATA));
 	}
-	assert_true(good > 1000 && far > 100);
+	assert_true(good > 1000 && by_ref > 100);
 }
 
 static void path_is_looked_at_until_it_may_be(void **state)
@@ -386,8 +388,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(frames_come_whole_and_in_order),
 		T(slot_holds_what_fits),
-		T(far_frame_says_where),
-		T(far_frames_are_seen_ahead),
+		T(frame_by_reference_says_where),
+		T(frames_by_reference_are_seen_ahead),
 		T(full_ring_goes_on_when_read),
 		T(empty_ring_begins_where_it_is_warm),
 		T(frame_without_its_stamp_is_not_there),

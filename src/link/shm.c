@@ -148,9 +148,9 @@ static bool shm_ahead(struct link *link, const struct frame_in *in, uint32_t i, 
 static int take_frames(
 	struct shm_link *l, struct shm_reader *r, unsigned max, link_deliver_fn *deliver, void *arg)
 {
-	enum { ROW_BYTES = 256 << 10 }; /* of what lies far: who sent it waits for the word */
+	enum { ROW_BYTES = 256 << 10 }; /* of what goes by reference: the sender waits for the word */
 	struct frame_in in;
-	uint64_t far = 0;
+	uint64_t by_ref = 0;
 	int n = 0, got;
 
 	if (!r->twin)
@@ -158,7 +158,7 @@ static int take_frames(
 	link_shm_told(l, r);
 	if (link_shm_is_asked(r))
 		max = 1;
-	while ((unsigned)n < max && far < ROW_BYTES && (got = ring_take(&r->rx, &in, may_come, l))) {
+	while ((unsigned)n < max && by_ref < ROW_BYTES && (got = ring_take(&r->rx, &in, may_come, l))) {
 		n++;
 		/* What we sent before comes first: a reply must not overtake it. */
 		if (r->rx.told != r->heard)
@@ -173,8 +173,8 @@ static int take_frames(
 		l->rx_bytes += in.len;
 		in.from = r;
 		in.slot = r->verified ? r->slot : 0;
-		if (in.far)
-			far += in.far_len;
+		if (in.by_ref)
+			by_ref += in.ref_len;
 		deliver(arg, &in);
 		if (r->rx.done != r->rx.next)
 			ring_took(&r->rx, false);

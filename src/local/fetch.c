@@ -63,15 +63,15 @@ static enum local_act fetch_one(
 	return LOCAL_DONE;
 }
 
-enum local_act local_fetch(struct hca_seen *seen, const struct local_peer *p, const struct local_far *far,
+enum local_act local_fetch(struct hca_seen *seen, const struct local_peer *p, const struct local_source *from,
 	const struct iovec *to, unsigned n)
 {
 	struct cursor c = {to, n, 0};
-	uint32_t off = far->off, left = far->len;
+	uint32_t off = from->off, left = from->len;
 	enum local_act act = LOCAL_DONE;
 
-	for (unsigned i = 0; i < far->nrefs && left && act == LOCAL_DONE; i++) {
-		const struct frame_ref *r = &far->refs[i];
+	for (unsigned i = 0; i < from->nrefs && left && act == LOCAL_DONE; i++) {
+		const struct frame_ref *r = &from->refs[i];
 		uint32_t len = r->len;
 		uint64_t host;
 

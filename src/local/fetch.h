@@ -13,7 +13,7 @@
 #include <sys/uio.h>
 
 /* Bytes [off, off + len) of those that lie in these places. */
-struct local_far {
+struct local_source {
 	const struct frame_ref *refs;
 	unsigned nrefs;
 	uint32_t off, len;
@@ -23,7 +23,7 @@ struct local_far {
  * Copies them to to[0..n), which has room, the last ones last. seen: what is remembered of the board from one
  * call to the next. Nothing that the peer says can do more than make it fail.
  */
-enum local_act local_fetch(struct hca_seen *seen, const struct local_peer *p, const struct local_far *far,
+enum local_act local_fetch(struct hca_seen *seen, const struct local_peer *p, const struct local_source *from,
 	const struct iovec *to, unsigned n);
 
 enum { LOCAL_ROW = 8 }; /* messages */

@@ -96,7 +96,7 @@ static enum local_act fetch(
 	struct iovec to[2] = {{s->to, 1000}, {s->to + 1000, LEN - 1000}};
 
 	memset(s->to, 0, LEN);
-	return local_fetch(&s->seen, &s->peer, &(struct local_far){refs, n, off, len}, to, 2);
+	return local_fetch(&s->seen, &s->peer, &(struct local_source){refs, n, off, len}, to, 2);
 }
 
 static void change(struct stage *s, void (*to)(struct hca_board_key *k, uint64_t by), uint64_t by)

@@ -2,7 +2,7 @@
 /*
  * Frames of a process on this host, by hand: what is not as usual in every respect is left to the slow path,
  * untouched (ib/quick.c), or, where its bytes lie in the sender's memory, goes through it packet by packet
- * (ib/far.c). Their writer may be any process of the user, and may write anything.
+ * (ib/by_reference.c). Their writer may be any process of the user, and may write anything.
  */
 #include "duo.h"
 
@@ -180,15 +180,15 @@ static bool fetch(void *arg, uint32_t off, const struct iovec *to, unsigned n, u
 }
 
 /* How often bytes were fetched; *done: whether all of it was executed. */
-static unsigned receive_far(struct duo *d, uint8_t op, uint32_t len, uint8_t mtu, bool *done)
+static unsigned receive_by_ref(struct duo *d, uint8_t op, uint32_t len, uint8_t mtu, bool *done)
 {
 	struct sample *s = frame(d, op, len, 0);
 	unsigned times = 0;
 
-	s->in.far = mtu;
-	s->in.far_len = len;
+	s->in.by_ref = mtu;
+	s->in.ref_len = len;
 	lock_take(&d->qp[1]->lock);
-	*done = ibt_receive_far(d->qp[1], &s->in, fetch, &times, sim_now(&d->w));
+	*done = ibt_receive_by_ref(d->qp[1], &s->in, fetch, &times, sim_now(&d->w));
 	lock_drop(&d->qp[1]->lock);
 	return times;
 }
@@ -206,7 +206,7 @@ static void message_is_fetched_at_once(void **state)
 	struct duo *d = stage();
 	bool done;
 
-	assert_int_equal(receive_far(d, OP_WRITE_ONLY, 2 * MTU, IBV_MTU_1024, &done), 1);
+	assert_int_equal(receive_by_ref(d, OP_WRITE_ONLY, 2 * MTU, IBV_MTU_1024, &done), 1);
 	assert_true(done && is_touched());
 	assert_int_equal(ibt_qp(d->qp[1])->resp.epsn, psn_add(d->opts[0].psn, 2));
 	duo_end(d);
@@ -219,7 +219,7 @@ static void message_without_the_right_is_refused(void **state)
 	bool done;
 
 	assert_int_equal(hca_qp_modify(d->qp[1], &a, IBV_QP_ACCESS_FLAGS), 0);
-	receive_far(d, OP_WRITE_ONLY, 2 * MTU, IBV_MTU_1024, &done);
+	receive_by_ref(d, OP_WRITE_ONLY, 2 * MTU, IBV_MTU_1024, &done);
 	assert_false(done || is_touched());
 	expect_nak(d, NAK_ACCESS);
 	duo_end(d);
@@ -231,7 +231,7 @@ static void message_cut_by_another_mtu_is_refused(void **state)
 	struct duo *d = stage();
 	bool done;
 
-	receive_far(d, OP_WRITE_ONLY, 2 * MTU, IBV_MTU_512, &done);
+	receive_by_ref(d, OP_WRITE_ONLY, 2 * MTU, IBV_MTU_512, &done);
 	assert_false(done || is_touched());
 	expect_nak(d, NAK_INV_REQ);
 	duo_end(d);
@@ -243,7 +243,7 @@ static void message_longer_than_its_receive_is_refused(void **state)
 	bool done;
 
 	post_recv(d, 1, 9, AT, 2 * MTU - 1);
-	receive_far(d, OP_SEND_ONLY, 2 * MTU, IBV_MTU_1024, &done);
+	receive_by_ref(d, OP_SEND_ONLY, 2 * MTU, IBV_MTU_1024, &done);
 	assert_false(done);
 	expect_nak(d, NAK_INV_REQ);
 	expect_wc(d, 1, 9, IBV_WC_LOC_LEN_ERR);

@@ -332,7 +332,7 @@ static void read_only_memory_is_read_and_not_written(void **state)
 
 /* ---- gigabytes ---- */
 enum { GIGABYTES = 5 };
-static const uint64_t far_places[] = {0, 4095, (1ull << 30) - 4, (3ull << 30) - 100, (5ull << 30) - 8192};
+static const uint64_t ref_places[] = {0, 4095, (1ull << 30) - 4, (3ull << 30) - 100, (5ull << 30) - 8192};
 
 static void role_gigabytes(struct vt *t, int fd)
 {
@@ -345,7 +345,7 @@ static void role_gigabytes(struct vt *t, int fd)
 
 	vt_meet(ep, fd, NULL, &peer);
 	if (p) {
-		memcpy(p + far_places[3], "hello", 5);
+		memcpy(p + ref_places[3], "hello", 5);
 		mr = ibv_reg_mr(ep->pd, p, len, VT_ALL_ACCESS);
 	}
 	offer(fd, mr);
@@ -353,8 +353,8 @@ static void role_gigabytes(struct vt *t, int fd)
 		return;
 	vt_hear(fd, &byte, 1);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
-	for (size_t i = 0; i < ARRAY_LEN(far_places); i++)
-		vt_check(p + far_places[i], 200, i);
+	for (size_t i = 0; i < ARRAY_LEN(ref_places); i++)
+		vt_check(p + ref_places[i], 200, i);
 	munmap(p, len);
 }
 
@@ -371,13 +371,13 @@ static void gigabytes_are_registered_at_once(void **state)
 	vt_hear(p.fd, &to, sizeof(to));
 	if (!to.len)
 		skip();
-	vt_post(a, .op = IBV_WR_RDMA_READ, .id = 1, .len = 5, .raddr = to.addr + far_places[3],
+	vt_post(a, .op = IBV_WR_RDMA_READ, .id = 1, .len = 5, .raddr = to.addr + ref_places[3],
 		.rkey = to.rkey);
 	vt_ok(a, 1);
 	assert_memory_equal(a->buf, "hello", 5);
-	for (size_t i = 0; i < ARRAY_LEN(far_places); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(ref_places); i++) {
 		vt_fill(a->buf, 200, i);
-		vt_post(a, .op = IBV_WR_RDMA_WRITE, .id = 2, .len = 200, .raddr = to.addr + far_places[i],
+		vt_post(a, .op = IBV_WR_RDMA_WRITE, .id = 2, .len = 200, .raddr = to.addr + ref_places[i],
 			.rkey = to.rkey);
 		vt_ok(a, 2);
 	}

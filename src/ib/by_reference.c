@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Messages whose bytes do not travel: on one host the sender says where they lie (base/frame.h: far), and the
- * receiver fetches them, straight to where they belong. One frame stands for all packets of the message, and
- * has all their PSNs; so whatever goes before or comes after may go by packets, and so may the message
- * itself, should it have to be sent again.
+ * Messages whose bytes do not travel: on one host the sender says where they lie (base/frame.h: by
+ * reference), and the receiver fetches them, straight to where they belong. One frame stands for all packets
+ * of the message, and has all their PSNs; so whatever goes before or comes after may go by packets, and so
+ * may the message itself, should it have to be sent again.
  *
  * Where all is as usual the receiver executes it at once. Where not (no receive, one that is too short, a
  * missing right, the first message in RTR) it makes the packets and hands them to the responder one by one,
@@ -14,10 +14,10 @@
 #include <string.h>
 
 enum {
-	FAR_MAX = 4 << 20, /* longer ones would keep the receiver from everything else for too long */
+	BY_REF_MAX = 4 << 20, /* longer ones would keep the receiver from everything else for too long */
 	/* Looks, of which a message takes one or two: a peer that could not fetch, or had no room, just then
 	 * is asked again soon enough, and one that never can seldom enough. */
-	FAR_PAUSE = 1024,
+	BY_REF_PAUSE = 1024,
 };
 
 _Static_assert(sizeof(struct frame_ref) == sizeof(struct ibv_sge) &&
@@ -29,7 +29,7 @@ _Static_assert(sizeof(struct frame_ref) == sizeof(struct ibv_sge) &&
 /* One that would have gone by reference goes by packets instead. */
 static bool pauses(struct ibt_requester *r)
 {
-	return r->far_pause && r->far_pause--;
+	return r->by_ref_pause && r->by_ref_pause--;
 }
 
 static bool may_go(struct hca_qp *qp, const struct hca_send_wqe *w)
@@ -37,39 +37,39 @@ static bool may_go(struct hca_qp *qp, const struct hca_send_wqe *w)
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	/* Charged by itself and not by bytes: nothing before it may be open (charge_of). */
-	return w->length <= FAR_MAX && w->nsge <= FRAME_REFS && !r->reads &&
+	return w->length <= BY_REF_MAX && w->nsge <= FRAME_REFS && !r->reads &&
 	       w->opcode != IBV_WR_SEND_WITH_INV &&
 	       (uint32_t)psn_diff(r->psn, r->una) + ibt_npkts(w->length, ibt_mtu(qp)) <= IBT_PSNS_OUT &&
-	       hca_sge_goes_far(qp, w) && !pauses(r);
+	       hca_sge_goes_by_ref(qp, w) && !pauses(r);
 }
 
-bool ibt_put_far(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_out *f, struct iovec *iov)
+bool ibt_put_by_ref(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_out *f, struct iovec *iov)
 {
 	if (!may_go(qp, w))
 		return false;
 	iov[0] = (struct iovec){w->sge, w->nsge * sizeof(w->sge[0])};
 	f->own = 1;
-	f->far = frame_far(qp->attr.path_mtu, qp->lives);
+	f->by_ref = frame_by_ref(qp->attr.path_mtu, qp->lives);
 	f->iov_first = 0;
 	f->iov_count = 1;
 	f->payload_len = (uint32_t)iov[0].iov_len;
 	f->pad = f->copy = 0;
-	w->far = true;
+	w->by_ref = true;
 	return true;
 }
 
-void ibt_far_failed(struct hca_qp *qp)
+void ibt_by_ref_failed(struct hca_qp *qp)
 {
-	ibt_qp(qp)->req.far_pause = FAR_PAUSE;
+	ibt_qp(qp)->req.by_ref_pause = BY_REF_PAUSE;
 	ibt_move_to(qp, ibt_qp(qp)->req.acked);
 }
 
-void ibt_far_refused(struct hca_qp *qp, uint32_t psn)
+void ibt_by_ref_refused(struct hca_qp *qp, uint32_t psn)
 {
 	const struct hca_send_wqe *w = ibt_wqe_at(qp, psn);
 
-	if (w && w->far)
-		ibt_qp(qp)->req.far_pause = FAR_PAUSE;
+	if (w && w->by_ref)
+		ibt_qp(qp)->req.by_ref_pause = BY_REF_PAUSE;
 }
 
 /* ---- receiving ---- */
@@ -84,14 +84,14 @@ struct message {
 static bool take_apart(struct message *m, const struct frame_in *in)
 {
 	static const uint8_t known[] = {OP_SEND_ONLY, OP_SEND_ONLY_IMM, OP_WRITE_ONLY, OP_WRITE_ONLY_IMM};
-	uint8_t opcode = bth_opcode(in->bytes), mtu = in->far & FRAME_FAR_MTU;
+	uint8_t opcode = bth_opcode(in->bytes), mtu = in->by_ref & FRAME_BY_REF_MTU;
 
-	if ((opcode & IBT_SERVICE_MASK) != IBT_RC || !mtu || mtu > IBV_MTU_4096 || in->far_len > FAR_MAX ||
+	if ((opcode & IBT_SERVICE_MASK) != IBT_RC || !mtu || mtu > IBV_MTU_4096 || in->ref_len > BY_REF_MAX ||
 		!memchr(known, opcode & 0x1f, sizeof(known)))
 		return false;
 	m->in = in;
 	m->op = &ibt_op_table[opcode & 0x1f];
-	m->len = (uint32_t)in->far_len;
+	m->len = (uint32_t)in->ref_len;
 	m->mtu = 128u << mtu;
 	m->npkts = ibt_npkts(m->len, m->mtu);
 	return in->head_len == (uint32_t)BTH_LEN + m->op->ext_len;
@@ -195,7 +195,7 @@ static void put_headers(const struct message *m, uint32_t k, uint32_t len, uint8
 	p->bytes = hdr;
 	p->head_len = (uint32_t)(ext - hdr);
 	p->len = p->head_len + len + pad;
-	p->far = 0;
+	p->by_ref = 0;
 }
 
 static bool by_packets(struct hca_qp *qp, const struct message *m, uint64_t now)
@@ -222,7 +222,7 @@ static bool by_packets(struct hca_qp *qp, const struct message *m, uint64_t now)
 	return true;
 }
 
-bool ibt_receive_far(
+bool ibt_receive_by_ref(
 	struct hca_qp *qp, const struct frame_in *in, hca_fetch_fn *fetch, void *arg, uint64_t now)
 {
 	struct message m = {.fetch = fetch, .arg = arg};

@@ -89,7 +89,7 @@ static bool fetch_row(const struct source *s, const struct local_peer *p, const 
  */
 static bool goes_in_rows(const struct source *s, uint32_t off, unsigned n, uint32_t len)
 {
-	return s->e->link->ops->ahead && !off && n == 1 && s->in->nrefs == 1 && len == s->in->far_len &&
+	return s->e->link->ops->ahead && !off && n == 1 && s->in->nrefs == 1 && len == s->in->ref_len &&
 	       !s->qp->srq && s->qp->recv.valid && bth_opcode(s->in->bytes) != (IBT_RC | OP_WRITE_ONLY) &&
 	       bth_opcode(s->in->bytes) != (IBT_RC | OP_WRITE_ONLY_IMM);
 }
@@ -101,7 +101,7 @@ static enum local_act copy(const struct source *s, const struct local_peer *p, u
 	if (goes_in_rows(s, off, n, len) && (is_fetched(s, p->number, to) || fetch_row(s, p, to)))
 		return LOCAL_DONE;
 	return local_fetch(
-		&s->qp->source, p, &(struct local_far){s->in->refs, s->in->nrefs, off, len}, to, n);
+		&s->qp->source, p, &(struct local_source){s->in->refs, s->in->nrefs, off, len}, to, n);
 }
 
 /* Is the QP that sent it still there, connected to ours, and in the same life? */
@@ -110,7 +110,7 @@ static bool is_wanted(const struct source *s, const struct hca_board *board)
 	struct hca_board_qp q;
 
 	return hca_board_find_qp(board, s->qp->attr.dest_qp_num, &q) && q.peer_qpn == hca_qpn(s->qp) &&
-	       frame_far_is_of(s->in->far, q.life);
+	       frame_by_ref_is_of(s->in->by_ref, q.life);
 }
 
 /*
@@ -139,18 +139,18 @@ static bool fetch(void *arg, uint32_t off, const struct iovec *to, unsigned n, u
 	return act == LOCAL_DONE;
 }
 
-void hca_engine_deliver_far(struct hca_engine *e, const struct frame_in *in, uint64_t now)
+void hca_engine_deliver_by_ref(struct hca_engine *e, const struct frame_in *in, uint64_t now)
 {
 	struct hca_qp *qp = idmap_get(&e->adapter->qps, bth_dqpn(in->bytes));
 	struct source s = {e, qp, in};
 	bool done;
 
-	if (!qp || !qp->transport->receive_far) {
+	if (!qp || !qp->transport->receive_by_ref) {
 		e->adapter->count->no_qp++;
 		return;
 	}
 	lock_take(&qp->lock);
-	done = hca_engine_hears(e, qp, in) && qp->transport->receive_far(qp, in, fetch, &s, now);
+	done = hca_engine_hears(e, qp, in) && qp->transport->receive_by_ref(qp, in, fetch, &s, now);
 	e->link->ops->took(e->link, in, done);
 	lock_drop(&qp->lock);
 	if (!done)

@@ -46,18 +46,18 @@ static void take(struct world *w)
 	if (got <= 0)
 		return;
 	must(f.bytes == w->rx.slot.bytes && f.len >= BTH_LEN);
-	must(f.apart ? f.head_len <= RING_BYTES : f.len <= RING_BYTES);
+	must(f.payload_ext ? f.head_len <= RING_BYTES : f.len <= RING_BYTES);
 	if (f.by_ref) {
 		must(f.refs == w->rx.refs && f.nrefs && f.nrefs <= FRAME_REFS);
 		for (unsigned i = 0; i < f.nrefs; i++)
 			sum += f.refs[i].len;
 		must(sum == (uint32_t)f.ref_len);
 	}
-	if (f.apart) {
-		const uint8_t *end = f.apart + (f.len - f.head_len);
+	if (f.payload_ext) {
+		const uint8_t *end = f.payload_ext + (f.len - f.head_len);
 
-		must(f.apart >= w->in->data && end <= w->in->data + RING_DATA);
-		for (const uint8_t *p = f.apart; p < end; p++)
+		must(f.payload_ext >= w->in->data && end <= w->in->data + RING_DATA);
+		for (const uint8_t *p = f.payload_ext; p < end; p++)
 			sum += *p;
 	}
 	ring_took(&w->rx, sum % 2);

@@ -94,12 +94,12 @@ struct frame_in {
 	uint8_t sgid[16], dgid[16]; /* as on the wire: the sender's address first */
 	uint32_t ifindex;           /* 0: not known */
 	uint8_t tclass, hop_limit;
-	bool handed; /* by another process of this host: not to be handed on */
-	bool local;  /* came by memory */
-	const uint8_t
-		*apart; /* the payload, when it does not lie behind the headers: others may write there now */
-	uint32_t head_len; /* bytes of headers, when the payload lies apart */
-	void *from;        /* the link's: see link_ops.took */
+	bool handed;                /* by another process of this host: not to be handed on */
+	bool local;                 /* came by memory */
+	const uint8_t *payload_ext; /* the payload, when it does not lie behind the headers: others may write
+				       there now */
+	uint32_t head_len;          /* bytes of headers, then */
+	void *from;                 /* the link's: see link_ops.took */
 	/* Of a frame that came by memory: */
 	uint32_t slot;  /* of the process that wrote it; 0: not known */
 	uint32_t place; /* counts the frames of this way: the next one has the next */

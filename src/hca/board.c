@@ -248,7 +248,7 @@ void hca_board_show_qp(struct hca_adapter *a, struct hca_qp *qp)
 		.peer_psn = qp->attr.rq_psn,
 		.pd = qp->pd->number,
 		.access = qp->attr.qp_access_flags,
-		.life = qp->lives};
+		.life = qp->generation};
 
 	qp->seen.number = 0; /* its peer may be another one now */
 	if (!qp->attr.max_dest_rd_atomic)

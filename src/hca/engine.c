@@ -64,7 +64,7 @@ static void deliver(void *arg, const struct frame_in *in)
 		hca_engine_deliver(d->e, in, now_of(d));
 	else if (in->by_ref)
 		hca_engine_deliver_by_ref(d->e, in, now_of(d));
-	else if (!hca_engine_deliver_quick(d->e, in))
+	else if (!hca_engine_deliver_fast(d->e, in))
 		hca_engine_deliver(d->e, in, now_of(d));
 }
 

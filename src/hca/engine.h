@@ -40,7 +40,7 @@ enum hca_woken { WOKEN_LINK = 1, WOKEN_STREAMS = 2 };
 
 enum { HCA_ROW = 8 };
 
-/* Far frames that were fetched together (engine_by_ref.c), from the one with this place on. */
+/* Frames by reference that were fetched together (engine_by_ref.c), from the one with this place on. */
 struct hca_row {
 	uint64_t connection; /* link_there.number; 0: none */
 	uint32_t place;

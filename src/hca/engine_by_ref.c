@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Far frames: messages whose bytes the transport fetches out of the memory of the process that sent them. It
- * is entered for each, as for a READ of our own (engine_direct.c): a region that its owner takes away
- * meanwhile is not found any more, or its owner waits until the copy is done.
+ * Frames by reference: messages whose bytes the transport fetches out of the memory of the process that sent
+ * them. It is entered for each, as for a READ of our own (engine_direct.c): a region that its owner takes
+ * away meanwhile is not found any more, or its owner waits until the copy is done.
  *
  * A call of the kernel costs as much as 8 KiB, so SENDs that wait one behind the other are fetched together,
  * each into the receive that it is going to take. Nothing else is ahead of its time: each frame is taken,

@@ -20,7 +20,7 @@
 static bool is_next(struct hca_qp *qp)
 {
 	return qp->sq.tail != qp->sq.head && local_can(hca_sq_at(&qp->sq, qp->sq.tail)) &&
-	       hca_qp_state(qp) == IBV_QPS_RTS && qp->transport->idle(qp);
+	       hca_qp_state(qp) == IBV_QPS_RTS && qp->transport->nothing_started(qp);
 }
 
 void hca_engine_peer(struct local_peer *p, const struct hca_flow *f, const struct link_there *there)
@@ -64,15 +64,15 @@ static void wait_or_not(struct hca_engine *e, struct hca_qp *qp)
 	const struct link_there *there;
 	bool row = in_a_row(&qp->sq);
 
-	qp->alone = 0;
-	if (qp->left || qp->sq.tail == qp->sq.head || hca_qp_type(qp) != IBV_QPT_RC || !local_can(last) ||
-		(last->length < HCA_ALONE_MIN && !row))
+	qp->direct_min_len = 0;
+	if (qp->direct_disabled || qp->sq.tail == qp->sq.head || hca_qp_type(qp) != IBV_QPT_RC ||
+		!local_can(last) || (last->length < HCA_DIRECT_MIN && !row))
 		return;
 	there = e->link->ops->enter(e->link, qp->flow->slot);
 	if (!there)
 		return;
 	if (hca_engine_peer_is_shown(qp, there->export))
-		qp->alone = row && qp->seen.window ? 1 : HCA_ALONE_MIN;
+		qp->direct_min_len = row && qp->seen.window ? 1 : HCA_DIRECT_MIN;
 	e->link->ops->leave(e->link, qp->flow->slot);
 }
 
@@ -81,7 +81,7 @@ static void done(struct hca_qp *qp, uint64_t now)
 	qp->count->direct++;
 	qp->count->direct_bytes += hca_sq_at(&qp->sq, qp->sq.tail)->length;
 	hca_qp_complete_send(qp, IBV_WC_SUCCESS, now);
-	qp->transport->passed(qp);
+	qp->transport->skip_oldest(qp);
 }
 
 /* The oldest request, or as much of it as there is time for. */
@@ -111,7 +111,7 @@ void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 
 	qp->moving = false;
 	if (!qp->dest.local || !e->adapter->board) {
-		qp->alone = 0;
+		qp->direct_min_len = 0;
 		return;
 	}
 	if (!is_next(qp)) {
@@ -126,7 +126,7 @@ void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 		act = do_next(qp, &peer, &budget, now);
 	qp->moving = act == LOCAL_DONE && is_next(qp);
 	e->link->ops->leave(e->link, qp->flow->slot);
-	qp->left = act == LOCAL_LEFT && qp->alone;
+	qp->direct_disabled = act == LOCAL_LEFT && qp->direct_min_len;
 	if (act == LOCAL_CLOSED)
 		hca_engine_shut_out(qp->flow);
 }

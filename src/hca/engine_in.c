@@ -31,15 +31,15 @@ static void give(struct hca_engine *e, struct hca_qp *qp, const struct frame_in 
 	hca_engine_touch(e, qp);
 }
 
-bool hca_engine_deliver_quick(struct hca_engine *e, const struct frame_in *in)
+bool hca_engine_deliver_fast(struct hca_engine *e, const struct frame_in *in)
 {
 	struct hca_qp *qp = idmap_get(&e->adapter->qps, bth_dqpn(in->bytes));
 	bool done;
 
-	if (!qp || !qp->transport->receive_quick)
+	if (!qp || !qp->transport->receive_fast)
 		return false;
 	lock_take(&qp->lock);
-	done = hca_engine_hears(e, qp, in) && qp->transport->receive_quick(qp, in);
+	done = hca_engine_hears(e, qp, in) && qp->transport->receive_fast(qp, in);
 	if (done) {
 		qp->count->rx_packets++;
 		qp->count->rx_bytes += in->len;

@@ -120,7 +120,7 @@ static void tell_opened(struct stream *s)
 	lock_take(&s->qp->lock); /* posters look at it from now on */
 	stream_watch(s, EPOLLIN);
 	s->state = STREAM_OPEN;
-	s->qp->shaking = false;
+	s->qp->connecting = false;
 	lock_drop(&s->qp->lock);
 	if (p->initiator)
 		ev.private_data = iwarp_connect_private(&s->mpa, &ev.private_len);

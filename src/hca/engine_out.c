@@ -41,7 +41,7 @@ static void count_frames(struct hca_engine *e, struct hca_qp *qp, const struct f
 	hca_engine_count_sent(e, n, bytes);
 }
 
-/* It did not go the quick way after all. */
+/* It did not go by the fast path after all. */
 static void send_one(
 	struct hca_engine *e, struct hca_qp *qp, const struct frame_out *f, const struct iovec *iov)
 {
@@ -62,15 +62,16 @@ static bool may_go_direct(const struct hca_qp *qp)
 {
 	const struct hca_sq *sq = &qp->sq;
 
-	return qp->alone || (sq->head != sq->tail && (local_can(hca_sq_at(sq, sq->tail)) ||
-							     local_can(hca_sq_at(sq, sq->head - 1))));
+	return qp->direct_min_len ||
+	       (sq->head != sq->tail &&
+		       (local_can(hca_sq_at(sq, sq->tail)) || local_can(hca_sq_at(sq, sq->head - 1))));
 }
 
-bool hca_engine_quick(struct hca_engine *e, struct hca_qp *qp)
+bool hca_engine_fastpath(struct hca_engine *e, struct hca_qp *qp)
 {
 	struct frame_out f;
 	struct iovec iov[HCA_MAX_SGE];
-	enum hca_quick q;
+	enum hca_fast q;
 
 	if (!(qp->sq.head % DOUBT_EVERY))
 		guard_doubt();
@@ -78,7 +79,7 @@ bool hca_engine_quick(struct hca_engine *e, struct hca_qp *qp)
 		hca_engine_direct(e, qp, 0);
 	if (qp->moving)
 		return false;
-	while ((q = qp->transport->request_quick(qp, hca_clock_coarse, &f, iov)) == QUICK_FRAME) {
+	while ((q = qp->transport->request_fast(qp, hca_clock_coarse, &f, iov)) == FAST_FRAME) {
 		bool out = !e->link->ops->put(e->link, qp->flow->slot, &qp->dest, &f, iov);
 
 		/* Counted afterwards: the peer is at it already. */
@@ -93,7 +94,7 @@ bool hca_engine_quick(struct hca_engine *e, struct hca_qp *qp)
 			send_one(e, qp, &f, iov);
 	}
 	hca_engine_arm(e, qp);
-	return q == QUICK_ALL_OUT;
+	return q == FAST_IDLE;
 }
 
 /* Sends requests; qp->lock is held all the while, since they must leave in order whoever sends them. */
@@ -102,7 +103,7 @@ static bool send_requests(
 {
 	bool more = true;
 
-	if (qp->dest.local && hca_engine_quick(e, qp))
+	if (qp->dest.local && hca_engine_fastpath(e, qp))
 		return false;
 	if (qp->moving)
 		return true; /* what follows waits for it */
@@ -131,7 +132,7 @@ void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 	/* Ends by itself: the window closes, or the queue is empty. */
 	if (qp->transport->stream)
 		hca_stream_out(e, qp, false, now);
-	else if (!qp->shaking)
+	else if (!qp->connecting)
 		send_requests(e, qp, &b, UINT32_MAX, now);
 	if (qp->moving)
 		hca_engine_defer(e, qp, now); /* the program goes on, and who drives with this */
@@ -227,7 +228,7 @@ static bool run_requests(struct hca_engine *e, struct hca_qp *qp, uint64_t now, 
 	if (qp->transport->stream)
 		more = hca_stream_out(e, qp, true, now);
 	else
-		more = !qp->shaking && send_requests(e, qp, e->batch, ROUND_BATCHES, now);
+		more = !qp->connecting && send_requests(e, qp, e->batch, ROUND_BATCHES, now);
 	hca_engine_arm(e, qp);
 	if (flow)
 		*flow = waited_for(e, qp);

@@ -12,8 +12,8 @@ struct local_peer;
 /* ---- engine_out.c ---- */
 /* The QP met a frame or a timer and may have to send: it gets its turn at the end of this drive. */
 void hca_engine_touch(struct hca_engine *e, struct hca_qp *qp);
-/* Sends what can go the quick way; qp->lock held, any thread. Whether that is all there was. */
-bool hca_engine_quick(struct hca_engine *e, struct hca_qp *qp);
+/* Sends what can go by the fast path; qp->lock held, any thread. Whether that is all there was. */
+bool hca_engine_fastpath(struct hca_engine *e, struct hca_qp *qp);
 /* Answers, then requests, of all QPs that were touched. */
 void hca_engine_run_touched(struct hca_engine *e, uint64_t now);
 /* Lets QPs go on that wait for this window (NULL: none), or for any. */
@@ -28,8 +28,8 @@ void hca_engine_count_sent(struct hca_engine *e, unsigned n, uint64_t bytes);
 void hca_engine_drain(struct hca_engine *e);
 
 /* ---- engine_in.c ---- */
-/* A frame that came by memory, if it is of the quick kind. */
-bool hca_engine_deliver_quick(struct hca_engine *e, const struct frame_in *in);
+/* A frame that came by memory, if it is of the kind that the fast path takes. */
+bool hca_engine_deliver_fast(struct hca_engine *e, const struct frame_in *in);
 /* What link_executed_fn says; false: it needs the time, which was not given (0). */
 bool hca_engine_executed(struct hca_engine *e, uint32_t note, uint32_t psn, bool done, uint64_t now);
 

@@ -56,7 +56,7 @@ int stream_open(struct stream *s, struct hca_qp *qp, const struct iwarp_params *
 	qp->attr.max_dest_rd_atomic = (uint8_t)(p->ird < HCA_MAX_RD_ATOMIC ? p->ird : HCA_MAX_RD_ATOMIC);
 	hca_qp_set_state(qp, IBV_QPS_RTS);
 	qp->stream = &s->pub;
-	qp->shaking = true;
+	qp->connecting = true;
 	s->qp = qp;
 	iwarp_open(qp, p, s->stage, s->stage + IWARP_STAGE, longest_segment(s), now);
 	lock_drop(&qp->lock);
@@ -248,7 +248,7 @@ static void leave(struct stream *s)
 		atomic_fetch_sub(&s->e->streams->starving, 1);
 	set_blocked(s, false);
 	qp->stream = NULL;
-	qp->shaking = false;
+	qp->connecting = false;
 	s->qp = NULL;
 	s->e->streams->nopen -= !s->by_memory;
 	stream_stop_meeting(s);

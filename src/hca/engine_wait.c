@@ -75,10 +75,10 @@ void hca_engine_post(struct hca_engine *e, struct hca_qp *qp)
 {
 	uint64_t now;
 
-	if (qp->shaking)
+	if (qp->connecting)
 		return;
 	if (!e->running || qp->dest.local) { /* by memory there is no call to save */
-		if (!qp->dest.local || !e->link || !hca_engine_quick(e, qp))
+		if (!qp->dest.local || !e->link || !hca_engine_fastpath(e, qp))
 			hca_engine_kick(e, qp, hca_engine_now(e));
 		return;
 	}

@@ -209,7 +209,7 @@ static void reset(struct hca_qp *qp)
 		hca_qp_set_carrier(qp, qp->home);
 		qp->home->reset(qp);
 	}
-	qp->lives++;
+	qp->generation++;
 	hca_qp_set_flow(qp, NULL);
 	hca_engine_released(&qp->adapter->engine);
 	qp->dest.local = qp->by_ring = qp->moving = false;

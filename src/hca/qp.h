@@ -34,7 +34,7 @@ enum {
 	HCA_MAX_INLINE = 1024,
 	HCA_MAX_RD_ATOMIC = 16,
 	HCA_MAX_MSG = 0x80000000u, /* 2 GiB */
-	HCA_ALONE_MIN = 16384,     /* bytes that are worth a wait, see hca_qp.alone */
+	HCA_DIRECT_MIN = 16384,    /* bytes that are worth a wait, see hca_qp.direct_min_len */
 	HCA_BY_REF_MIN = 2048, /* bytes that a peer rather fetches than is sent, see hca_sge_goes_by_ref() */
 };
 
@@ -107,19 +107,19 @@ struct hca_qp {
 	struct ibv_qp_attr attr; /* what modify set, as query reports it */
 	struct ibv_qp_cap cap;
 	bool sig_all, wr_api, sqd_notify, sqd_drained_raised, last_wqe_raised, comm_est_raised;
-	uint32_t alone; /* WRITEs and READs from this length on wait until they can be done without the
-			   transport; 0: none does */
-	bool left;      /* it waited, and then could not; not again */
-	bool moving;    /* the oldest request is being done by ourselves, and is not over */
-	bool by_ring;   /* its peer sends through shared memory: see engine_path.c */
-	uint8_t lives;  /* counts resets, round and round */
+	uint32_t direct_min_len;   /* WRITEs and READs from this length on wait until they can be done without
+			     the transport; 0: none does */
+	bool direct_disabled;      /* it waited, and then could not; not again */
+	bool moving;               /* the oldest request is being done by ourselves, and is not over */
+	bool by_ring;              /* its peer sends through shared memory: see engine_path.c */
+	uint8_t generation;        /* counts resets, round and round */
 	uint32_t max_tx_payload;   /* UD: the port's MTU */
 	struct frame_dest dest;    /* RC, UC: the path, fixed at RTR */
 	struct hca_flow *flow;     /* RC, UC: the peer's; UD: the last destination's */
 	struct hca_seen seen;      /* RC, of a peer on this host: where we write to */
 	struct hca_seen source;    /* and fetch from */
 	struct hca_stream *stream; /* its connection; changed under drive lock and lock; NULL: none */
-	bool shaking;              /* which is not open yet: no request leaves */
+	bool connecting;           /* which is not open yet: no request leaves */
 
 	struct hca_sq sq;
 	struct hca_rq rq;

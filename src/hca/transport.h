@@ -16,11 +16,11 @@
 
 struct hca_qp;
 
-/* What request_quick() says. */
-enum hca_quick {
-	QUICK_FRAME,   /* a frame is to be sent */
-	QUICK_ALL_OUT, /* there is nothing more, or nothing before something of ours is executed */
-	QUICK_SLOW,    /* this needs request() */
+/* What request_fast() says. */
+enum hca_fast {
+	FAST_FRAME,   /* a frame is to be sent */
+	FAST_IDLE,    /* there is nothing more, or nothing before something of ours is executed */
+	FAST_DECLINE, /* this needs request() */
 };
 
 /*
@@ -62,10 +62,10 @@ struct hca_transport {
 	 * (link_ops.put): one frame, nothing unusual before it, no clock. What they leave is for the others.
 	 * coarse: a time that may be some milliseconds old.
 	 */
-	enum hca_quick (*request_quick)(
+	enum hca_fast (*request_fast)(
 		struct hca_qp *qp, uint64_t (*coarse)(void), struct frame_out *f, struct iovec *iov);
 	/* Executed, and neither request() nor respond() have anything to do. */
-	bool (*receive_quick)(struct hca_qp *qp, const struct frame_in *in);
+	bool (*receive_fast)(struct hca_qp *qp, const struct frame_in *in);
 	/* receive() for a frame by reference: a whole message. What cannot be fetched is asked for again. */
 	bool (*receive_by_ref)(
 		struct hca_qp *qp, const struct frame_in *in, hca_fetch_fn *fetch, void *arg, uint64_t now);
@@ -80,8 +80,8 @@ struct hca_transport {
 	 * For who can do a request without the transport: whether nothing of the send queue has begun, so
 	 * that the oldest request may be done elsewhere; and that it was, and is completed.
 	 */
-	bool (*idle)(struct hca_qp *qp);
-	void (*passed)(struct hca_qp *qp);
+	bool (*nothing_started)(struct hca_qp *qp);
+	void (*skip_oldest)(struct hca_qp *qp);
 	/* qp->deadline has passed; under the drive lock, request() and respond() follow. */
 	void (*timer)(struct hca_qp *qp, uint64_t now);
 };

@@ -49,7 +49,7 @@ bool ibt_put_by_ref(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_out 
 		return false;
 	iov[0] = (struct iovec){w->sge, w->nsge * sizeof(w->sge[0])};
 	f->own = 1;
-	f->by_ref = frame_by_ref(qp->attr.path_mtu, qp->lives);
+	f->by_ref = frame_by_ref(qp->attr.path_mtu, qp->generation);
 	f->iov_first = 0;
 	f->iov_count = 1;
 	f->payload_len = (uint32_t)iov[0].iov_len;
@@ -203,7 +203,7 @@ static bool by_packets(struct hca_qp *qp, const struct message *m, uint64_t now)
 	uint8_t hdr[FRAME_HDR_MAX], payload[4096];
 	struct frame_in p = *m->in;
 
-	p.apart = payload;
+	p.payload_ext = payload;
 	for (uint32_t k = 0; k < m->npkts; k++) {
 		uint32_t off = k * m->mtu, len = m->len - off < m->mtu ? m->len - off : m->mtu;
 		struct iovec to = {payload, len};

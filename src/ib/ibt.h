@@ -9,7 +9,7 @@
  *   responder.c   the peer's requests, as small checks in spec order that give a verdict
  *   respond.c     answers: read responses, atomic results, ACKs and NAKs, in the order of the requests
  *   ud.c          datagrams
- *   quick.c       the usual case on one host
+ *   fastpath.c       the usual case on one host
  *   by_reference.c whole messages whose bytes the receiver fetches itself
  *
  * PSNs of the send queue:
@@ -74,7 +74,7 @@ struct ibt_recovery {
 	uint32_t timed_psn;
 	uint64_t timed_at;
 	uint64_t srtt, rttvar; /* ns; srtt 0: never measured */
-	bool moved;            /* by quick.c, since the timers were set */
+	bool moved;            /* by fastpath.c, since the timers were set */
 	uint32_t nak_psn;      /* where a sequence NAK last made us go back, and when */
 	uint64_t nak_at;
 };
@@ -170,7 +170,7 @@ struct ibt_packet {
 /* Under which a way tells what became of our packets: this QP, since its last reset. */
 static inline uint32_t ibt_note(const struct hca_qp *qp)
 {
-	return hca_qpn(qp) | (uint32_t)qp->lives << 24;
+	return hca_qpn(qp) | (uint32_t)qp->generation << 24;
 }
 
 static inline bool ibt_is_read(const struct hca_send_wqe *w)
@@ -281,8 +281,8 @@ void ibt_ack_first(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
 /* transport.c: see hca/transport.h */
 bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now);
 
-/* by_reference.c: see hca/transport.h; and for quick.c: puts a request that has not begun, false: it goes by
- * packets
+/* by_reference.c: see hca/transport.h; and for fastpath.c: puts a request that has not begun, false: it goes
+ * by packets
  */
 bool ibt_put_by_ref(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_out *f, struct iovec *iov);
 bool ibt_receive_by_ref(
@@ -291,12 +291,12 @@ void ibt_by_ref_failed(struct hca_qp *qp);
 /* The peer asks for this packet again: if it went by reference, that is not for it. */
 void ibt_by_ref_refused(struct hca_qp *qp, uint32_t psn);
 
-/* quick.c: see hca/transport.h */
+/* fastpath.c: see hca/transport.h */
 /* It is the packet that the responder waits for, and there is nothing unusual about it. */
 bool ibt_is_next(struct hca_qp *qp, const struct frame_in *in);
-enum hca_quick ibt_request_quick(
+enum hca_fast ibt_request_fast(
 	struct hca_qp *qp, uint64_t (*coarse)(void), struct frame_out *f, struct iovec *iov);
-bool ibt_receive_quick(struct hca_qp *qp, const struct frame_in *in);
+bool ibt_receive_fast(struct hca_qp *qp, const struct frame_in *in);
 bool ibt_executed(struct hca_qp *qp, uint32_t note, uint32_t psn, bool done, uint64_t now);
 
 /* ud.c */

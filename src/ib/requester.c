@@ -637,7 +637,7 @@ bool ibt_may_start(struct hca_qp *qp, const struct hca_send_wqe *w)
 		return false; /* SQD: what has begun goes on, nothing begins */
 	if ((w->flags & IBV_SEND_FENCE) && r->reads)
 		return false;
-	if (qp->alone && r->una != r->psn && w->length >= qp->alone &&
+	if (qp->direct_min_len && r->una != r->psn && w->length >= qp->direct_min_len &&
 		(w->opcode == IBV_WR_RDMA_WRITE || ibt_is_read(w)))
 		return false; /* once all before it is done, it is done elsewhere */
 	/* Out of credits: one message at a time, whose acknowledge brings new ones (IBA 9.7.7.2.5). */

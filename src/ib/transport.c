@@ -65,7 +65,7 @@ static void answered(struct hca_qp *qp)
 	ibt_qp(qp)->resp.ack_leaving = false;
 }
 
-static bool idle(struct hca_qp *qp)
+static bool nothing_started(struct hca_qp *qp)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
@@ -73,7 +73,7 @@ static bool idle(struct hca_qp *qp)
 	       !hca_sq_at(&qp->sq, r->next)->started;
 }
 
-static void passed(struct hca_qp *qp)
+static void skip_oldest(struct hca_qp *qp)
 {
 	ibt_qp(qp)->req.next = qp->sq.tail;
 }
@@ -96,9 +96,9 @@ static bool take_apart(const struct frame_in *in, struct ibt_packet *p)
 	hdr += p->op->ext_len;
 	if (in->len < hdr + bth_pad(b))
 		return false;
-	if (in->apart && hdr != in->head_len)
+	if (in->payload_ext && hdr != in->head_len)
 		return false;
-	p->payload = in->apart ? in->apart : b + hdr;
+	p->payload = in->payload_ext ? in->payload_ext : b + hdr;
 	p->len = in->len - hdr - bth_pad(b);
 	p->psn = bth_psn(b);
 	p->ackreq = bth_ackreq(b);
@@ -179,12 +179,12 @@ const struct hca_transport ibt_transport = {
 	.respond = respond,
 	.answered = answered,
 	.receive = ibt_receive,
-	.request_quick = ibt_request_quick,
-	.receive_quick = ibt_receive_quick,
+	.request_fast = ibt_request_fast,
+	.receive_fast = ibt_receive_fast,
 	.receive_by_ref = ibt_receive_by_ref,
 	.by_ref_failed = ibt_by_ref_failed,
 	.executed = ibt_executed,
-	.idle = idle,
-	.passed = passed,
+	.nothing_started = nothing_started,
+	.skip_oldest = skip_oldest,
 	.timer = ibt_timer,
 };

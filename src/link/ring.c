@@ -188,7 +188,7 @@ static bool is_sound(const struct ring_slot *s)
 /* Copies the list of places; false: it is none. */
 static bool take_refs(struct ring_rx *x, struct frame_in *in)
 {
-	const uint8_t *from = in->apart ? in->apart : in->bytes + in->head_len;
+	const uint8_t *from = in->payload_ext ? in->payload_ext : in->bytes + in->head_len;
 	uint32_t size = in->len - in->head_len;
 
 	in->nrefs = (uint8_t)(size / sizeof(x->refs[0]));
@@ -229,7 +229,7 @@ int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void 
 	in->bytes = s->bytes;
 	in->len = s->hdr_len + s->len;
 	in->head_len = s->hdr_len;
-	in->apart = in->len > RING_BYTES ? x->ring->data + off_of(s) : NULL;
+	in->payload_ext = in->len > RING_BYTES ? x->ring->data + off_of(s) : NULL;
 	in->by_ref = (uint8_t)(s->place >> RING_BY_REF_SHIFT);
 	return !in->by_ref || take_refs(x, in) ? 1 : -1;
 }

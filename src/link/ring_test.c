@@ -83,7 +83,7 @@ static void take(struct pair *p, uint32_t n, uint32_t len)
 	assert_int_equal(ring_take(&p->rx, &in, allow, p), 1);
 	assert_int_equal(in.len, BTH_LEN + len + pad);
 	assert_int_equal(bth_psn(in.bytes), n & PSN_MASK);
-	payload = in.apart ? in.apart : in.bytes + BTH_LEN;
+	payload = in.payload_ext ? in.payload_ext : in.bytes + BTH_LEN;
 	assert_memory_equal(payload, p->payload + n % 64, len);
 	for (uint32_t i = 0; i < pad; i++)
 		assert_int_equal(payload[len + i], 0);
@@ -123,7 +123,7 @@ static void slot_holds_what_fits(void **state)
 	for (uint32_t len = 0; len <= RING_BYTES; len += 4) {
 		put(p, len, len);
 		assert_int_equal(ring_take(&p->rx, &in, allow, p), 1);
-		assert_true(!in.apart == (BTH_LEN + len <= RING_BYTES));
+		assert_true(!in.payload_ext == (BTH_LEN + len <= RING_BYTES));
 	}
 }
 
@@ -172,7 +172,8 @@ static void put_by_ref(struct pair *p, const struct frame_ref *refs, unsigned n)
 	assert_int_equal(ring_put(&p->tx, ring_path_to(&p->tx, &p->b.dest), f, p->b.iov, NULL), RING_PUT);
 }
 
-/* Far frames of one place can be seen before their turn, and nothing else; they come all the same. */
+/* Frames by reference of one place can be seen before their turn, and nothing else; they come all the same.
+ */
 static void frames_by_reference_are_seen_ahead(void **state)
 {
 	static const struct frame_ref refs[2] = {{1000, 5000, 1}, {2000, 6000, 2}};
@@ -232,7 +233,7 @@ static void empty_ring_begins_where_it_is_warm(void **state)
 	for (uint32_t n = 0; n < 100; n++) {
 		assert_int_equal(put(p, n, 4096), RING_PUT);
 		assert_int_equal(ring_take(&p->rx, &in, allow, p), 1);
-		assert_ptr_equal(in.apart, p->ring->data);
+		assert_ptr_equal(in.payload_ext, p->ring->data);
 		ring_took(&p->rx, true);
 		done(p);
 	}
@@ -340,10 +341,10 @@ static void no_slot_leads_out_of_the_ring(void **state)
 		by_ref += !!in.by_ref;
 		assert_true(!in.by_ref || (in.refs == p->rx.refs && in.nrefs && in.nrefs <= FRAME_REFS));
 		assert_ptr_equal(in.bytes, p->rx.slot.bytes);
-		assert_true(in.apart || in.len <= RING_BYTES);
-		assert_true(
-			!in.apart || (in.head_len <= RING_BYTES && in.apart >= p->ring->data &&
-					     in.apart + (in.len - in.head_len) <= p->ring->data + RING_DATA));
+		assert_true(in.payload_ext || in.len <= RING_BYTES);
+		assert_true(!in.payload_ext ||
+			    (in.head_len <= RING_BYTES && in.payload_ext >= p->ring->data &&
+				    in.payload_ext + (in.len - in.head_len) <= p->ring->data + RING_DATA));
 	}
 	assert_true(good > 1000 && by_ref > 100);
 }

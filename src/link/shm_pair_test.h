@@ -140,7 +140,7 @@ static inline void check(void *arg, const struct frame_in *in)
 	assert_true(in->local);
 	assert_int_equal(bth_psn(in->bytes), n & PSN_MASK);
 	assert_int_equal(in->len, BTH_LEN + ((len_of(n) + 3) & ~3u));
-	assert_memory_equal(in->apart ? in->apart : in->bytes + BTH_LEN, payload, len_of(n));
+	assert_memory_equal(in->payload_ext ? in->payload_ext : in->bytes + BTH_LEN, payload, len_of(n));
 	h->next++;
 	h->got++;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Frames of a process on this host, by hand: what is not as usual in every respect is left to the slow path,
- * untouched (ib/quick.c), or, where its bytes lie in the sender's memory, goes through it packet by packet
+ * untouched (ib/fastpath.c), or, where its bytes lie in the sender's memory, goes through it packet by packet
  * (ib/by_reference.c). Their writer may be any process of the user, and may write anything.
  */
 #include "duo.h"
@@ -32,12 +32,12 @@ static struct sample *frame(struct duo *d, uint8_t op, uint32_t dma_len, uint32_
 	return &s;
 }
 
-static bool receive_quick(struct duo *d, const struct sample *s)
+static bool receive_fast(struct duo *d, const struct sample *s)
 {
 	bool done;
 
 	lock_take(&d->qp[1]->lock);
-	done = ibt_receive_quick(d->qp[1], &s->in);
+	done = ibt_receive_fast(d->qp[1], &s->in);
 	lock_drop(&d->qp[1]->lock);
 	return done;
 }
@@ -61,7 +61,7 @@ static void usual_frame_is_executed(void **state)
 {
 	struct duo *d = stage();
 
-	assert_true(receive_quick(d, frame(d, OP_WRITE_ONLY, 64, 64)));
+	assert_true(receive_fast(d, frame(d, OP_WRITE_ONLY, 64, 64)));
 	assert_true(is_touched());
 	assert_int_equal(ibt_qp(d->qp[1])->resp.epsn, psn_add(d->opts[0].psn, 1));
 	duo_end(d);
@@ -116,7 +116,7 @@ static void cut_short(struct duo *d, struct sample *s)
 
 static void headers_apart_do_not_fit(struct duo *d, struct sample *s)
 {
-	s->in.apart = s->bytes + s->in.head_len;
+	s->in.payload_ext = s->bytes + s->in.head_len;
 	s->in.head_len -= 4;
 }
 
@@ -153,7 +153,7 @@ static void unusual_frame_is_left_as_it_is(void **state)
 		struct sample *s = frame(d, OP_WRITE_ONLY, 64, 64);
 
 		unusual[i](d, s);
-		if (receive_quick(d, s) || is_touched())
+		if (receive_fast(d, s) || is_touched())
 			fail_msg("frame %u was executed", i);
 		assert_int_equal(ibt_qp(d->qp[1])->resp.epsn, d->opts[0].psn);
 		assert_int_equal(hca_qp_state(d->qp[1]), IBV_QPS_RTS);
@@ -165,7 +165,7 @@ static void longer_than_the_mtu_is_left_as_it_is(void **state)
 {
 	struct duo *d = stage();
 
-	assert_false(receive_quick(d, frame(d, OP_WRITE_ONLY, MTU + 4, MTU + 4)));
+	assert_false(receive_fast(d, frame(d, OP_WRITE_ONLY, MTU + 4, MTU + 4)));
 	assert_false(is_touched());
 	duo_end(d);
 }

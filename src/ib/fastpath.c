@@ -102,20 +102,20 @@ static void number(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t npkts)
 		r->credits--;
 }
 
-enum hca_quick ibt_request_quick(
+enum hca_fast ibt_request_fast(
 	struct hca_qp *qp, uint64_t (*coarse)(void), struct frame_out *f, struct iovec *iov)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 	struct hca_send_wqe *w = hca_sq_at(&qp->sq, r->next);
 
 	if (r->next == qp->sq.head)
-		return QUICK_ALL_OUT;
+		return FAST_IDLE;
 	if (hca_qp_type(qp) != IBV_QPT_RC || hca_qp_state(qp) != IBV_QPS_RTS || w->started || !is_data(w) ||
 		!runs_smoothly(qp) || !ibt_may_start(qp, w) || !put_payload(qp, w, f, iov))
-		return QUICK_SLOW;
+		return FAST_DECLINE;
 	if (!hca_qp_flow_take(qp, qp->flow, w->by_ref ? IBT_BY_REF_COST : flow_cost(1, w->length), false)) {
 		w->by_ref = false;
-		return r->una == r->sent ? QUICK_SLOW : QUICK_ALL_OUT;
+		return r->una == r->sent ? FAST_DECLINE : FAST_IDLE;
 	}
 	number(qp, w, w->by_ref ? ibt_npkts(w->length, ibt_mtu(qp)) : 1);
 	put_headers(qp, w, f);
@@ -123,7 +123,7 @@ enum hca_quick ibt_request_quick(
 	f->psn = psn_add(w->psn, w->npkts - 1);
 	if (!qp->deadline)
 		ibt_set_lazy_timer(qp, coarse);
-	return QUICK_FRAME;
+	return FAST_FRAME;
 }
 
 /* ---- what was executed ---- */
@@ -212,9 +212,9 @@ static bool payload_of(struct hca_qp *qp, const struct frame_in *in, const struc
 {
 	uint32_t hdr = BTH_LEN + op->ext_len, pad = bth_pad(in->bytes);
 
-	if (in->len < hdr + pad || (in->apart && in->head_len != hdr))
+	if (in->len < hdr + pad || (in->payload_ext && in->head_len != hdr))
 		return false;
-	*from = in->apart ? in->apart : in->bytes + hdr;
+	*from = in->payload_ext ? in->payload_ext : in->bytes + hdr;
 	*len = in->len - hdr - pad;
 	return *len <= ibt_mtu(qp);
 }
@@ -243,7 +243,7 @@ static bool take_write(struct hca_qp *qp, const uint8_t *ext, const uint8_t *fro
  * Only what cannot fail any more: a WRITE with immediate data also takes a receive, after its data, and is
  * left to the slow path; and a completion that finds no room is told as the slow path tells it.
  */
-bool ibt_receive_quick(struct hca_qp *qp, const struct frame_in *in)
+bool ibt_receive_fast(struct hca_qp *qp, const struct frame_in *in)
 {
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
 	uint8_t opcode = bth_opcode(in->bytes);

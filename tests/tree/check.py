@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks the source tree itself: check.py layers | spdx | format | conformance | cancel | claims [BUILD]
+"""Checks the source tree itself: check.py layers | spdx | format | conformance | cancel | names | claims [BUILD]
 
 layers  reads the #includes of src/ and fails where a folder sees one it may not see (docs/architecture.md)
 spdx    every C file begins with a line that names its licence
 format  clang-format has nothing to change
 conformance  every test that docs/conformance.md names exists in the program of its entry
 claims  every row of docs/coverage.md names tests that BUILD (build/) has, and every row of the README's table is there
+names   every identifier in backquotes in README.md and docs/, and every file of src/ named there, exists
 cancel  every entry point of the libraries is safe from pthread_cancel (src/base/cancel.h), or listed with a reason
 
 Each prints one line per breach, file:line first, and ends with status 1 if there was any.
@@ -241,6 +242,35 @@ def check_cancel_preload():
                 yield f"{where}: {match[1]} may be cancelled with a lock held: CANCEL_SAFE behind HANDLERS_WAIT"
 
 
+# What the docs name without it being ours; and what they leave out in front of the names of calls and codes.
+NAMES_OF_OTHERS = {"MADV_MERGEABLE", "_copy_from_iter", "cm_work_handler", "roce_wg0", "rt_sigprocmask"}
+LEFT_OUT = ("ibv_", "ibv_wr_", "rdma_", "IBV_WC_", "IBV_EVENT_")
+NAMES_ALL_CALLS = "docs/coverage.md"  # also those of newer headers than ours
+
+
+def words_of_source():
+    words = set(re.findall(r"\w+", (ROOT / "Makefile").read_text()))
+    for folder in ("src", "tests", "fuzz", "bench", "scripts"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and path.suffix in (".c", ".h", ".py", ".sh", ".map", ".txt", ".cmake", ""):
+                words |= set(re.findall(r"\w+", path.read_text(errors="replace")))
+    return words
+
+
+def check_names():
+    words, files = words_of_source(), "|".join(MAY_SEE)
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        where = path.relative_to(ROOT).as_posix()
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for name in re.findall(r"`([A-Za-z_]\w*_\w*)(?:\(\))?`", line):
+                known = name in words or name in NAMES_OF_OTHERS or any(p + name in words for p in LEFT_OUT)
+                if not known and where != NAMES_ALL_CALLS:
+                    yield f"{where}:{number}: nothing in the source is called {name}"
+            for name in re.findall(rf"\b((?:{files})/\w+\.[ch])\b", line):
+                if not (SRC / name).is_file():
+                    yield f"{where}:{number}: there is no src/{name}"
+
+
 def main():
     checks = {
         "layers": check_layers,
@@ -248,6 +278,7 @@ def main():
         "format": check_format,
         "conformance": check_conformance,
         "cancel": lambda: [*check_cancel(), *check_cancel_preload()],
+        "names": check_names,
         "claims": check_claims,
     }
     if len(sys.argv) < 2 or sys.argv[1] not in checks:

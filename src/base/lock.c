@@ -58,6 +58,20 @@ void lock_init_unbiased(struct lock *l)
 	l->never_biased = true;
 }
 
+static void taken_again(void *l)
+{
+	LOCK_TAKEN((struct lock *)l);
+}
+
+/* Who is cancelled there has the lock, too. */
+void lock_wait(struct lock *l, pthread_cond_t *cond)
+{
+	LOCK_DROPS(l);
+	pthread_cleanup_push(taken_again, l);
+	pthread_cond_wait(cond, &l->m);
+	pthread_cleanup_pop(1);
+}
+
 void lock_fini(struct lock *l)
 {
 	pthread_mutex_destroy(&l->m);

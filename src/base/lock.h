@@ -15,6 +15,10 @@
 #ifndef BASE_LOCK_H
 #define BASE_LOCK_H
 
+#ifdef ANYRDMA_ASSERTS
+#undef NDEBUG
+#endif
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -29,18 +33,37 @@ struct lock {
 	uintptr_t last;
 	uintptr_t revoked; /* from whom, and it has not come since: it may be about to write `inside` */
 	pthread_mutex_t m;
+#ifdef ANYRDMA_ASSERTS
+	_Atomic pthread_t holder; /* 0: nobody */
+#endif
 };
 
 /* Who we are, without a call as pthread_self() is one: the address of this. */
 extern __thread char lock_self __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 void lock_init(struct lock *l);
-/* One that is never biased: its mutex can be given to pthread_cond_wait(). */
+/* One that is never biased: it can be waited with. */
 void lock_init_unbiased(struct lock *l);
+/* pthread_cond_wait() with such a one. */
+void lock_wait(struct lock *l, pthread_cond_t *cond);
 void lock_fini(struct lock *l);
 
 void lock_take_mutex(struct lock *l);
 bool lock_try_mutex(struct lock *l);
+
+/*
+ * Says, where the code relies on it, that this thread has the lock. Checked in the builds for sanitizers and
+ * for chaos; nothing in others. Relaxed, since a fence would hide what those builds look for.
+ */
+#ifdef ANYRDMA_ASSERTS
+#define assert_locked(l) assert(atomic_load_explicit(&(l)->holder, memory_order_relaxed) == pthread_self())
+#define LOCK_TAKEN(l)    atomic_store_explicit(&(l)->holder, pthread_self(), memory_order_relaxed)
+#define LOCK_DROPS(l)    atomic_store_explicit(&(l)->holder, (pthread_t)0, memory_order_relaxed)
+#else
+#define assert_locked(l) ((void)(l))
+#define LOCK_TAKEN(l)    ((void)(l))
+#define LOCK_DROPS(l)    ((void)(l))
+#endif
 
 static inline bool lock_take_biased(struct lock *l)
 {
@@ -63,15 +86,20 @@ static inline void lock_take(struct lock *l)
 {
 	if (!lock_take_biased(l))
 		lock_take_mutex(l);
+	LOCK_TAKEN(l);
 }
 
 static inline bool lock_try(struct lock *l)
 {
-	return lock_take_biased(l) || lock_try_mutex(l);
+	if (!lock_take_biased(l) && !lock_try_mutex(l))
+		return false;
+	LOCK_TAKEN(l);
+	return true;
 }
 
 static inline void lock_drop(struct lock *l)
 {
+	LOCK_DROPS(l);
 	if (l->by_bias)
 		atomic_store_explicit(&l->inside, false, memory_order_release);
 	else

@@ -162,7 +162,7 @@ void cm_host_wait(struct cm_host *h, pthread_cond_t *cond)
 {
 	int cancel = h->cancel;
 
-	pthread_cond_wait(cond, &h->lock.m);
+	lock_wait(&h->lock, cond);
 	h->cancel = cancel;
 }
 

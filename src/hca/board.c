@@ -250,6 +250,7 @@ void hca_board_show_qp(struct hca_adapter *a, struct hca_qp *qp)
 		.access = qp->attr.qp_access_flags,
 		.life = qp->generation};
 
+	assert_locked(&qp->lock);
 	qp->seen.number = 0; /* its peer may be another one now */
 	if (!qp->attr.max_dest_rd_atomic)
 		e.access &= ~(unsigned)(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC); /* refused */

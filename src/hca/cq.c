@@ -76,6 +76,7 @@ static void channel_put(struct hca_cq *cq)
 {
 	struct hca_channel *ch = cq->channel;
 
+	assert_locked(&cq->lock);
 	cq->event_head = atomic_load_explicit(&cq->head, memory_order_relaxed);
 	lock_take(&ch->q.lock);
 	if (!cq->queued_events++)
@@ -209,6 +210,7 @@ static void overrun(struct hca_cq *cq)
 {
 	bool first = !cq->overrun;
 
+	assert_locked(&cq->lock);
 	cq->overrun = true;
 	lock_drop(&cq->lock);
 	if (!first)

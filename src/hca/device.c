@@ -39,6 +39,7 @@ enum ibv_mtu hca_mtu_of(unsigned netdev_mtu)
 /* gid_lock held */
 static int find_gid(const struct hca_device *d, const uint8_t gid[16])
 {
+	assert_locked(&d->gid_lock);
 	for (int i = 0; i < HCA_GID_TABLE && !gid_is_zero(gid); i++) {
 		if (!memcmp(d->gid[i].raw, gid, 16))
 			return i;
@@ -274,6 +275,7 @@ static bool gids_follow(struct hca_device *d, const struct netdev *nd)
 {
 	bool changed = false;
 
+	assert_locked(&d->gid_lock);
 	for (int i = 0; i < HCA_GID_TABLE; i++) {
 		bool still = gid_is_zero(d->gid[i].raw);
 

@@ -109,6 +109,7 @@ void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 	const struct link_there *there;
 	struct local_peer peer;
 
+	assert_locked(&qp->lock);
 	qp->moving = false;
 	if (!qp->dest.local || !e->adapter->board) {
 		qp->direct_min_len = 0;

@@ -119,6 +119,7 @@ void hca_engine_deliver(struct hca_engine *e, const struct frame_in *in, uint64_
 	uint32_t qpn = bth_dqpn(in->bytes);
 	struct hca_qp *qp;
 
+	assert_locked(&e->drive);
 	if (bth_opcode(in->bytes) == OPCODE_ECHO_REQUEST || bth_opcode(in->bytes) == OPCODE_ECHO_REPLY) {
 		handle_echo(e, in);
 		return;

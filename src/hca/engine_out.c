@@ -73,6 +73,7 @@ bool hca_engine_fastpath(struct hca_engine *e, struct hca_qp *qp)
 	struct iovec iov[HCA_MAX_SGE];
 	enum hca_fast q;
 
+	assert_locked(&qp->lock);
 	if (!(qp->sq.head % DOUBT_EVERY))
 		guard_doubt();
 	if (may_go_direct(qp))
@@ -126,6 +127,7 @@ void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 	struct frame_batch b;
 	int cancel;
 
+	assert_locked(&qp->lock);
 	if (!e->link)
 		return; /* a child after fork: the parent's QP */
 	cancel = cancel_off();
@@ -142,6 +144,7 @@ void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 
 void hca_engine_touch(struct hca_engine *e, struct hca_qp *qp)
 {
+	assert_locked(&e->drive);
 	if (list_empty(&qp->touched_node))
 		list_add_tail(&e->touched, &qp->touched_node);
 }
@@ -269,6 +272,7 @@ void hca_engine_run_touched(struct hca_engine *e, uint64_t now)
 {
 	struct list round, *n;
 
+	assert_locked(&e->drive);
 	list_take(&round, &e->touched);
 	list_for_each(m, &round)
 	{

@@ -70,6 +70,7 @@ static void say_here(struct hca_engine *e, struct hca_qp *qp, bool ask)
 
 void hca_engine_say_here(struct hca_engine *e, struct hca_qp *qp)
 {
+	assert_locked(&qp->lock);
 	qp->by_ring = false;
 	if (qp->dest.local && hca_qp_type(qp) != IBV_QPT_UD)
 		say_here(e, qp, true);

@@ -150,6 +150,7 @@ bool hca_stream_out(struct hca_engine *e, struct hca_qp *qp, bool driving, uint6
 	unsigned rounds = driving ? ROUNDS_OUT : UINT32_MAX;
 	bool more;
 
+	assert_locked(&qp->lock);
 	if (!s)
 		return false;
 	more = !atomic_load(&s->deaf) && !atomic_load(&s->blocked) && s->state == STREAM_OPEN;
@@ -315,6 +316,8 @@ void stream_part(struct stream *s, uint64_t now)
 
 void hca_engine_part(struct hca_engine *e, struct hca_qp *qp)
 {
+	assert_locked(&e->drive);
+	assert_locked(&qp->lock);
 	if (qp->stream)
 		stream_part(stream_of(qp), hca_engine_now(e));
 }

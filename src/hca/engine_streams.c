@@ -277,6 +277,7 @@ void hca_streams_tidy(struct hca_engine *e, uint64_t now)
 
 void hca_engine_tidy(struct hca_engine *e)
 {
+	assert_locked(&e->drive);
 	if (e->streams)
 		hca_streams_tidy(e, hca_engine_now(e));
 }

@@ -96,6 +96,7 @@ static uint64_t heap_next(const struct hca_engine *e)
 {
 	uint64_t next = e->heap_len ? e->heap[0]->timer_key : UINT64_MAX;
 
+	assert_locked(&e->timer_lock);
 	for (int i = 0; i < HCA_ALARMS; i++)
 		next = e->alarm_at[i] < next ? e->alarm_at[i] : next;
 	return next;
@@ -111,6 +112,7 @@ static void heap_publish(struct hca_engine *e)
 
 void hca_engine_arm_now(struct hca_engine *e, struct hca_qp *qp)
 {
+	assert_locked(&qp->lock);
 	lock_take(&e->timer_lock);
 	if (qp->timer_pos >= 0)
 		heap_remove(e, qp);
@@ -177,6 +179,7 @@ void hca_engine_run_timers(struct hca_engine *e, uint64_t now)
 {
 	struct hca_qp *qp;
 
+	assert_locked(&e->drive);
 	if (atomic_load_explicit(&e->next_timer, memory_order_relaxed) > now)
 		return;
 	guard_doubt();

@@ -75,6 +75,7 @@ void hca_engine_post(struct hca_engine *e, struct hca_qp *qp)
 {
 	uint64_t now;
 
+	assert_locked(&qp->lock);
 	if (qp->connecting)
 		return;
 	if (!e->running || qp->dest.local) { /* by memory there is no call to save */
@@ -120,6 +121,7 @@ bool hca_engine_hold(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 {
 	uint64_t until = atomic_load_explicit(&qp->answer_at, memory_order_relaxed);
 
+	assert_locked(&e->drive);
 	if (now >= until || !e->running)
 		return false;
 	if (list_empty(&qp->held_node))

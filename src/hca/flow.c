@@ -28,6 +28,7 @@ static uint32_t unreliable(const struct hca_flow *f)
 {
 	uint64_t n = f->sent - f->echoed;
 
+	assert_locked(&f->lock);
 	return n < f->window / 2 ? (uint32_t)n : f->window / 2;
 }
 
@@ -38,6 +39,7 @@ static uint32_t unreliable(const struct hca_flow *f)
  */
 static bool is_open(const struct hca_flow *f, uint32_t cost)
 {
+	assert_locked(&f->lock);
 	return !f->in_flight || (!f->shut && f->in_flight + unreliable(f) + cost <= f->window);
 }
 
@@ -52,6 +54,7 @@ static bool is_open_unreliable(const struct hca_flow *f, uint32_t cost)
 /* f->lock held. */
 static void let_wait(struct hca_flow *f, struct list *waiter)
 {
+	assert_locked(&f->lock);
 	if (list_empty(waiter))
 		list_add_tail(&f->waiters, waiter);
 	atomic_store_explicit(&f->waited_for, true, memory_order_relaxed);
@@ -91,6 +94,7 @@ uint32_t hca_flow_take_more(struct hca_flow *f, uint32_t cost, uint32_t n)
 /* f->lock held. A window that was found closed stays so until a quarter of it is open. */
 static void give_back(struct hca_flow *f, uint32_t cost)
 {
+	assert_locked(&f->lock);
 	f->in_flight -= cost <= f->in_flight ? cost : f->in_flight;
 	f->released += cost;
 	if (f->shut && f->in_flight + unreliable(f) <= f->window / 4 * 3)

@@ -60,6 +60,7 @@ static struct hca_flow *find(struct hca_flow_table *t, const uint8_t dgid[16], u
 {
 	struct hca_flow *f = *bucket_of(t, dgid, slot);
 
+	assert_locked(&t->lock);
 	while (f && !hca_flow_is_to(f, dgid, slot))
 		f = f->next;
 	return f;
@@ -68,6 +69,7 @@ static struct hca_flow *find(struct hca_flow_table *t, const uint8_t dgid[16], u
 /* lock held */
 static struct hca_flow *use(struct hca_flow_table *t, struct hca_flow *f)
 {
+	assert_locked(&t->lock);
 	if (f && !f->users++) {
 		list_del(&f->node);
 		list_add_tail(&t->used, &f->node);
@@ -91,6 +93,7 @@ static void insert(struct hca_flow_table *t, struct hca_flow *f)
 {
 	struct hca_flow **bucket = bucket_of(t, f->dgid, f->slot);
 
+	assert_locked(&t->lock);
 	f->next = *bucket;
 	*bucket = f;
 	f->users = 1;
@@ -126,6 +129,7 @@ static struct hca_flow *take_oldest(struct hca_flow_table *t)
 	struct hca_flow *f = container_of(list_pop(&t->idle), struct hca_flow, node);
 	struct hca_flow **p = bucket_of(t, f->dgid, f->slot);
 
+	assert_locked(&t->lock);
 	while (*p != f)
 		p = &(*p)->next;
 	*p = f->next;
@@ -137,6 +141,7 @@ static struct hca_flow *take_oldest(struct hca_flow_table *t)
 /* lock held; a reference is given back. Returns one to be freed, or NULL. */
 static struct hca_flow *unuse(struct hca_flow_table *t, struct hca_flow *f)
 {
+	assert_locked(&t->lock);
 	if (--f->users)
 		return NULL;
 	list_del(&f->node);

@@ -178,6 +178,7 @@ static void leave_flow(struct hca_qp *qp)
 
 void hca_qp_set_flow(struct hca_qp *qp, struct hca_flow *f)
 {
+	assert_locked(&qp->lock);
 	leave_flow(qp);
 	hca_adapter_flow_put(qp->adapter, qp->flow);
 	qp->flow = f;
@@ -185,6 +186,7 @@ void hca_qp_set_flow(struct hca_qp *qp, struct hca_flow *f)
 
 bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, bool stuck)
 {
+	assert_locked(&qp->lock);
 	if (qp->waits_for != f)
 		leave_flow(qp);
 	qp->waits_for = f;
@@ -195,6 +197,7 @@ bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, bool
 bool hca_qp_flow_take_unreliable(
 	struct hca_qp *qp, struct hca_flow *f, uint32_t cost, uint64_t now, uint64_t *ask)
 {
+	assert_locked(&qp->lock);
 	if (qp->waits_for != f)
 		leave_flow(qp);
 	qp->waits_for = f;
@@ -501,6 +504,7 @@ void hca_qp_complete_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t
 	const struct hca_send_wqe *w = hca_sq_at(&qp->sq, qp->sq.tail);
 	bool told = true;
 
+	assert_locked(&qp->lock);
 	if (status != IBV_WC_SUCCESS || qp->sig_all || (w->flags & IBV_SEND_SIGNALED)) {
 		struct ibv_wc wc = {
 			.wr_id = w->wr_id,
@@ -520,11 +524,13 @@ void hca_qp_complete_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t
 
 bool hca_qp_take_recv(struct hca_qp *qp)
 {
+	assert_locked(&qp->lock);
 	return qp->srq ? hca_srq_take(qp->srq, &qp->recv) : hca_rq_take(&qp->rq, &qp->recv);
 }
 
 bool hca_qp_complete_recv(struct hca_qp *qp, struct ibv_wc *wc, bool solicited, uint64_t now)
 {
+	assert_locked(&qp->lock);
 	wc->wr_id = qp->recv.wr_id;
 	wc->qp_num = hca_qpn(qp);
 	qp->recv.valid = false;
@@ -581,6 +587,7 @@ void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to)
 {
 	enum ibv_qp_state from = hca_qp_state(qp);
 
+	assert_locked(&qp->lock);
 	assert(hca_qp_has_arrow(from, to));
 	log_debug("QP 0x%06x: %s -> %s", hca_qpn(qp), hca_qp_state_name(from), hca_qp_state_name(to));
 	__atomic_store_n(&qp->ex.qp_base.state, to, __ATOMIC_RELAXED);
@@ -605,6 +612,7 @@ enum ibv_wc_status hca_qp_do_local(struct hca_qp *qp, const struct hca_send_wqe 
 {
 	int err;
 
+	assert_locked(&qp->lock);
 	if (w->opcode == IBV_WR_BIND_MW)
 		err = hca_mw_bind(qp->adapter, &w->bind, hca_qpn(qp));
 	else
@@ -614,6 +622,7 @@ enum ibv_wc_status hca_qp_do_local(struct hca_qp *qp, const struct hca_send_wqe 
 
 void hca_qp_fail_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t now)
 {
+	assert_locked(&qp->lock);
 	hca_qp_complete_send(qp, status, now);
 	if (hca_qp_state(qp) == IBV_QPS_ERR)
 		return; /* the completion was lost */
@@ -630,6 +639,7 @@ void hca_qp_fail_recv(struct hca_qp *qp, enum ibv_wc_status status, enum ibv_eve
 {
 	struct ibv_wc wc = {.status = status, .opcode = IBV_WC_RECV};
 
+	assert_locked(&qp->lock);
 	if (qp->recv.valid)
 		hca_qp_complete_recv(qp, &wc, true, now);
 	/* IBA 11.6.3: affiliated events are for errors that no completion reports. */

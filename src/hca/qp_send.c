@@ -48,7 +48,7 @@ static bool may_post_send(const struct hca_qp *qp)
 	return s == IBV_QPS_RTS || s == IBV_QPS_SQD || s == IBV_QPS_SQE || s == IBV_QPS_ERR;
 }
 
-/* post_lock held */
+/* post_lock held; or, of a QP without ibv_wr_*, its lock */
 static struct hca_send_wqe *begin(struct hca_qp *qp, uint32_t at)
 {
 	struct hca_send_wqe *w;

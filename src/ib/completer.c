@@ -34,6 +34,7 @@ void ibt_settle(struct hca_qp *qp, uint64_t now)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
+	assert_locked(&qp->lock);
 	while (qp->sq.tail != r->next && is_done(r, hca_sq_at(&qp->sq, qp->sq.tail)))
 		hca_qp_complete_send(qp, IBV_WC_SUCCESS, now);
 	if (r->failed && qp->sq.tail == r->next) {

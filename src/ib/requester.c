@@ -752,6 +752,7 @@ bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 	bool ask = !qp->dest.local || r->sent != r->high || r->rec.probe_due || r->asked != r->acked;
 	enum step step = STEP_ON;
 
+	assert_locked(&qp->lock);
 	if (hca_qp_state(qp) != IBV_QPS_RTS && hca_qp_state(qp) != IBV_QPS_SQD)
 		return false;
 	if (!rc)

@@ -154,6 +154,7 @@ bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 {
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
 
+	assert_locked(&qp->lock);
 	out->dest = qp->dest;
 	/* What was asked before the request that failed is still answered, in front of its NAK. */
 	if (hca_qp_state(qp) == IBV_QPS_ERR && !r->nak_due)

@@ -533,6 +533,7 @@ bool ibt_respond_to(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 		check_psn, check_sequence, check_length, check_depth, check_receive, check_access};
 	enum verdict v = GO_ON;
 
+	assert_locked(&qp->lock);
 	for (unsigned i = 0; i < sizeof(checks) / sizeof(checks[0]) && v == GO_ON; i++)
 		v = checks[i](qp, p);
 	if (v == GO_ON)

@@ -44,6 +44,7 @@ static int put_all(struct shm_link *l, struct shm_writer *w, const struct frame_
 	uint32_t told;
 	bool there = true;
 
+	assert_locked(&w->lock);
 	if (twin) {
 		told = atomic_load_explicit(&twin->rx.done, memory_order_acquire);
 		p.told = &told;

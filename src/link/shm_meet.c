@@ -126,6 +126,7 @@ static int ask(struct shm_link *l, struct shm_writer *w)
 	struct ring *ring = NULL;
 	int err, memory;
 
+	assert_locked(&w->lock);
 	w->asked_at = now_ms();
 	w->end.fd = meet_connect(l->port, w->slot);
 	if (w->end.fd < 0)

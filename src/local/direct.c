@@ -117,6 +117,7 @@ enum local_act local_do(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t most
 	enum local_act act;
 	uint64_t host;
 
+	assert_locked(&qp->lock);
 	local_job_begin(&job, w->length - w->moved, &qp->seen.back);
 	job.wqe = w;
 	job.revoked = p->revoked;

@@ -38,6 +38,7 @@ static const unsigned from[] = {
 
 void rs_stream_set_state(struct rs_stream *s, enum rs_state state)
 {
+	assert_locked(&s->lock);
 	assert(from[state] & 1u << s->state);
 	log_debug("rsocket %d: %s -> %s", s->rs.fd, names[s->state], names[state]);
 	s->state = state;
@@ -48,6 +49,7 @@ void rs_stream_fail(struct rs_stream *s, int why)
 {
 	bool connected = s->state == RS_CONNECTED;
 
+	assert_locked(&s->lock);
 	s->why = why;
 	s->rs.err = why;
 	rs_stream_set_state(s, RS_FAILED);
@@ -88,6 +90,7 @@ static int stream_getpeername(struct rsock *rs, struct sockaddr *addr, socklen_t
 /* lock held */
 static int ready_now(struct rs_stream *s)
 {
+	assert_locked(&s->lock);
 	switch (atomic_load(&s->state)) {
 	case RS_NEW:
 		return POLLOUT | POLLHUP; /* as Linux has it for TCP */

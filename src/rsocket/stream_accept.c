@@ -67,7 +67,9 @@ static struct rs_stream *stream_for(struct rs_stream *listener, struct rdma_cm_i
 	}
 	id->context = s;
 	s->id = id;
+	lock_take(&s->lock);
 	rs_stream_set_state(s, RS_OPENING);
+	lock_drop(&s->lock);
 	return s;
 }
 
@@ -180,7 +182,9 @@ int rs_stream_listen(struct rsock *rs, int backlog)
 	s->watch.run = on_listener;
 	if (fcntl(s->channel->fd, F_SETFL, fcntl(s->channel->fd, F_GETFL) | O_NONBLOCK))
 		return -errno;
+	lock_take(&s->lock);
 	rs_stream_set_state(s, RS_LISTENING);
+	lock_drop(&s->lock);
 	return rs_watch(&s->watch);
 }
 

@@ -55,6 +55,7 @@ static void shut(struct rs_stream *s, bool reading, bool writing)
 {
 	bool was_writing = s->can_write;
 
+	assert_locked(&s->lock);
 	if (reading)
 		s->can_read = false;
 	if (writing) {

@@ -77,6 +77,7 @@ void rs_tell(struct rs_stream *s)
 	struct rs_post p;
 	struct ibv_sge sge;
 
+	assert_locked(&s->lock);
 	while (s->state == RS_CONNECTED && s->ctrl_free && rs_flow_must_tell(&s->flow)) {
 		rs_flow_tell(&s->flow, &p);
 		sge = (struct ibv_sge){.addr = (uintptr_t)&p.sge, .length = p.len};
@@ -156,6 +157,7 @@ void rs_progress(struct rs_stream *s)
 	struct ibv_wc wc[COMPLETIONS_AT_ONCE];
 	int n;
 
+	assert_locked(&s->lock);
 	do {
 		unsigned receives = 0;
 
@@ -207,6 +209,7 @@ static int take_event(struct rs_stream *s)
 /* lock held */
 static void arm(struct rs_stream *s)
 {
+	assert_locked(&s->lock);
 	if (s->armed)
 		return;
 	s->armed = true;
@@ -260,7 +263,7 @@ static int sleep_on_event(struct rs_stream *s)
 	rs_attend(s);
 	if (s->asleep) {
 		rsock_wait_begin();
-		pthread_cond_wait(&s->awake, &s->lock.m);
+		lock_wait(&s->lock, &s->awake);
 		rsock_wait_end();
 	} else {
 		err = sleep_first(s);
@@ -274,6 +277,7 @@ int rs_wait(struct rs_stream *s, bool nonblock, bool (*ready)(struct rs_stream *
 	uint64_t until = 0;
 	int err = 0;
 
+	assert_locked(&s->lock);
 	for (;;) {
 		bool armed = s->armed;
 

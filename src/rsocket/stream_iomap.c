@@ -45,6 +45,7 @@ static int announce_one(struct rs_stream *s, struct rs_mapping *m)
 
 void rs_announce(struct rs_stream *s)
 {
+	assert_locked(&s->lock);
 	s->unannounced = false;
 	list_for_each(n, &s->mappings)
 	{
@@ -114,7 +115,7 @@ off_t rs_stream_iomap(struct rsock *rs, void *buf, size_t len, int prot, int fla
 	return err ? err : (off_t)at; /* m may be unmapped by now */
 }
 
-/* lock held */
+/* lock held, or nobody else has it */
 static void drop_mapping(struct rs_stream *s, struct rs_mapping *m)
 {
 	list_del(&m->node);

@@ -41,8 +41,10 @@ static int make(void **state)
 	assert_int_equal(rs_ep_create(s), 0);
 	rs_conn_pack(&c, conn);
 	assert_int_equal(rs_flow_meet(&s->flow, conn), 0);
+	lock_take(&s->lock);
 	rs_stream_set_state(s, RS_OPENING);
 	rs_stream_set_state(s, RS_CONNECTED);
+	lock_drop(&s->lock);
 	s->iomaps[0] = (struct rs_iomap){OFFSET, {.addr = 0x3000, .key = PEER_KEY, .length = 100}};
 	s->rs.ops->poll(&s->rs, POLLIN); /* grants the second half */
 	assert_true(device_complete_send(IBV_WC_SUCCESS));

@@ -70,6 +70,7 @@ uint32_t rs_send_room(struct rs_stream *s)
 {
 	uint32_t space = s->rs.sizes.sbuf - s->sbuf_used, room = rs_flow_room(&s->flow);
 
+	assert_locked(&s->lock);
 	if (!s->sqe_free || space < RS_LEAST_ROOM)
 		return 0;
 	return room < space ? room : space;
@@ -92,6 +93,7 @@ static int why_not(const struct rs_stream *s)
  */
 static void reserve(struct rs_stream *s, uint32_t len, uint32_t used, struct rs_post *p)
 {
+	assert_locked(&s->lock);
 	rs_flow_send(&s->flow, len, p);
 	s->sqe_free--;
 	s->sbuf_used += used;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The states of a connection and the ways between them (IBA volume 1, chapter 12). The functions of the
- * arrows are in verbs.c (lower case: what the user does) and receive.c (upper case: what came); "timer" is
+ * arrows are in calls.c (lower case: what the user does) and receive.c (upper case: what came); "timer" is
  * expire().
  *
  *        active                                                     passive

@@ -5,7 +5,7 @@
  * events, and says when it wants to be called again. rdma_cm stands on it; the simulation drives it.
  *
  *   conn.c      the states (the diagram is there), the one door between them, timers
- *   verbs.c     what the user asks for
+ *   calls.c     what the user asks for
  *   receive.c   what the peer says: new messages, duplicates, stale connections
  *   table.c     finding a connection; timers.c: finding the next deadline
  *

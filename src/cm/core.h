@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What conn.c, verbs.c and receive.c share. */
+/* What conn.c, calls.c and receive.c share. */
 #ifndef CM_CORE_H
 #define CM_CORE_H
 

@@ -2,7 +2,7 @@
 /*
  * From addresses to devices. The kernel's routing says which of our addresses leads to a destination: a UDP
  * socket is connected and asked for its name, which sends nothing. The device is the one whose GID table has
- * that address. Then somebody must be there, or the router on the way (cm/hop.h): asked as often as Linux's
+ * that address. Then somebody must be there, or the router on the way (cm/neigh.h): asked as often as Linux's
  * rdma_cm asks, until the program's patience is over.
  */
 #include "front/rdmacm_front.h"
@@ -255,7 +255,7 @@ static int source_for(const struct sockaddr *dst, struct sockaddr_storage *src)
 	struct sockaddr_storage to = {0};
 
 	if (fd < 0)
-		return cm_hop_source(dst, src); /* UDP may be refused, and iWARP needs none */
+		return cm_neigh_source(dst, src); /* UDP may be refused, and iWARP needs none */
 	memcpy(&to, dst, sockaddr_len(dst));
 	if (!((struct sockaddr_in *)&to)->sin_port)
 		((struct sockaddr_in *)&to)->sin_port = htons(1);
@@ -323,13 +323,13 @@ static void look_again(struct cm_host_timer *t, uint64_t now)
 	struct rcm_id *id = container_of(t, struct rcm_id, resolving.timer);
 	struct rcm_resolving *r = &id->resolving;
 
-	if (cm_hop_known(&r->hop)) {
+	if (cm_neigh_known(&r->hop)) {
 		resolved(id, 0);
 	} else if (now >= r->until) {
 		resolved(id, -ETIMEDOUT);
 	} else {
 		if (r->wait == LATER_LOOKS_NS)
-			cm_hop_ask(&r->hop); /* the kernel gives up after three times */
+			cm_neigh_ask(&r->hop); /* the kernel gives up after three times */
 		r->wait = r->wait * 2 < LATER_LOOKS_NS ? r->wait * 2 : LATER_LOOKS_NS;
 		cm_host_timer_set(&id->cm->host, t, now + r->wait < r->until ? now + r->wait : r->until);
 	}
@@ -350,13 +350,13 @@ static bool remembered(struct rcm_id *id)
 static bool knows_hop(struct rcm_id *id)
 {
 	const struct rdma_addr *addr = &id->pub.route.addr;
-	struct cm_hop *hop = &id->resolving.hop;
+	struct cm_neigh *hop = &id->resolving.hop;
 	struct rcm *cm = id->cm;
 
 	if (remembered(id))
 		return true;
-	cm_hop_find(hop, &addr->src_addr, &addr->dst_addr, id->path.ifindex);
-	if (!cm_hop_known(hop))
+	cm_neigh_find(hop, &addr->src_addr, &addr->dst_addr, id->path.ifindex);
+	if (!cm_neigh_known(hop))
 		return false;
 	memcpy(cm->last_hop.remote, id->path.remote, 16);
 	cm->last_hop.ifindex = id->path.ifindex;
@@ -372,7 +372,7 @@ static void wait_for_hop(struct rcm_id *id, int timeout_ms)
 	r->timer.due = look_again;
 	r->wait = FIRST_LOOK_NS;
 	r->until = now + (timeout_ms > 0 ? (uint64_t)timeout_ms * 1000 * 1000 : 0);
-	cm_hop_ask(&r->hop);
+	cm_neigh_ask(&r->hop);
 	cm_host_timer_set(&id->cm->host, &r->timer, now + r->wait < r->until ? now + r->wait : r->until);
 }
 

@@ -145,7 +145,7 @@ static int begin(struct rcm_id *id, struct cm_msg *m)
 	else
 		id->conn = c;
 	if (!err)
-		rcm_door_watch(id);
+		rcm_probe_watch(id);
 	cm_host_unlock(h);
 	return err;
 }

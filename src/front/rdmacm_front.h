@@ -8,7 +8,7 @@
  *   rdmacm_addr.c      which device, which port: binding and resolving
  *   rdmacm_route.c     the path there
  *   rdmacm_connect.c   connecting, listening, accepting, disconnecting
- *   rdmacm_door.c      whether anybody is there at all
+ *   rdmacm_probe.c      whether anybody is there at all
  *   rdmacm_iwarp.c     the same over TCP: streams of the adapter in the place of the core's connections
  *   rdmacm_qp.c        QPs of ids through their states; queues and SRQs
  *   rdmacm_mcast.c     groups
@@ -27,7 +27,7 @@
 
 #include "base/gid.h"
 #include "base/list.h"
-#include "cm/hop.h"
+#include "cm/neigh.h"
 #include "cm/host.h"
 #include "hca/evq.h"
 #include "host/ports_table.h"
@@ -83,12 +83,12 @@ struct rcm_listener {
 /* Waiting for the first hop on the way to the destination; host lock. */
 struct rcm_resolving {
 	struct cm_host_timer timer;
-	struct cm_hop hop;
+	struct cm_neigh hop;
 	uint64_t wait, until; /* between two looks; the program's patience */
 };
 
 /* Waiting for an answer to a request; host lock. */
-struct rcm_door {
+struct rcm_probe {
 	struct cm_host_timer timer;
 	int fd; /* of a knock; not above 0: none */
 	uint8_t knocks, refusals;
@@ -137,7 +137,7 @@ struct rcm_id {
 	struct cm_conn *conn;      /* its `user` is the id */
 	struct hca_stream *stream; /* iWARP: likewise */
 	struct rcm_resolving resolving;
-	struct rcm_door door;
+	struct rcm_probe probe;
 	struct rcm_listener *listener;
 	struct list listen_node;
 	int backlog;                /* requests that may still be queued */
@@ -214,12 +214,12 @@ int rcm_fill_route(struct rcm_id *id);
 /* RDMA_OPTION_IB_PATH in the place of rdma_resolve_route: event ROUTE_RESOLVED. 0 or -errno. */
 int rcm_set_path(struct rcm_id *id, const void *value, size_t len);
 
-/* ---- rdmacm_door.c; host lock held ---- */
+/* ---- rdmacm_probe.c; host lock held ---- */
 /* From the request on; ends by itself when there is an answer. */
-void rcm_door_watch(struct rcm_id *id);
-void rcm_door_leave(struct rcm_id *id);
+void rcm_probe_watch(struct rcm_id *id);
+void rcm_probe_leave(struct rcm_id *id);
 /* Why a request was given up, -errno. */
-int rcm_door_verdict(const struct rcm_id *id);
+int rcm_probe_verdict(const struct rcm_id *id);
 
 /* ---- rdmacm_connect.c ---- */
 /* As much as asked for; as much as there is, but not more than `most`, when the program leaves it to us. */

@@ -255,7 +255,7 @@ static void on_event(void *arg, struct cm_conn *c, const struct cm_event *ev)
 	struct rcm_id *id = c->user;
 
 	if (id)
-		rcm_door_leave(id); /* whatever it is, there is nothing to wait for */
+		rcm_probe_leave(id); /* whatever it is, there is nothing to wait for */
 	switch (ev->type) {
 	case CM_EV_REQ:
 	case CM_EV_SIDR_REQ:
@@ -271,7 +271,7 @@ static void on_event(void *arg, struct cm_conn *c, const struct cm_event *ev)
 		on_rej(id, ev->msg);
 		break;
 	case CM_EV_UNREACHABLE:
-		simply(id, RDMA_CM_EVENT_UNREACHABLE, rcm_door_verdict(id));
+		simply(id, RDMA_CM_EVENT_UNREACHABLE, rcm_probe_verdict(id));
 		break;
 	case CM_EV_DREQ:
 	case CM_EV_DREP:

@@ -73,7 +73,7 @@ void rcm_id_cut(struct rcm_id *id)
 
 	stop_listening(id, now);
 	cm_host_timer_clear(&id->cm->host, &id->resolving.timer);
-	rcm_door_leave(id);
+	rcm_probe_leave(id);
 	leave_stream(id);
 	id->conn = NULL;
 	if (!c)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The drive: frames in (engine_in.c), timers (engine_timers.c), frames out (engine_out.c), and what waits for
- * company in between (engine_wait.c). The helper thread is in engine_helper.c.
+ * company in between (engine_post.c). The helper thread is in engine_helper.c.
  */
 #include "hca/engine_parts.h"
 

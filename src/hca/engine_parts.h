@@ -81,7 +81,7 @@ void hca_engine_look_now(struct hca_engine *e);
 /* The helper: addresses may have come or gone. */
 void hca_engine_interfaces_changed(struct hca_engine *e);
 
-/* ---- engine_wait.c ---- */
+/* ---- engine_post.c ---- */
 /* Whether the QP's acknowledge waits a moment longer. */
 bool hca_engine_hold(struct hca_engine *e, struct hca_qp *qp, uint64_t now);
 /* Touches those whose acknowledge has waited long enough, or has left. */

@@ -4,7 +4,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "base/user.h"
+#include "base/cred.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
  *   completer.c   acknowledges, NAKs, read responses: moves `acked` and `una`, completes or rewinds
  *   recovery.c    what does not come back: timers, the probe, going back
  *   responder.c   the peer's requests, as small checks in spec order that give a verdict
- *   respond.c     answers: read responses, atomic results, ACKs and NAKs, in the order of the requests
+ *   answer.c     answers: read responses, atomic results, ACKs and NAKs, in the order of the requests
  *   ud.c          datagrams
  *   fastpath.c       the usual case on one host
  *   by_reference.c whole messages whose bytes the receiver fetches itself
@@ -117,7 +117,7 @@ struct ibt_responder {
 	uint32_t gap_shown;
 	bool ack_due;
 	uint64_t asked_at; /* when an acknowledge was last asked for; 0: a request of our own has followed */
-	int riders;        /* how often in a row such a request followed at once; see respond.c */
+	int riders;        /* how often in a row such a request followed at once; see answer.c */
 	bool ack_leaving;  /* built, maybe not sent yet: the engine sends answers without the QP's lock */
 	bool nak_due;
 	uint8_t nak_syndrome;
@@ -260,7 +260,7 @@ bool ibt_answers_probe(const struct ibt_requester *r, const struct ibt_packet *p
 void ibt_probe_answered(struct hca_qp *qp, uint64_t now);
 void ibt_probe_forget(struct ibt_requester *r);
 
-/* responder.c, respond.c */
+/* responder.c, answer.c */
 /* A packet of a SEND or WRITE was executed: an acknowledge names it, and the next is expected. */
 static inline void ibt_took(struct ibt_responder *r)
 {

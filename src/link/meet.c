@@ -3,7 +3,7 @@
 
 #include "base/cancel.h"
 #include "base/fd.h"
-#include "base/user.h"
+#include "base/cred.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,7 +9,7 @@
 #include "tool/demo_buffers.h"
 #include "tool/proc.h"
 #include "tool/tool.h"
-#include "tool/verbs.h"
+#include "tool/devlist.h"
 
 #include <errno.h>
 #include <getopt.h>

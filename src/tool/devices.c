@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* anyrdma devices: what a program will see. */
 #include "tool/tool.h"
-#include "tool/verbs.h"
+#include "tool/devlist.h"
 
 #include <getopt.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "tool/doctor.h"
 #include "host/rundir.h"
 #include "tool/tool.h"
-#include "tool/verbs.h"
+#include "tool/devlist.h"
 
 #include <dirent.h>
 #include <dlfcn.h>

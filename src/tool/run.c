@@ -6,7 +6,7 @@
  * of their own (DT_RPATH). The path shim comes by LD_PRELOAD alone, and so does the library that stands in
  * front of the program's sockets, when it is asked for. */
 #include "tool/tool.h"
-#include "tool/verbs.h"
+#include "tool/devlist.h"
 
 #include <elf.h>
 #include <errno.h>

@@ -45,7 +45,7 @@ MAY_SEE = {
 ENGINE = re.compile(r"hca/engine(\w*\.c|_streams\.h)$")
 ENGINE_SEES = {"hca", "ib", "iwarp", "local", "link", "memory", "host", "base", "wire"}
 # The connection manager's core knows no adapter: the simulation and the fuzzer drive it as it is.
-CM_CORE = re.compile(r"cm/(conn|core|receive|table|timers|verbs)\.[ch]$")
+CM_CORE = re.compile(r"cm/(conn|core|receive|table|timers|calls)\.[ch]$")
 CM_CORE_SEES = {"cm", "base", "wire"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')

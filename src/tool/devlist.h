@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The devices as a program will see them: asked through the public verbs calls of our own library. */
-#ifndef TOOL_VERBS_H
-#define TOOL_VERBS_H
+#ifndef TOOL_DEVLIST_H
+#define TOOL_DEVLIST_H
 
 #include <net/if.h>
 #include <netinet/in.h>

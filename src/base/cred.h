@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Whether a process that the kernel names to us is of our own user. */
-#ifndef BASE_USER_H
-#define BASE_USER_H
+#ifndef BASE_CRED_H
+#define BASE_CRED_H
 
 #include <stdbool.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cm/door.h"
+#include "cm/probe.h"
 
 #include "base/fd.h"
 #include "base/gid.h"
@@ -39,7 +39,7 @@ static int open_between(
 	return fd;
 }
 
-int cm_door_knock(const struct cm_path *path, uint32_t ifindex, uint16_t udp_port)
+int cm_probe_send(const struct cm_path *path, uint32_t ifindex, uint16_t udp_port)
 {
 	const struct cm_msg nothing = {.attr = CM_DREP};
 	struct icrc_flow flow = {.dport = udp_port};
@@ -62,7 +62,7 @@ int cm_door_knock(const struct cm_path *path, uint32_t ifindex, uint16_t udp_por
 	return fd;
 }
 
-bool cm_door_refused(int fd)
+bool cm_probe_refused(int fd)
 {
 	char c;
 	bool refused = recv(fd, &c, 1, 0) < 0 && errno == ECONNREFUSED;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Talks to our libibverbs through dlopen: the tool must start, and explain, when the library is broken. */
-#include "tool/verbs.h"
+#include "tool/devlist.h"
 #include "tool/tool.h"
 
 #include <arpa/inet.h>

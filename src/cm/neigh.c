@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cm/hop.h"
+#include "cm/neigh.h"
 
 #include "base/gid.h"
 #include "wire/ibt.h"
@@ -108,7 +108,8 @@ static bool has_no_neighbours(uint32_t ifindex)
 	return no;
 }
 
-void cm_hop_find(struct cm_hop *hop, const struct sockaddr *src, const struct sockaddr *dst, uint32_t ifindex)
+void cm_neigh_find(
+	struct cm_neigh *hop, const struct sockaddr *src, const struct sockaddr *dst, uint32_t ifindex)
 {
 	const size_t len = raw_len(dst), body = sizeof(struct rtmsg);
 	const struct rtmsg *route;
@@ -136,7 +137,7 @@ void cm_hop_find(struct cm_hop *hop, const struct sockaddr *src, const struct so
 	hop->ifindex = ifindex;
 }
 
-int cm_hop_source(const struct sockaddr *dst, struct sockaddr_storage *src)
+int cm_neigh_source(const struct sockaddr *dst, struct sockaddr_storage *src)
 {
 	const size_t len = raw_len(dst), body = sizeof(struct rtmsg);
 	const void *addr;
@@ -161,7 +162,7 @@ int cm_hop_source(const struct sockaddr *dst, struct sockaddr_storage *src)
 	return 0;
 }
 
-bool cm_hop_known(const struct cm_hop *hop)
+bool cm_neigh_known(const struct cm_neigh *hop)
 {
 	const uint16_t valid = NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY;
 	const struct sockaddr *to = (const struct sockaddr *)&hop->to;
@@ -185,7 +186,7 @@ bool cm_hop_known(const struct cm_hop *hop)
  * A datagram without content to the adapter's port, through the interface: it leaves when the hop has
  * answered, and whoever gets it drops it.
  */
-void cm_hop_ask(const struct cm_hop *hop)
+void cm_neigh_ask(const struct cm_neigh *hop)
 {
 	const int v6 = hop->to.ss_family == AF_INET6;
 	const uint32_t through = htonl(hop->ifindex);

@@ -5,14 +5,14 @@
  * connected to the one host is. What it sends is a whole RoCE packet, so that a card takes it and not
  * the kernel behind it; a DREP for no connection, so that nobody answers.
  */
-#ifndef CM_DOOR_H
-#define CM_DOOR_H
+#ifndef CM_PROBE_H
+#define CM_PROBE_H
 
 #include "cm/conn.h"
 
 /* A descriptor to ask a moment later, or -errno. */
-int cm_door_knock(const struct cm_path *path, uint32_t ifindex, uint16_t udp_port);
+int cm_probe_send(const struct cm_path *path, uint32_t ifindex, uint16_t udp_port);
 /* Whether the host has said that nobody is there. Closes the descriptor. */
-bool cm_door_refused(int fd);
+bool cm_probe_refused(int fd);
 
 #endif

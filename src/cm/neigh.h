@@ -4,27 +4,27 @@
  * kernel's neighbour table when it resolves an address. We ask over netlink, which needs no privilege. Where
  * the kernel says nothing the hop counts as known, and who is not there does not answer the REQ.
  */
-#ifndef CM_HOP_H
-#define CM_HOP_H
+#ifndef CM_NEIGH_H
+#define CM_NEIGH_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
-struct cm_hop {
+struct cm_neigh {
 	struct sockaddr_storage to; /* where the way ends */
 	uint8_t addr[16];           /* of the hop, in the first 4 bytes for IPv4 */
 	uint32_t ifindex;           /* 0: nobody has to be asked (this host, a tunnel) */
 };
 
 /* The way from src to dst, both of one family, through the interface. */
-void cm_hop_find(
-	struct cm_hop *hop, const struct sockaddr *src, const struct sockaddr *dst, uint32_t ifindex);
+void cm_neigh_find(
+	struct cm_neigh *hop, const struct sockaddr *src, const struct sockaddr *dst, uint32_t ifindex);
 /* Our address on the way to dst, with no port: 0 or -errno. */
-int cm_hop_source(const struct sockaddr *dst, struct sockaddr_storage *src);
+int cm_neigh_source(const struct sockaddr *dst, struct sockaddr_storage *src);
 /* Whether the kernel knows its link address. */
-bool cm_hop_known(const struct cm_hop *hop);
+bool cm_neigh_known(const struct cm_neigh *hop);
 /* Makes the kernel ask for that, if it is not doing so. */
-void cm_hop_ask(const struct cm_hop *hop);
+void cm_neigh_ask(const struct cm_neigh *hop);
 
 #endif

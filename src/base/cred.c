@@ -4,7 +4,7 @@
  * or are that one: the number alone says nothing then. Whom we may send signals to is asked of the kernel,
  * which knows the true ones.
  */
-#include "base/user.h"
+#include "base/cred.h"
 
 #include <signal.h>
 #include <unistd.h>

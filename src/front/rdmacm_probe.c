@@ -7,7 +7,7 @@
  */
 #include "front/rdmacm_front.h"
 
-#include "cm/door.h"
+#include "cm/probe.h"
 #include "hca/adapter.h"
 
 #include <errno.h>
@@ -21,12 +21,12 @@ static bool waits(const struct rcm_id *id)
 
 static void look(struct cm_host_timer *t, uint64_t now)
 {
-	struct rcm_id *id = container_of(t, struct rcm_id, door.timer);
-	struct rcm_door *d = &id->door;
+	struct rcm_id *id = container_of(t, struct rcm_id, probe.timer);
+	struct rcm_probe *d = &id->probe;
 	struct cm_host *h = &id->cm->host;
 
 	if (d->fd > 0)
-		d->refusals += cm_door_refused(d->fd);
+		d->refusals += cm_probe_refused(d->fd);
 	d->fd = 0;
 	if (!waits(id))
 		return;
@@ -36,25 +36,25 @@ static void look(struct cm_host_timer *t, uint64_t now)
 	}
 	if (d->knocks++ == KNOCKS)
 		return;
-	d->fd = cm_door_knock(&id->conn->path, id->path.ifindex, h->adapter->udp_port);
+	d->fd = cm_probe_send(&id->conn->path, id->path.ifindex, h->adapter->udp_port);
 	cm_host_timer_set(h, t, now + BETWEEN_NS);
 }
 
-void rcm_door_watch(struct rcm_id *id)
+void rcm_probe_watch(struct rcm_id *id)
 {
-	id->door.timer.due = look;
-	cm_host_timer_set(&id->cm->host, &id->door.timer, cm_host_now(&id->cm->host) + BETWEEN_NS);
+	id->probe.timer.due = look;
+	cm_host_timer_set(&id->cm->host, &id->probe.timer, cm_host_now(&id->cm->host) + BETWEEN_NS);
 }
 
-void rcm_door_leave(struct rcm_id *id)
+void rcm_probe_leave(struct rcm_id *id)
 {
-	cm_host_timer_clear(&id->cm->host, &id->door.timer);
-	if (id->door.fd > 0)
-		cm_door_refused(id->door.fd);
-	id->door.fd = 0;
+	cm_host_timer_clear(&id->cm->host, &id->probe.timer);
+	if (id->probe.fd > 0)
+		cm_probe_refused(id->probe.fd);
+	id->probe.fd = 0;
 }
 
-int rcm_door_verdict(const struct rcm_id *id)
+int rcm_probe_verdict(const struct rcm_id *id)
 {
-	return id->door.refusals == ENOUGH ? -ECONNREFUSED : -ETIMEDOUT;
+	return id->probe.refusals == ENOUGH ? -ECONNREFUSED : -ETIMEDOUT;
 }

@@ -84,7 +84,7 @@ static void check(void)
 
 	must(!w || w->state != SHM_UP || welcomed);
 	must(!w || !w->there.export || exported);
-	must(!w || !w->twin || twin);
+	must(!w || !w->reverse || twin);
 	for (unsigned i = 0; i < link_here->nreaders; i++) {
 		struct shm_reader *r = link_here->reader[i];
 

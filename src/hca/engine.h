@@ -62,7 +62,7 @@ struct hca_engine {
 
 	struct lock drive;
 	struct list touched;   /* QPs that met a frame or a timer and may have to send; drive lock */
-	struct list held;      /* QPs whose acknowledge waits for a request to ride with; drive lock */
+	struct list held;      /* QPs whose acknowledge is delayed, to be piggybacked; drive lock */
 	bool asked;            /* the last drive answered READs or atomics: more may follow; drive lock */
 	_Atomic bool released; /* a QP gave back its share of windows: waiters must be looked at */
 	_Atomic bool backlog; /* touched is not empty: whoever stops driving must see that somebody goes on */

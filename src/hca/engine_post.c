@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What waits for company: requests of a burst for each other, an acknowledge for a request to ride with.
+ * What waits for company: requests of a burst for each other, a delayed acknowledge for a request.
  * Whoever holds something back owes it: the helper, or a caller before it sleeps, sees to it that it leaves
  * in time.
  */
@@ -115,7 +115,7 @@ void hca_engine_touch_deferred(struct hca_engine *e)
 	lock_drop(&e->defer_lock);
 }
 
-/* ---- answers that wait for a request to ride with ---- */
+/* ---- delayed acknowledges ---- */
 /* The transport may name a time until which its acknowledge can wait. */
 bool hca_engine_hold(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 {

@@ -4,10 +4,10 @@
  * one acknowledge for everything behind them. Acknowledges are thereby coalesced: one per round of the
  * engine, however many packets asked for one.
  *
- * An acknowledge can also ride with a request of our own. A program that answers at once would otherwise cost
- * two packets each way, and a packet through the stack is most of the latency. So when the last RIDERS
- * acknowledges were followed by a request within RIDE_NS, the next one waits that long; when nothing follows,
- * it leaves alone and none waits for a while.
+ * Delayed ACKs: an acknowledge can be piggybacked on a request of our own. A program that answers at once
+ * would otherwise cost two packets each way, and a packet through the stack is most of the latency. So when
+ * the last STREAK acknowledges were followed by a request within DELAY_NS, the next one is delayed that long;
+ * when nothing follows, it leaves by itself and none is delayed for a while.
  */
 #include "ib/ibt.h"
 
@@ -46,26 +46,27 @@ static uint8_t read_opcode(const struct ibt_answer *a)
 	return a->sent + 1 == a->npkts ? OP_READ_RESP_LAST : OP_READ_RESP_MIDDLE;
 }
 
-enum { READ_COPY = 1024, RIDERS = 4, RIDERS_LOST = -16, RIDE_NS = 50 * 1000 };
+enum { READ_COPY = 1024, STREAK = 4, STREAK_LOST = -16, DELAY_NS = 50 * 1000 };
 
-void ibt_ack_later(struct hca_qp *qp, uint64_t now)
+void ibt_delay_ack(struct hca_qp *qp, uint64_t now)
 {
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
 
-	r->asked_at = now;
+	r->ack_asked_at = now;
 	if (r->ack_due && qp->answer_at)
 		return; /* one waits already, and not longer for this one */
 	r->ack_due = true;
-	qp->answer_at =
-		r->riders < RIDERS || r->nak_due || r->answer_tail != r->answer_head ? 0 : now + RIDE_NS;
+	qp->answer_at = r->piggyback_streak < STREAK || r->nak_due || r->answer_tail != r->answer_head
+				? 0
+				: now + DELAY_NS;
 }
 
 /* A request of our own leaves: it carries the acknowledge, or could have. */
-static void learn_rider(struct ibt_responder *r, uint64_t now)
+static void learn_piggyback(struct ibt_responder *r, uint64_t now)
 {
-	if (r->asked_at && now - r->asked_at < RIDE_NS && r->riders < RIDERS)
-		r->riders++;
-	r->asked_at = 0;
+	if (r->ack_asked_at && now - r->ack_asked_at < DELAY_NS && r->piggyback_streak < STREAK)
+		r->piggyback_streak++;
+	r->ack_asked_at = 0;
 }
 
 /* Bytes of a READ's next packet. */
@@ -103,7 +104,7 @@ static bool put_one(struct hca_qp *qp, struct frame_batch *out, const struct ibt
 	f->pad = (uint8_t)(-len & 3);
 	/* The program may be writing there, and what is sent must be what the ICRC was made of. A small
 	 * payload is copied; a large one when a peer asked twice, which is what a torn packet looks like. */
-	f->copy = len < READ_COPY || ibt_qp(qp)->resp.careful;
+	f->copy = len < READ_COPY || ibt_qp(qp)->resp.stage_reads;
 	if (len) {
 		out->iov[out->niov++] = (struct iovec){from, len};
 		f->iov_count = 1;
@@ -122,7 +123,7 @@ static uint32_t put_middles(struct hca_qp *qp, struct frame_batch *out, const st
 	uint32_t mtu = ibt_mtu(qp), n = ibt_middles(qp, a->sent, a->npkts, out);
 	char *from;
 
-	if (n < 2 || mtu < READ_COPY || ibt_qp(qp)->resp.careful)
+	if (n < 2 || mtu < READ_COPY || ibt_qp(qp)->resp.stage_reads)
 		return 0;
 	from = source(qp, a, n * mtu);
 	if (!from)
@@ -187,7 +188,7 @@ bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 	else if (r->ack_due && hca_qp_state(qp) != IBV_QPS_ERR)
 		put_aeth_frame(qp, out, r->ack_psn, AETH_ACK | credits(qp));
 	if (r->ack_due && qp->answer_at && now >= qp->answer_at)
-		r->riders = RIDERS_LOST;
+		r->piggyback_streak = STREAK_LOST;
 	qp->answer_at = 0;
 	r->ack_leaving = r->ack_due && !r->nak_due;
 	r->nak_due = r->ack_due = false;
@@ -207,15 +208,15 @@ static bool ack_goes_along(struct hca_qp *qp)
 	const struct ibt_responder *r = &ibt_qp(qp)->resp;
 	const struct ibt_requester *req = &ibt_qp(qp)->req;
 
-	return r->ack_due || r->ack_leaving || (r->asked_at && req->una == req->sent);
+	return r->ack_due || r->ack_leaving || (r->ack_asked_at && req->una == req->sent);
 }
 
-void ibt_ack_first(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
+void ibt_flush_ack(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 {
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
 	bool goes = ack_goes_along(qp);
 
-	learn_rider(r, now);
+	learn_piggyback(r, now);
 	if (!goes || r->nak_due || r->answer_tail != r->answer_head)
 		return;
 	put_aeth_frame(qp, out, r->ack_psn, AETH_ACK | credits(qp));

@@ -196,11 +196,11 @@ static void nak(struct hca_qp *qp, uint32_t psn, unsigned code, uint64_t now)
 	}
 }
 
-/* ---- doubt ----
+/* ---- NAKs that may be forged ----
  * A NAK ends the connection on the word of one packet, and a forger only has to hit the PSNs in flight. But a
  * NAK also says how many requests the peer has done (the MSN), which cannot be fewer than it said before, nor
  * more than we asked for. One that says otherwise is not acted on: a live peer acknowledges what it received,
- * and that ends the doubt. Where nothing is heard until the timer gives up, the request fails with what the
+ * and the NAK is forgotten. Where nothing is heard until the timer gives up, the request fails with what the
  * NAK said, so that a peer which counts in another way is only believed later.
  */
 static bool is_plausible(struct hca_qp *qp, const struct ibt_packet *p)
@@ -212,13 +212,13 @@ static bool is_plausible(struct hca_qp *qp, const struct ibt_packet *p)
 }
 
 /* Whether to wait for more than this packet before the request fails. */
-static bool doubt(struct hca_qp *qp, const struct ibt_packet *p, enum ibv_wc_status status)
+static bool defer_nak(struct hca_qp *qp, const struct ibt_packet *p, enum ibv_wc_status status)
 {
 	if (p->local || is_plausible(qp, p) || !ibt_timeout_ns(qp->attr.timeout))
 		return false;
 	log_debug("QP 0x%06x: a NAK with an impossible MSN is not believed", hca_qpn(qp));
-	ibt_qp(qp)->req.doubted = status;
-	ibt_qp(qp)->req.doubted_psn = p->psn;
+	ibt_qp(qp)->req.nak_unverified = status;
+	ibt_qp(qp)->req.nak_unverified_psn = p->psn;
 	qp->count->stale_responses++;
 	return true;
 }
@@ -311,7 +311,7 @@ static void got_response(struct hca_qp *qp, const struct ibt_packet *p, uint64_t
 		return;
 	}
 	status = place(qp, w, p);
-	if (status == IBV_WC_BAD_RESP_ERR && doubt(qp, p, status))
+	if (status == IBV_WC_BAD_RESP_ERR && defer_nak(qp, p, status))
 		return;
 	if (status != IBV_WC_SUCCESS) {
 		ibt_fail_at(qp, p->psn, status, now);
@@ -337,14 +337,14 @@ void ibt_complete(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 	}
 	if (p->op == &ibt_op_table[OP_ACK]) {
 		end = last_word(qp, p);
-		if (end && doubt(qp, p, end))
+		if (end && defer_nak(qp, p, end))
 			return;
 		got_ack(qp, p, now);
 	} else {
 		got_response(qp, p, now);
 	}
 	/* Never back: a response that comes late says what was true before. */
-	if ((p->op->flags & OPF_AETH) && !r->doubted && psn_diff(aeth_msn(p->ext), r->msn) > 0)
+	if ((p->op->flags & OPF_AETH) && !r->nak_unverified && psn_diff(aeth_msn(p->ext), r->msn) > 0)
 		r->msn = aeth_msn(p->ext);
 	if (hca_qp_state(qp) == IBV_QPS_ERR)
 		return;

@@ -133,8 +133,8 @@ static bool only_data_out(struct hca_qp *qp)
 	const struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	return !r->reads && r->sent == r->high && r->una == r->acked && r->asked == r->acked && !r->failed &&
-	       !r->rnr_until && !r->rec.cautious && !r->rec.probe_flow && !r->rec.probe_due && !r->doubted &&
-	       hca_qp_state(qp) == IBV_QPS_RTS;
+	       !r->rnr_until && !r->rec.cautious && !r->rec.probe_flow && !r->rec.probe_due &&
+	       !r->nak_unverified && hca_qp_state(qp) == IBV_QPS_RTS;
 }
 
 static bool is_over(const struct hca_send_wqe *w, uint32_t to)

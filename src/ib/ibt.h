@@ -88,18 +88,18 @@ struct ibt_requester {
 	uint32_t asked;      /* before it, what is missing was looked for */
 	/* Responses in [una, acked) that have come, and that were asked for again; a bit per PSN, modulo. */
 	uint64_t got[IBT_AHEAD / 64], again[IBT_AHEAD / 64];
-	uint32_t reads;               /* READ and atomic requests in flight */
-	uint32_t chunk;               /* packets one READ request asks for: see requester.c */
-	uint32_t unasked;             /* cost sent since an acknowledge was last asked for */
-	uint32_t by_ref_pause;        /* looks at messages before one goes by reference again */
-	bool credits_used;            /* the peer counts credits */
-	int32_t credits;              /* messages that may still take a receive there */
-	uint8_t retries, rnr_retries; /* left */
-	uint64_t rnr_until;           /* 0: not waiting */
-	enum ibv_wc_status failed;    /* of WQE `next`: reported once those before it are done */
-	uint32_t msn;                 /* requests the peer has done, as it last said */
-	enum ibv_wc_status doubted;   /* what a NAK said that may be forged: see completer.c */
-	uint32_t doubted_psn;         /* and about what */
+	uint32_t reads;                    /* READ and atomic requests in flight */
+	uint32_t chunk;                    /* packets one READ request asks for: see requester.c */
+	uint32_t unasked;                  /* cost sent since an acknowledge was last asked for */
+	uint32_t by_ref_pause;             /* looks at messages before one goes by reference again */
+	bool credits_used;                 /* the peer counts credits */
+	int32_t credits;                   /* messages that may still take a receive there */
+	uint8_t retries, rnr_retries;      /* left */
+	uint64_t rnr_until;                /* 0: not waiting */
+	enum ibv_wc_status failed;         /* of WQE `next`: reported once those before it are done */
+	uint32_t msn;                      /* requests the peer has done, as it last said */
+	enum ibv_wc_status nak_unverified; /* what a NAK said that may be forged: see completer.c */
+	uint32_t nak_unverified_psn;       /* and about what */
 	struct ibt_recovery rec;
 };
 
@@ -116,13 +116,14 @@ struct ibt_responder {
 	bool gap_past; /* and others behind it */
 	uint32_t gap_shown;
 	bool ack_due;
-	uint64_t asked_at; /* when an acknowledge was last asked for; 0: a request of our own has followed */
-	int riders;        /* how often in a row such a request followed at once; see answer.c */
-	bool ack_leaving;  /* built, maybe not sent yet: the engine sends answers without the QP's lock */
+	uint64_t ack_asked_at; /* when an acknowledge was last asked for; 0: a request of our own has followed
+				*/
+	int piggyback_streak;  /* how often in a row such a request followed at once; see answer.c */
+	bool ack_leaving;      /* built, maybe not sent yet: the engine sends answers without the QP's lock */
 	bool nak_due;
 	uint8_t nak_syndrome;
 	uint32_t nak_psn;
-	uint32_t careful; /* READs whose payload is copied before it is sent: see put_one() */
+	uint32_t stage_reads; /* READs whose payload is copied before it is sent: see put_one() */
 	struct ibt_answer answer[IBT_ANSWERS];
 	uint32_t answer_head, answer_tail;
 	struct ibt_atomic atomic[HCA_MAX_RD_ATOMIC];
@@ -274,9 +275,9 @@ void ibt_respond_lost(struct hca_qp *qp);
 bool ibt_respond_to(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now);
 bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
 /* An acknowledge is due; it may wait a moment for a request of our own. */
-void ibt_ack_later(struct hca_qp *qp, uint64_t now);
+void ibt_delay_ack(struct hca_qp *qp, uint64_t now);
 /* Puts the acknowledge that is due in front of requests, so that a reply never overtakes it. */
-void ibt_ack_first(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
+void ibt_flush_ack(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
 
 /* transport.c: see hca/transport.h */
 bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now);

@@ -163,7 +163,7 @@ void ibt_progress(struct hca_qp *qp, uint64_t now)
 	r->retries = qp->attr.retry_cnt;
 	r->rnr_retries = qp->attr.rnr_retry;
 	r->rec.cautious = false;
-	r->doubted = IBV_WC_SUCCESS;
+	r->nak_unverified = IBV_WC_SUCCESS;
 	r->rec.probes = 0;
 	r->rec.probe_due = false;
 	if (r->rec.probe_flow && psn_diff(r->una, r->rec.probe_psn) > 0) {
@@ -180,8 +180,8 @@ static void go_back(struct hca_qp *qp, uint64_t now)
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	if (!r->retries) {
-		if (r->doubted)
-			ibt_fail_at(qp, r->doubted_psn, r->doubted, now);
+		if (r->nak_unverified)
+			ibt_fail_at(qp, r->nak_unverified_psn, r->nak_unverified, now);
 		else
 			ibt_fail_at(qp, r->una, IBV_WC_RETRY_EXC_ERR, now);
 		return;

@@ -759,7 +759,7 @@ bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 		finish_unreliable(qp, now);
 	out->dest = qp->dest;
 	if (rc && r->next != qp->sq.head)
-		ibt_ack_first(qp, now, out);
+		ibt_flush_ack(qp, now, out);
 	if (rc && r->asked != r->acked)
 		step = send_missing(qp, now, out);
 	if (rc && r->rec.probe_due && step == STEP_ON)

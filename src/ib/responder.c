@@ -237,7 +237,7 @@ static enum verdict do_read(struct hca_qp *qp, const struct ibt_packet *p)
 	a = answer_new(qp);
 	if (!a)
 		return DROP; /* duplicates took all places: it will come again */
-	r->careful -= r->careful ? 1 : 0;
+	r->stage_reads -= r->stage_reads ? 1 : 0;
 	r->msn = (r->msn + 1) & PSN_MASK;
 	*a = (struct ibt_answer){.kind = ANSWER_READ,
 		.first_time = true,
@@ -375,7 +375,7 @@ static enum verdict do_data(struct hca_qp *qp, const struct ibt_packet *p, uint6
 	if (f & OPF_END)
 		r->msn = (r->msn + 1) & PSN_MASK;
 	if (p->ackreq && reliable(qp))
-		ibt_ack_later(qp, now);
+		ibt_delay_ack(qp, now);
 	return DONE;
 }
 
@@ -388,7 +388,7 @@ static enum verdict execute(struct hca_qp *qp, const struct ibt_packet *p, uint6
 	return do_data(qp, p, now);
 }
 
-enum { CAREFUL_READS = 256 };
+enum { STAGED_READS = 256 };
 
 /* ---- duplicates: answered again, never executed again (IBA 9.7.5.1.5) ---- */
 static void duplicate_read(struct hca_qp *qp, const struct ibt_packet *p)
@@ -405,7 +405,7 @@ static void duplicate_read(struct hca_qp *qp, const struct ibt_packet *p)
 		(h.len && !target(qp, h.va, h.rkey, h.len, IBV_ACCESS_REMOTE_READ)))
 		return;
 	a = answer_new(qp);
-	r->careful = CAREFUL_READS;
+	r->stage_reads = STAGED_READS;
 	if (a)
 		*a = (struct ibt_answer){.kind = ANSWER_READ,
 			.psn = p->psn,

@@ -39,14 +39,14 @@ static void put_frames(void *arg)
 static int put_all(struct shm_link *l, struct shm_writer *w, const struct frame_dest *dest,
 	const struct frame_out *f, const struct iovec *iov, unsigned n)
 {
-	struct shm_reader *twin = atomic_load_explicit(&w->twin, memory_order_acquire);
+	struct shm_reader *reverse = atomic_load_explicit(&w->reverse, memory_order_acquire);
 	struct put p = {.tx = &w->tx, .path = ring_path_to(&w->tx, dest), .f = f, .iov = iov, .left = n};
 	uint32_t told;
 	bool there = true;
 
 	assert_locked(&w->lock);
-	if (twin) {
-		told = atomic_load_explicit(&twin->rx.done, memory_order_acquire);
+	if (reverse) {
+		told = atomic_load_explicit(&reverse->rx.done, memory_order_acquire);
 		p.told = &told;
 	}
 	/* A payload that is not there any more: the rest is not sent, and a timer tells. */
@@ -58,8 +58,8 @@ static int put_all(struct shm_link *l, struct shm_writer *w, const struct frame_
 		return -EMSGSIZE;
 	if (!there || p.how == RING_FULL)
 		atomic_fetch_add(&l->tx_lost, 1);
-	else if (twin)
-		atomic_store_explicit(&twin->carried, told, memory_order_relaxed);
+	else if (reverse)
+		atomic_store_explicit(&reverse->piggybacked, told, memory_order_relaxed);
 	link_shm_wake(l, w);
 	return 0;
 }
@@ -154,7 +154,7 @@ static int take_frames(
 	uint64_t by_ref = 0;
 	int n = 0, got;
 
-	if (!r->twin)
+	if (!r->reverse)
 		link_shm_find_twin(l, r);
 	link_shm_told(l, r);
 	if (link_shm_is_asked(r))
@@ -190,8 +190,8 @@ static void reader_free(struct shm_reader *r)
 {
 	struct shm_reader *self = r;
 
-	if (r->twin)
-		atomic_compare_exchange_strong(&r->twin->twin, &self, NULL);
+	if (r->reverse)
+		atomic_compare_exchange_strong(&r->reverse->reverse, &self, NULL);
 	if (r->begun)
 		meet_vacate(r->rx.ring, sizeof(struct ring));
 	atomic_store(&r->state, READER_FREE);
@@ -416,7 +416,7 @@ static bool shm_paired(struct link *link, uint32_t slot)
 {
 	struct shm_writer *w =
 		atomic_load_explicit(&((struct shm_link *)link)->writer[slot], memory_order_acquire);
-	struct shm_reader *r = w ? atomic_load(&w->twin) : NULL;
+	struct shm_reader *r = w ? atomic_load(&w->reverse) : NULL;
 
 	return r && atomic_load(&r->state) == READER_UP;
 }

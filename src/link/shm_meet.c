@@ -64,7 +64,7 @@ void link_shm_drop_writer(struct shm_link *l, struct shm_writer *w)
 	if (w->state == SHM_UP)
 		log_info("process in slot %u: no more by memory, it is gone", w->slot);
 	atomic_store(&w->state, SHM_DOWN);
-	atomic_store(&w->twin, NULL);
+	atomic_store(&w->reverse, NULL);
 	w->ended = w->proving = false;
 	end_close(l, &w->end);
 	end_close(l, &w->process);
@@ -445,13 +445,13 @@ static void reader_init(struct shm_reader *r, struct ring *ring, const struct me
 	r->asked = false;
 	r->exported = false;
 	r->verified = false;
-	r->twin = NULL;
+	r->reverse = NULL;
 	r->looks = 0;
 	r->heard = 0;
 	r->ended = false;
-	r->riders = 0;
+	r->piggyback_streak = 0;
 	r->hold_until = 0;
-	r->carried = 0;
+	r->piggybacked = 0;
 }
 
 /* A process that others of its user may not look into shows them nothing. */
@@ -529,8 +529,8 @@ static void take_twin(struct shm_link *l, struct shm_reader *r, uint64_t token)
 	lock_take(&w->lock);
 	if (w->state != SHM_DOWN && w->token == token) {
 		r->verified = true;
-		r->twin = w;
-		atomic_store(&w->twin, r);
+		r->reverse = w;
+		atomic_store(&w->reverse, r);
 	}
 	lock_drop(&w->lock);
 }

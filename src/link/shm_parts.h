@@ -66,8 +66,8 @@ struct shm_writer {
 	struct windows windows;
 	uint64_t asked_at; /* ms */
 	const struct shm_bell *bell;
-	uint32_t rung;                   /* bell->wakes when we last rang */
-	struct shm_reader *_Atomic twin; /* the ring the other way */
+	uint32_t rung;                      /* bell->wakes when we last rang */
+	struct shm_reader *_Atomic reverse; /* the ring the other way */
 	_Atomic bool ended; /* the other one: what it still said is collected, then it goes down */
 	struct ring_tx tx;
 };
@@ -96,13 +96,13 @@ struct shm_reader {
 	uint8_t nonce[MEET_NONCE]; /* which it may read out of here */
 	bool asked;                /* for a proof: it was told where the nonce is, and has not answered */
 	_Atomic bool exported;     /* it has our export */
-	struct shm_writer *_Atomic twin;
-	unsigned looks;           /* for its twin */
-	uint32_t heard;           /* of what it told us by frames */
-	bool ended;               /* a row of frames, after which one of ours may carry how far we are */
-	uint64_t hold_until;      /* told by then; 0: nobody has looked yet */
-	int riders;               /* how often in a row one did: see shm.c */
-	_Atomic uint32_t carried; /* what the last one said */
+	struct shm_writer *_Atomic reverse;
+	unsigned looks;               /* for the other way */
+	uint32_t heard;               /* of what it told us by frames */
+	bool ended;                   /* a row of frames, after which one of ours may carry how far we are */
+	uint64_t hold_until;          /* told by then; 0: nobody has looked yet */
+	int piggyback_streak;         /* how often in a row one did: see shm.c */
+	_Atomic uint32_t piggybacked; /* what the last one said */
 	struct ring_rx rx;
 };
 
@@ -145,10 +145,10 @@ void link_shm_meet_close(struct shm_link *l);
  * there right after.
  */
 void link_shm_attend(struct shm_link *l, bool receives);
-/* The reader may have said by its socket whose twin it is: looks, before its frames are taken. */
+/* The reader may have said by its socket whose other way it is: looks, before its frames are taken. */
 void link_shm_find_twin(struct shm_link *l, struct shm_reader *r);
 /* Telling and being told, see shm_tell.c. Those with a reader are for who receives; arg: of link.executed. */
-bool link_shm_is_twin(struct shm_reader *r);
+bool link_shm_is_reverse(struct shm_reader *r);
 void link_shm_told(struct shm_link *l, struct shm_reader *r);
 void link_shm_tell(struct shm_link *l, struct shm_reader *r);
 void link_shm_hear(struct shm_link *l, struct shm_reader *r, void *arg);

@@ -3,10 +3,10 @@
  * How far a reader is, told to the writer: by a word in the ring, or for nothing by a frame the other way.
  *
  * The word costs both cores a cache line, just when one may wait for the reply. And a writer that is told
- * before the reply comes may stop polling, and then has to be woken for it. So when each of the last RIDERS
- * rows of frames was followed by a frame of ours, the next row is told only that way; when none follows
- * within HOLD_NS, the word is written, and none is held back for a while. Somebody looks by then: who polls,
- * the helper, or an alarm is set for who sleeps (link.promise).
+ * before the reply comes may stop polling, and then has to be woken for it. So when each of the last STREAK
+ * rows of frames was followed by a frame of ours, the next row is told only by piggybacking; when none
+ * follows within HOLD_NS, the word is written, and none is held back for a while. Somebody looks by then: who
+ * polls, the helper, or an alarm is set for who sleeps (link.promise).
  */
 #include "link/shm_parts.h"
 
@@ -16,7 +16,7 @@
 
 #include <time.h>
 
-enum { RIDERS = 4, RIDERS_LOST = -16, HELD_MOST = 16, HOLD_NS = 50 * 1000 };
+enum { STREAK = 4, STREAK_LOST = -16, HELD_MOST = 16, HOLD_NS = 50 * 1000 };
 
 /* ---- telling ---- */
 /*
@@ -38,9 +38,9 @@ void link_shm_wake(const struct shm_link *l, struct shm_writer *w)
 }
 
 /* The word was written: wakes who may sleep until then. */
-static void wake_twin(struct shm_link *l, struct shm_reader *r)
+static void wake_reverse(struct shm_link *l, struct shm_reader *r)
 {
-	struct shm_writer *w = r->twin;
+	struct shm_writer *w = r->reverse;
 	bool rung = false;
 
 	if (w) {
@@ -63,19 +63,19 @@ static void wake_twin(struct shm_link *l, struct shm_reader *r)
 static void publish(struct shm_link *l, struct shm_reader *r)
 {
 	ring_publish(&r->rx);
-	wake_twin(l, r);
+	wake_reverse(l, r);
 }
 
-static bool was_carried(const struct shm_reader *r)
+static bool was_piggybacked(const struct shm_reader *r)
 {
-	return atomic_load_explicit(&r->carried, memory_order_relaxed) ==
+	return atomic_load_explicit(&r->piggybacked, memory_order_relaxed) ==
 	       atomic_load_explicit(&r->rx.done, memory_order_relaxed);
 }
 
 bool link_shm_holds(const struct shm_reader *r)
 {
-	return !was_carried(r) && atomic_load_explicit(&r->rx.ring->taken, memory_order_relaxed) !=
-					  atomic_load_explicit(&r->rx.done, memory_order_relaxed);
+	return !was_piggybacked(r) && atomic_load_explicit(&r->rx.ring->taken, memory_order_relaxed) !=
+					      atomic_load_explicit(&r->rx.done, memory_order_relaxed);
 }
 
 static uint32_t untold(const struct shm_reader *r)
@@ -92,12 +92,12 @@ static uint64_t now_ns(void)
 }
 
 /* The row is told; what came of it is learnt. */
-static void settle_row(struct shm_link *l, struct shm_reader *r, int riders)
+static void settle_row(struct shm_link *l, struct shm_reader *r, int streak)
 {
-	r->riders = riders;
+	r->piggyback_streak = streak;
 	r->ended = false;
 	r->hold_until = 0;
-	if (was_carried(r))
+	if (was_piggybacked(r))
 		r->rx.published = atomic_load_explicit(&r->rx.done, memory_order_relaxed);
 	else if (ring_untold(&r->rx))
 		publish(l, r);
@@ -108,37 +108,38 @@ void link_shm_told(struct shm_link *l, struct shm_reader *r)
 {
 	if (!r->ended)
 		return;
-	if (was_carried(r)) {
-		settle_row(l, r, r->riders + (r->riders < RIDERS));
+	if (was_piggybacked(r)) {
+		settle_row(l, r, r->piggyback_streak + (r->piggyback_streak < STREAK));
 	} else if (ring_waiting(&r->rx)) {
-		settle_row(l, r, r->riders < 0 ? r->riders : 0); /* the next row, and no answer */
+		settle_row(l, r,
+			r->piggyback_streak < 0 ? r->piggyback_streak : 0); /* the next row, and no answer */
 	} else if (ring_untold(&r->rx)) {
 		uint64_t now = now_ns();
 
 		if (!r->hold_until)
 			r->hold_until = now + HOLD_NS;
 		else if (now >= r->hold_until)
-			settle_row(l, r, RIDERS_LOST);
+			settle_row(l, r, STREAK_LOST);
 	}
 }
 
 /* Then it sends no other before it has it, and a look for one fetches a line from the other core. */
 bool link_shm_is_asked(const struct shm_reader *r)
 {
-	return r->riders >= RIDERS && untold(r) == 0;
+	return r->piggyback_streak >= STREAK && untold(r) == 0;
 }
 
 void link_shm_let_go(struct shm_link *l, struct shm_reader *r)
 {
 	if (r->ended && ring_untold(&r->rx))
-		settle_row(l, r, r->riders);
+		settle_row(l, r, r->piggyback_streak);
 }
 
 /* A row of frames has ended. */
 void link_shm_tell(struct shm_link *l, struct shm_reader *r)
 {
 	r->ended = true;
-	if (!r->twin || r->riders < RIDERS || untold(r) >= HELD_MOST) {
+	if (!r->reverse || r->piggyback_streak < STREAK || untold(r) >= HELD_MOST) {
 		publish(l, r);
 		return;
 	}
@@ -169,17 +170,17 @@ static void collect(struct shm_link *l, struct shm_writer *w, uint32_t taken, bo
 }
 
 /* The writer may have been asked for anew since, by which another process has it. */
-bool link_shm_is_twin(struct shm_reader *r)
+bool link_shm_is_reverse(struct shm_reader *r)
 {
-	return r->twin && atomic_load(&r->twin->twin) == r;
+	return r->reverse && atomic_load(&r->reverse->reverse) == r;
 }
 
 /* A frame said how far its writer is with what we sent to it. */
 void link_shm_hear(struct shm_link *l, struct shm_reader *r, void *arg)
 {
 	r->heard = r->rx.told;
-	if (link_shm_is_twin(r))
-		collect(l, r->twin, r->heard, false, arg);
+	if (link_shm_is_reverse(r))
+		collect(l, r->reverse, r->heard, false, arg);
 }
 
 /* Whether a word says more than we know. No lock: the addresses of its ring stay. */

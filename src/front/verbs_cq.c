@@ -116,7 +116,7 @@ int verbs_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 
 	if (got) {
 		if (atomic_load_explicit(&cq->streams, memory_order_relaxed))
-			hca_engine_linger(&cq->ctx->adapter->engine);
+			hca_engine_spin_for_write(&cq->ctx->adapter->engine);
 		return got;
 	}
 	drive_for(cq);

@@ -185,7 +185,7 @@ int verbs_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_
 		if (err)
 			*bad = wr;
 	}
-	hca_engine_feed(&srq->ctx->adapter->engine);
+	hca_engine_recv_posted(&srq->ctx->adapter->engine);
 	return err;
 }
 

@@ -89,11 +89,11 @@ int hca_engine_init(
 	e->clock = clock ? clock : hca_clock_monotonic;
 	e->clock_arg = arg;
 	lock_init(&e->timer_lock);
-	lock_init(&e->defer_lock);
+	lock_init(&e->coalesce_lock);
 	lock_init(&e->count_lock);
-	list_init(&e->deferred);
-	list_init(&e->touched);
-	list_init(&e->held);
+	list_init(&e->coalescing);
+	list_init(&e->runnable);
+	list_init(&e->delayed_acks);
 	e->heap = NULL;
 	e->heap_len = e->heap_size = 0;
 	atomic_init(&e->next_timer, UINT64_MAX);
@@ -124,7 +124,7 @@ void hca_engine_fini(struct hca_engine *e)
 	e->batch = e->answers = NULL;
 	e->heap = NULL;
 	lock_fini(&e->timer_lock);
-	lock_fini(&e->defer_lock);
+	lock_fini(&e->coalesce_lock);
 	lock_fini(&e->count_lock);
 }
 
@@ -164,7 +164,8 @@ static void publish_stats(struct hca_engine *e)
 /* Nothing to receive, as far as one can see for free, and nothing to send. */
 static bool nothing_to_do(struct hca_engine *e)
 {
-	return e->link && e->link->ops->quiet && e->link->ops->quiet(e->link) && !hca_engine_owes(e);
+	return e->link && e->link->ops->quiet && e->link->ops->quiet(e->link) &&
+	       !hca_engine_has_pending_tx(e);
 }
 
 bool hca_engine_poll(struct hca_engine *e, _Atomic unsigned *looks)
@@ -177,11 +178,11 @@ bool hca_engine_poll(struct hca_engine *e, _Atomic unsigned *looks)
 		return false;
 	}
 	atomic_store_explicit(looks, 0, memory_order_relaxed);
-	hca_engine_hear(e);
+	hca_engine_drive_overdue(e);
 	return true;
 }
 
-void hca_engine_linger(struct hca_engine *e)
+void hca_engine_spin_for_write(struct hca_engine *e)
 {
 	enum { WATCHES = 4, MOST = 64, MISSED = 8, LINGER_NS = 20 * 1000 };
 	uint32_t seen = atomic_load_explicit(&e->written, memory_order_relaxed);
@@ -192,7 +193,7 @@ void hca_engine_linger(struct hca_engine *e)
 		return;
 	until = hca_engine_now(e) + LINGER_NS;
 	do {
-		hca_engine_hear(e);
+		hca_engine_drive_overdue(e);
 		if (atomic_load_explicit(&e->written, memory_order_relaxed) != seen) {
 			atomic_store_explicit(
 				&e->watches, watches < MOST ? watches + 1 : watches, memory_order_relaxed);
@@ -203,16 +204,16 @@ void hca_engine_linger(struct hca_engine *e)
 	hca_engine_wake_helper(e); /* it took us for one who drives all the time */
 }
 
-void hca_engine_hear(struct hca_engine *e)
+void hca_engine_drive_overdue(struct hca_engine *e)
 {
 	atomic_store_explicit(
 		&e->drives, atomic_load_explicit(&e->drives, memory_order_relaxed) + 1, memory_order_relaxed);
 	hca_engine_drive(e);
-	if (atomic_load_explicit(&e->unheard, memory_order_relaxed))
-		atomic_store_explicit(&e->unheard, 0,
+	if (atomic_load_explicit(&e->posts_since_rx, memory_order_relaxed))
+		atomic_store_explicit(&e->posts_since_rx, 0,
 			memory_order_relaxed); /* somebody else drives, or there are no streams left */
-	if (atomic_load_explicit(&e->backlog, memory_order_relaxed))
-		hca_engine_owe_rest(e);
+	if (atomic_load_explicit(&e->more_to_send, memory_order_relaxed))
+		hca_engine_pass_on_pending_tx(e);
 }
 
 int hca_engine_drive(struct hca_engine *e)
@@ -227,14 +228,15 @@ static void do_rest(struct hca_engine *e, uint64_t now)
 {
 	e->unlooked = 0;
 	hca_engine_run_timers(e, now);
-	if (atomic_load_explicit(&e->holding, memory_order_relaxed))
-		hca_engine_release_held(e, now);
-	if (atomic_load_explicit(&e->deferring, memory_order_relaxed))
-		hca_engine_touch_deferred(e);
-	if (!list_empty(&e->touched))
-		hca_engine_run_touched(e, now);
-	if (atomic_load_explicit(&e->released, memory_order_relaxed) && atomic_exchange(&e->released, false))
-		hca_engine_sweep_waiters(e, now);
+	if (atomic_load_explicit(&e->any_delayed_acks, memory_order_relaxed))
+		hca_engine_flush_delayed_acks(e, now);
+	if (atomic_load_explicit(&e->any_coalescing, memory_order_relaxed))
+		hca_engine_wake_coalesced(e);
+	if (!list_empty(&e->runnable))
+		hca_engine_run_runnable(e, now);
+	if (atomic_load_explicit(&e->window_freed, memory_order_relaxed) &&
+		atomic_exchange(&e->window_freed, false))
+		hca_engine_resume_all_waiters(e, now);
 	publish_stats(e);
 }
 
@@ -243,8 +245,8 @@ static bool has_work(struct hca_engine *e, const struct deliver_arg *d)
 {
 	enum { UNLOOKED = 16 };
 
-	return d->now || ++e->unlooked >= UNLOOKED || !list_empty(&e->touched) || hca_engine_owes(e) ||
-	       atomic_load_explicit(&e->released, memory_order_relaxed);
+	return d->now || ++e->unlooked >= UNLOOKED || !list_empty(&e->runnable) ||
+	       hca_engine_has_pending_tx(e) || atomic_load_explicit(&e->window_freed, memory_order_relaxed);
 }
 
 /* A look at sockets is a system call: where streams are and the link has been quiet, it is taken now and
@@ -314,11 +316,11 @@ void hca_engine_quiesce(struct hca_engine *e)
 void hca_engine_forget(struct hca_engine *e, struct hca_qp *qp)
 {
 	lock_take(&e->drive);
-	list_del(&qp->touched_node);
-	list_del(&qp->held_node);
-	lock_take(&e->defer_lock);
-	list_del(&qp->deferred_node);
-	lock_drop(&e->defer_lock);
+	list_del(&qp->runnable_node);
+	list_del(&qp->delayed_ack_node);
+	lock_take(&e->coalesce_lock);
+	list_del(&qp->coalescing_node);
+	lock_drop(&e->coalesce_lock);
 	hca_engine_disarm(e, qp);
 	lock_drop(&e->drive);
 }

@@ -61,20 +61,21 @@ struct hca_engine {
 	void *clock_arg;
 
 	struct lock drive;
-	struct list touched;   /* QPs that met a frame or a timer and may have to send; drive lock */
-	struct list held;      /* QPs whose acknowledge is delayed, to be piggybacked; drive lock */
-	bool asked;            /* the last drive answered READs or atomics: more may follow; drive lock */
-	_Atomic bool released; /* a QP gave back its share of windows: waiters must be looked at */
-	_Atomic bool backlog; /* touched is not empty: whoever stops driving must see that somebody goes on */
-	struct frame_batch *batch;   /* drive lock */
+	struct list runnable;      /* QPs that met a frame or a timer and may have to send; drive lock */
+	struct list delayed_acks;  /* QPs whose acknowledge is delayed, to be piggybacked; drive lock */
+	bool asked;                /* the last drive answered READs or atomics: more may follow; drive lock */
+	_Atomic bool window_freed; /* a QP gave back its share of windows: waiters must be looked at */
+	_Atomic bool more_to_send; /* runnable is not empty: whoever stops driving must see that somebody goes
+				      on */
+	struct frame_batch *batch; /* drive lock */
 	struct frame_batch *answers; /* of all QPs in `answering`, not sent yet; drive lock */
 	struct hca_qp *answering[FRAME_BATCH_MAX];
 	unsigned nanswering;
 	struct hca_row row; /* drive lock */
 
-	struct lock defer_lock;
-	struct list deferred;   /* QPs with requests that wait for more to go with; defer_lock */
-	_Atomic bool deferring; /* deferred is not empty */
+	struct lock coalesce_lock;
+	struct list coalescing;      /* QPs with requests that wait for more to go with; coalesce_lock */
+	_Atomic bool any_coalescing; /* coalescing is not empty */
 
 	struct lock count_lock; /* the adapter's counters of frames that left */
 	unsigned unlooked;      /* drives in a row that did without the clock; drive lock */
@@ -91,21 +92,21 @@ struct hca_engine {
 	bool running;
 	_Atomic bool stop;
 	int timer_fd, wake_fd, netlink_fd;
-	_Atomic uint32_t drives;  /* counts drives by callers: somebody else is at it */
-	_Atomic uint32_t written; /* counts WRITEs that streams brought */
-	_Atomic int watches;      /* times in a row that the helper brought one while nobody drove */
-	_Atomic uint32_t unheard; /* what posters gave to streams since somebody received from them */
-	_Atomic uint32_t blocked; /* callers waiting on the sockets themselves */
-	_Atomic uint32_t waits;   /* how often callers did */
-	_Atomic bool dozes;       /* the helper waits to be called when one leaves */
-	_Atomic int short_waits;  /* of callers, in a row; see engine_helper.c */
-	_Atomic unsigned woken;   /* enum hca_woken: what has something for who slept on the descriptors */
+	_Atomic uint32_t drives;         /* counts drives by callers: somebody else is at it */
+	_Atomic uint32_t written;        /* counts WRITEs that streams brought */
+	_Atomic int watches;             /* times in a row that the helper brought one while nobody drove */
+	_Atomic uint32_t posts_since_rx; /* what posters gave to streams since somebody received from them */
+	_Atomic uint32_t blocked;        /* callers waiting on the sockets themselves */
+	_Atomic uint32_t waits;          /* how often callers did */
+	_Atomic bool dozes;              /* the helper waits to be called when one leaves */
+	_Atomic int short_waits;         /* of callers, in a row; see engine_helper.c */
+	_Atomic unsigned woken; /* enum hca_woken: what has something for who slept on the descriptors */
 	unsigned link_quiet,
-		link_skipped;  /* looks at the link in vain, and times it was left out; drive lock */
-	struct link *wire;     /* the link to the network, which `link` may stand before */
-	_Atomic unsigned look; /* enum hca_look: what the helper was asked to look at */
-	_Atomic bool ticks;    /* the helper comes to look before long: answers may be held back */
-	_Atomic bool holding;  /* held is not empty */
+		link_skipped;          /* looks at the link in vain, and times it was left out; drive lock */
+	struct link *wire;             /* the link to the network, which `link` may stand before */
+	_Atomic unsigned look;         /* enum hca_look: what the helper was asked to look at */
+	_Atomic bool ticks;            /* the helper comes to look before long: answers may be held back */
+	_Atomic bool any_delayed_acks; /* delayed_acks is not empty */
 };
 
 /* NULL clock: CLOCK_MONOTONIC. Takes over the link. */
@@ -145,7 +146,7 @@ int hca_engine_drive(struct hca_engine *e);
 /* As above; *asked: it answered READs or atomics, for which somebody out there is waiting. */
 int hca_engine_drive_asked(struct hca_engine *e, bool *asked);
 /* A drive left QPs that have more to send, and the program may not come back. */
-void hca_engine_owe_rest(struct hca_engine *e);
+void hca_engine_pass_on_pending_tx(struct hca_engine *e);
 /*
  * The same for a program that polls: the helper takes note. Where a look costs next to nothing it mostly only
  * looks, and counts that in *looks, which is the caller's. Whether it drove.
@@ -153,13 +154,14 @@ void hca_engine_owe_rest(struct hca_engine *e);
 bool hca_engine_poll(struct hca_engine *e, _Atomic unsigned *looks);
 
 /* Sends what was held back: the caller is about to sleep. */
-void hca_engine_let_go(struct hca_engine *e);
+void hca_engine_flush_pending_tx(struct hca_engine *e);
 /* The same when the process exits. */
 void hca_engine_at_exit(struct hca_engine *e);
 /* Whether something is held back that somebody has to send before long. */
-static inline bool hca_engine_owes(struct hca_engine *e)
+static inline bool hca_engine_has_pending_tx(struct hca_engine *e)
 {
-	return atomic_load(&e->holding) || atomic_load(&e->deferring) || atomic_load(&e->backlog);
+	return atomic_load(&e->any_delayed_acks) || atomic_load(&e->any_coalescing) ||
+	       atomic_load(&e->more_to_send);
 }
 /* The same of what the link holds back. */
 bool hca_engine_link_holds(struct hca_engine *e);
@@ -169,20 +171,21 @@ void hca_engine_post(struct hca_engine *e, struct hca_qp *qp);
 void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp, uint64_t now);
 /*
  * By who has posted, with no lock of the engine's held: what a stream sends is done as soon as it has left,
- * so a program may post and find completions for ever without a drive. Every HCA_UNHEARD times it drives.
+ * so a program may post and find completions for ever without a drive. Every HCA_POSTS_PER_RX times it
+ * drives.
  */
-enum { HCA_UNHEARD = 16 };
+enum { HCA_POSTS_PER_RX = 16 };
 /*
  * By who has found completions of a stream's: a program that watches its memory for the peer's WRITE, and
  * polls only for its own, leaves the receiving to the helper, which has to be woken. When it was so a few
  * times, we look for that WRITE for a moment before we go.
  */
-void hca_engine_linger(struct hca_engine *e);
-void hca_engine_hear(struct hca_engine *e);
-static inline void hca_engine_keep_up(struct hca_engine *e)
+void hca_engine_spin_for_write(struct hca_engine *e);
+void hca_engine_drive_overdue(struct hca_engine *e);
+static inline void hca_engine_drive_if_overdue(struct hca_engine *e)
 {
-	if (atomic_load_explicit(&e->unheard, memory_order_relaxed) >= HCA_UNHEARD)
-		hca_engine_hear(e);
+	if (atomic_load_explicit(&e->posts_since_rx, memory_order_relaxed) >= HCA_POSTS_PER_RX)
+		hca_engine_drive_overdue(e);
 }
 /* A QP with a stream has gone to ERR: the stream follows. Any thread, any lock but the flows'. */
 void hca_engine_stream_ends(struct hca_engine *e);
@@ -191,9 +194,9 @@ void hca_engine_part(struct hca_engine *e, struct hca_qp *qp);
 /* Ends streams that are over; drive lock held, no other. */
 void hca_engine_tidy(struct hca_engine *e);
 /* A receive was posted, for which somebody may wait. Any thread. */
-void hca_engine_feed(struct hca_engine *e);
+void hca_engine_recv_posted(struct hca_engine *e);
 /* A QP gave back its share of windows outside of the drive; any thread, any lock but the flows'. */
-void hca_engine_released(struct hca_engine *e);
+void hca_engine_window_freed(struct hca_engine *e);
 /*
  * Waits until no frame that was being worked on when it was called still is, and no other process acts on
  * what our board said before.

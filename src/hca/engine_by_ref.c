@@ -154,5 +154,5 @@ void hca_engine_deliver_by_ref(struct hca_engine *e, const struct frame_in *in, 
 	e->link->ops->took(e->link, in, done);
 	lock_drop(&qp->lock);
 	if (!done)
-		hca_engine_touch(e, qp);
+		hca_engine_make_runnable(e, qp);
 }

@@ -15,7 +15,7 @@
  * What threads tell each other, all in struct hca_engine:
  *
  *   drives     callers, by polling          the helper: somebody else is at it
- *   unheard    callers, by posting          the helper: somebody else is at it; callers: time to drive
+ *   posts_since_rx    callers, by posting          the helper: somebody else is at it; callers: time to drive
  *   blocked    callers, asleep on sockets   the helper: no hurry; who holds something back: set the alarm
  *   waits      callers, each such sleep     the helper: whether anything happens at all
  *   dozes      the helper, for good asleep  a caller that leaves its sleep: wake it
@@ -25,8 +25,8 @@
  *   backlog    who drives                   everybody: QPs have more to send than a round let out
  *   released   who ends a QP                who drives: look after all who wait for a window
  *
- * The three before the last are what hca_engine_owes(): the alarm is the timerfd, which the helper hears in
- * WATCH and a caller that sleeps on the sockets at any time.
+ * The three before the last are what hca_engine_has_pending_tx(): the alarm is the timerfd, which the helper
+ * hears in WATCH and a caller that sleeps on the sockets at any time.
  */
 #include "hca/engine_parts.h"
 
@@ -126,8 +126,8 @@ static bool link_readable(struct hca_engine *e)
 static struct timespec *until_next_look(struct hca_engine *e, struct timespec *ts)
 {
 	atomic_store(&e->ticks, false);
-	*ts = (struct timespec){.tv_nsec = atomic_load(&e->backlog) ? 0 : STAND_BY_MIN_NS};
-	return hca_engine_owes(e) || hca_engine_link_holds(e) ? ts : NULL;
+	*ts = (struct timespec){.tv_nsec = atomic_load(&e->more_to_send) ? 0 : STAND_BY_MIN_NS};
+	return hca_engine_has_pending_tx(e) || hca_engine_link_holds(e) ? ts : NULL;
 }
 
 /*
@@ -175,12 +175,12 @@ static bool is_driven(struct hca_engine *e)
 
 /* What tells that callers are at it. */
 struct signs {
-	uint32_t drives, unheard;
+	uint32_t drives, posts_since_rx;
 };
 
 static struct signs signs_of(struct hca_engine *e)
 {
-	return (struct signs){atomic_load(&e->drives), atomic_load(&e->unheard)};
+	return (struct signs){atomic_load(&e->drives), atomic_load(&e->posts_since_rx)};
 }
 
 /* Somebody drove, is driving, or sends and will drive before long: one of these may take longer than we wait.
@@ -189,7 +189,8 @@ static bool goes_on(struct hca_engine *e, struct signs seen)
 {
 	struct signs now = signs_of(e);
 
-	return now.drives != seen.drives || (now.unheard != seen.unheard && now.unheard <= HCA_UNHEARD) ||
+	return now.drives != seen.drives ||
+	       (now.posts_since_rx != seen.posts_since_rx && now.posts_since_rx <= HCA_POSTS_PER_RX) ||
 	       is_driven(e);
 }
 
@@ -222,7 +223,7 @@ static bool stand_by(struct hca_engine *e)
 		}
 		quiet = 0;
 		if (!goes_on(e, seen)) {
-			if (hca_engine_owes(e) || hca_engine_link_holds(e))
+			if (hca_engine_has_pending_tx(e) || hca_engine_link_holds(e))
 				hca_engine_drive(e);
 			return link_readable(e);
 		}
@@ -450,7 +451,7 @@ static void leave_asleep(void *arg)
 /* The only place where a thread that waits may be cancelled. */
 static int sleep_on(struct hca_engine *e, struct pollfd *p, nfds_t n, int ms, int cancel)
 {
-	bool at_once = !link_sleep(e) || atomic_load(&e->backlog) || atomic_load(&e->released);
+	bool at_once = !link_sleep(e) || atomic_load(&e->more_to_send) || atomic_load(&e->window_freed);
 	int err;
 
 	pthread_cleanup_push(leave_asleep, e);
@@ -499,10 +500,10 @@ static int wait_asleep(struct hca_engine *e, const struct wait *w, int cancel)
 	for (;;) {
 		int err, ms;
 
-		if ((hca_engine_drive(e) || hca_engine_owes(e) || hca_engine_link_holds(e)) &&
+		if ((hca_engine_drive(e) || hca_engine_has_pending_tx(e) || hca_engine_link_holds(e)) &&
 			ready(w->p, w->n))
 			return 0; /* the program may have something to say before we let go */
-		hca_engine_let_go(e);
+		hca_engine_flush_pending_tx(e);
 		ms = ms_left(e, w->until);
 		err = sleep_on(e, w->p, n, ms, cancel);
 		if (err && !(w->restart && signals_restart()))

@@ -28,7 +28,7 @@ static void give(struct hca_engine *e, struct hca_qp *qp, const struct frame_in 
 	if (in->from)
 		e->link->ops->took(e->link, in, done);
 	lock_drop(&qp->lock);
-	hca_engine_touch(e, qp);
+	hca_engine_make_runnable(e, qp);
 }
 
 bool hca_engine_deliver_fast(struct hca_engine *e, const struct frame_in *in)
@@ -62,7 +62,7 @@ bool hca_engine_executed(struct hca_engine *e, uint32_t note, uint32_t psn, bool
 	more = qp->sq.tail != qp->sq.head || (qp->flow && hca_flow_is_waited_for(qp->flow));
 	lock_drop(&qp->lock);
 	if (taken && more)
-		hca_engine_touch(e, qp);
+		hca_engine_make_runnable(e, qp);
 	return taken;
 }
 
@@ -108,7 +108,7 @@ static void handle_echo(struct hca_engine *e, const struct frame_in *in)
 
 		if (f)
 			hca_flow_echoed(f, sent);
-		hca_engine_run_waiters(e, f, hca_engine_now(e));
+		hca_engine_resume_waiters(e, f, hca_engine_now(e));
 		hca_adapter_flow_put(e->adapter, f);
 	}
 }

@@ -219,7 +219,7 @@ int stream_hear_end(struct stream *s, uint64_t now)
 		log_info("QP 0x%06x: bytes on a stream that goes by memory", hca_qpn(qp));
 	iwarp_lost(qp, now);
 	lock_drop(&qp->lock);
-	hca_engine_touch(s->e, qp);
+	hca_engine_make_runnable(s->e, qp);
 	stream_nudge(s->e);
 	return 1;
 }

@@ -125,7 +125,7 @@ static void tell_opened(struct stream *s)
 	if (p->initiator)
 		ev.private_data = iwarp_connect_private(&s->mpa, &ev.private_len);
 	tell(s, &ev);
-	hca_engine_touch(s->e, s->qp);
+	hca_engine_make_runnable(s->e, s->qp);
 	if (atomic_load(&s->closing) || hca_qp_state(s->qp) == IBV_QPS_ERR)
 		stream_nudge(s->e);
 }
@@ -479,7 +479,7 @@ static int accept_with(struct stream *s, const struct hca_stream_request *r, uin
 	}
 	stream_wake_at(s, now + REQUEST_NS);
 	stream_shake(s, now);
-	hca_engine_run_touched(s->e, now);
+	hca_engine_run_runnable(s->e, now);
 	return 0;
 }
 

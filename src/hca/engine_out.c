@@ -142,11 +142,11 @@ void hca_engine_kick(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 	cancel_restore(cancel);
 }
 
-void hca_engine_touch(struct hca_engine *e, struct hca_qp *qp)
+void hca_engine_make_runnable(struct hca_engine *e, struct hca_qp *qp)
 {
 	assert_locked(&e->drive);
-	if (list_empty(&qp->touched_node))
-		list_add_tail(&e->touched, &qp->touched_node);
+	if (list_empty(&qp->runnable_node))
+		list_add_tail(&e->runnable, &qp->runnable_node);
 }
 
 /*
@@ -204,7 +204,7 @@ static bool put_answers(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 /* Puts a QP's answers with the others'. Whether it has more. */
 static bool collect_answers(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 {
-	bool more = !hca_engine_hold(e, qp, now);
+	bool more = !hca_engine_delay_ack(e, qp, now);
 
 	for (unsigned i = 0; i < ROUND_BATCHES && more; i++) {
 		more = put_answers(e, qp, now);
@@ -238,11 +238,11 @@ static bool run_requests(struct hca_engine *e, struct hca_qp *qp, uint64_t now, 
 	waits = qp->flow_closed;
 	lock_drop(&qp->lock);
 	if (more)
-		hca_engine_touch(e, qp);
+		hca_engine_make_runnable(e, qp);
 	return !waits;
 }
 
-void hca_engine_run_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t now)
+void hca_engine_resume_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t now)
 {
 	struct list *n;
 
@@ -253,44 +253,44 @@ void hca_engine_run_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t n
 }
 
 /* A QP went away and gave its share of windows back: everyone may wait for that. */
-void hca_engine_sweep_waiters(struct hca_engine *e, uint64_t now)
+void hca_engine_resume_all_waiters(struct hca_engine *e, uint64_t now)
 {
 	struct hca_adapter *a = e->adapter;
 
 	for (struct hca_flow *f = NULL; (f = hca_flow_table_next(&a->flows, f));)
-		hca_engine_run_waiters(e, f, now);
-	hca_engine_run_waiters(e, a->read_flow, now);
+		hca_engine_resume_waiters(e, f, now);
+	hca_engine_resume_waiters(e, a->read_flow, now);
 }
 
-void hca_engine_released(struct hca_engine *e)
+void hca_engine_window_freed(struct hca_engine *e)
 {
-	if (!atomic_exchange(&e->released, true))
+	if (!atomic_exchange(&e->window_freed, true))
 		hca_engine_wake_helper(e);
 }
 
-void hca_engine_run_touched(struct hca_engine *e, uint64_t now)
+void hca_engine_run_runnable(struct hca_engine *e, uint64_t now)
 {
 	struct list round, *n;
 
 	assert_locked(&e->drive);
-	list_take(&round, &e->touched);
+	list_take(&round, &e->runnable);
 	list_for_each(m, &round)
 	{
-		struct hca_qp *qp = container_of(m, struct hca_qp, touched_node);
+		struct hca_qp *qp = container_of(m, struct hca_qp, runnable_node);
 
 		qp->more_answers = collect_answers(e, qp, now);
 	}
 	flush_answers(e);
 	while ((n = list_pop(&round))) {
-		struct hca_qp *qp = container_of(n, struct hca_qp, touched_node);
+		struct hca_qp *qp = container_of(n, struct hca_qp, runnable_node);
 		struct hca_flow *flow;
 
 		if (qp->more_answers)
-			hca_engine_touch(e, qp);
+			hca_engine_make_runnable(e, qp);
 		run_requests(e, qp, now, &flow);
-		hca_engine_run_waiters(e, flow, now);
+		hca_engine_resume_waiters(e, flow, now);
 		hca_adapter_flow_put(e->adapter, flow);
 	}
-	hca_engine_run_waiters(e, e->adapter->read_flow, now);
-	atomic_store(&e->backlog, !list_empty(&e->touched));
+	hca_engine_resume_waiters(e, e->adapter->read_flow, now);
+	atomic_store(&e->more_to_send, !list_empty(&e->runnable));
 }

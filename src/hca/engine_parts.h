@@ -11,14 +11,14 @@ struct local_peer;
 
 /* ---- engine_out.c ---- */
 /* The QP met a frame or a timer and may have to send: it gets its turn at the end of this drive. */
-void hca_engine_touch(struct hca_engine *e, struct hca_qp *qp);
+void hca_engine_make_runnable(struct hca_engine *e, struct hca_qp *qp);
 /* Sends what can go by the fast path; qp->lock held, any thread. Whether that is all there was. */
 bool hca_engine_fastpath(struct hca_engine *e, struct hca_qp *qp);
 /* Answers, then requests, of all QPs that were touched. */
-void hca_engine_run_touched(struct hca_engine *e, uint64_t now);
+void hca_engine_run_runnable(struct hca_engine *e, uint64_t now);
 /* Lets QPs go on that wait for this window (NULL: none), or for any. */
-void hca_engine_run_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t now);
-void hca_engine_sweep_waiters(struct hca_engine *e, uint64_t now);
+void hca_engine_resume_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t now);
+void hca_engine_resume_all_waiters(struct hca_engine *e, uint64_t now);
 
 /* The adapter's counters; any thread. */
 void hca_engine_count_sent(struct hca_engine *e, unsigned n, uint64_t bytes);
@@ -83,15 +83,15 @@ void hca_engine_interfaces_changed(struct hca_engine *e);
 
 /* ---- engine_post.c ---- */
 /* Whether the QP's acknowledge waits a moment longer. */
-bool hca_engine_hold(struct hca_engine *e, struct hca_qp *qp, uint64_t now);
+bool hca_engine_delay_ack(struct hca_engine *e, struct hca_qp *qp, uint64_t now);
 /* Touches those whose acknowledge has waited long enough, or has left. */
-void hca_engine_release_held(struct hca_engine *e, uint64_t now);
+void hca_engine_flush_delayed_acks(struct hca_engine *e, uint64_t now);
 /* All that is held back leaves now. */
 void hca_engine_send_held(struct hca_engine *e);
 /* The QP has requests that somebody who drives must see to by then; qp->lock held. */
 void hca_engine_defer(struct hca_engine *e, struct hca_qp *qp, uint64_t until);
 /* Touches those whose requests waited for more. */
-void hca_engine_touch_deferred(struct hca_engine *e);
+void hca_engine_wake_coalesced(struct hca_engine *e);
 
 /* Somebody must look in `ns` at the latest; arg: the engine. */
 void hca_engine_promise(void *arg, uint64_t ns);

@@ -48,7 +48,7 @@ bool hca_engine_link_holds(struct hca_engine *e)
 }
 
 /* Only who drives says whether there is a backlog: said by anyone else, nobody would take it back. */
-void hca_engine_owe_rest(struct hca_engine *e)
+void hca_engine_pass_on_pending_tx(struct hca_engine *e)
 {
 	promise(e, hca_engine_now(e) + OWED_NS);
 }
@@ -95,55 +95,55 @@ void hca_engine_post(struct hca_engine *e, struct hca_qp *qp)
 
 void hca_engine_defer(struct hca_engine *e, struct hca_qp *qp, uint64_t until)
 {
-	lock_take(&e->defer_lock);
-	if (list_empty(&qp->deferred_node))
-		list_add_tail(&e->deferred, &qp->deferred_node);
-	lock_drop(&e->defer_lock);
-	owe(e, &e->deferring, until);
+	lock_take(&e->coalesce_lock);
+	if (list_empty(&qp->coalescing_node))
+		list_add_tail(&e->coalescing, &qp->coalescing_node);
+	lock_drop(&e->coalesce_lock);
+	owe(e, &e->any_coalescing, until);
 }
 
-void hca_engine_touch_deferred(struct hca_engine *e)
+void hca_engine_wake_coalesced(struct hca_engine *e)
 {
 	struct list all, *n;
 
 	guard_doubt();
-	lock_take(&e->defer_lock);
-	list_take(&all, &e->deferred);
-	atomic_store(&e->deferring, false);
+	lock_take(&e->coalesce_lock);
+	list_take(&all, &e->coalescing);
+	atomic_store(&e->any_coalescing, false);
 	while ((n = list_pop(&all)))
-		hca_engine_touch(e, container_of(n, struct hca_qp, deferred_node));
-	lock_drop(&e->defer_lock);
+		hca_engine_make_runnable(e, container_of(n, struct hca_qp, coalescing_node));
+	lock_drop(&e->coalesce_lock);
 }
 
 /* ---- delayed acknowledges ---- */
 /* The transport may name a time until which its acknowledge can wait. */
-bool hca_engine_hold(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
+bool hca_engine_delay_ack(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 {
 	uint64_t until = atomic_load_explicit(&qp->answer_at, memory_order_relaxed);
 
 	assert_locked(&e->drive);
 	if (now >= until || !e->running)
 		return false;
-	if (list_empty(&qp->held_node))
-		list_add_tail(&e->held, &qp->held_node);
-	owe(e, &e->holding, until);
+	if (list_empty(&qp->delayed_ack_node))
+		list_add_tail(&e->delayed_acks, &qp->delayed_ack_node);
+	owe(e, &e->any_delayed_acks, until);
 	return true;
 }
 
 /* Those whose time is over, or whose acknowledge has left. */
-void hca_engine_release_held(struct hca_engine *e, uint64_t now)
+void hca_engine_flush_delayed_acks(struct hca_engine *e, uint64_t now)
 {
-	list_for_each_safe(n, &e->held)
+	list_for_each_safe(n, &e->delayed_acks)
 	{
-		struct hca_qp *qp = container_of(n, struct hca_qp, held_node);
+		struct hca_qp *qp = container_of(n, struct hca_qp, delayed_ack_node);
 
 		if (now < atomic_load_explicit(&qp->answer_at, memory_order_relaxed))
 			continue;
 		list_del(n);
-		hca_engine_touch(e, qp);
+		hca_engine_make_runnable(e, qp);
 	}
-	if (list_empty(&e->held))
-		atomic_store_explicit(&e->holding, false, memory_order_relaxed);
+	if (list_empty(&e->delayed_acks))
+		atomic_store_explicit(&e->any_delayed_acks, false, memory_order_relaxed);
 }
 
 void hca_engine_send_held(struct hca_engine *e)
@@ -154,20 +154,20 @@ void hca_engine_send_held(struct hca_engine *e)
 		return;
 	if (e->link->ops->let_go)
 		e->link->ops->let_go(e->link);
-	list_for_each(n, &e->held)
+	list_for_each(n, &e->delayed_acks)
 	{
-		container_of(n, struct hca_qp, held_node)->answer_at = 1; /* long ago */
+		container_of(n, struct hca_qp, delayed_ack_node)->answer_at = 1; /* long ago */
 	}
-	hca_engine_release_held(e, now);
-	hca_engine_touch_deferred(e);
-	hca_engine_run_touched(e, now);
+	hca_engine_flush_delayed_acks(e, now);
+	hca_engine_wake_coalesced(e);
+	hca_engine_run_runnable(e, now);
 }
 
-void hca_engine_let_go(struct hca_engine *e)
+void hca_engine_flush_pending_tx(struct hca_engine *e)
 {
 	int cancel;
 
-	if (!hca_engine_owes(e) && !hca_engine_link_holds(e))
+	if (!hca_engine_has_pending_tx(e) && !hca_engine_link_holds(e))
 		return;
 	cancel = cancel_off();
 	lock_take(&e->drive);
@@ -198,9 +198,9 @@ void hca_engine_at_exit(struct hca_engine *e)
 
 	if (e->link && e->link->ops->part)
 		e->link->ops->part(e->link);
-	for (int i = 0;
-		i < TRIES && e->running &&
-		(hca_engine_owes(e) || hca_engine_unread(e) || e->adapter->gsi.nlate || !nobody_drives(e));
+	for (int i = 0; i < TRIES && e->running &&
+			(hca_engine_has_pending_tx(e) || hca_engine_unread(e) || e->adapter->gsi.nlate ||
+				!nobody_drives(e));
 		i++) {
 		hca_engine_wake_helper(e);
 		nanosleep(&ts, NULL);

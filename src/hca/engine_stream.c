@@ -141,7 +141,7 @@ void stream_unblock(struct stream *s)
 	set_blocked(s, false);
 	if (!s->shut)
 		s->deadline = UINT64_MAX; /* of an end whose last words now go on: stream_follow() */
-	hca_engine_touch(s->e, s->qp);
+	hca_engine_make_runnable(s->e, s->qp);
 }
 
 bool hca_stream_out(struct hca_engine *e, struct hca_qp *qp, bool driving, uint64_t now)
@@ -158,8 +158,8 @@ bool hca_stream_out(struct hca_engine *e, struct hca_qp *qp, bool driving, uint6
 		e->asked = true;
 	while (more && rounds--) {
 		more = send_once(s, qp, driving, now);
-		if (!driving) /* the program is busy with us: hca_engine_keep_up() */
-			atomic_fetch_add_explicit(&e->unheard, 1, memory_order_relaxed);
+		if (!driving) /* the program is busy with us: hca_engine_drive_if_overdue() */
+			atomic_fetch_add_explicit(&e->posts_since_rx, 1, memory_order_relaxed);
 	}
 	if (iwarp_life(qp) != IWARP_OPEN)
 		stream_nudge(e);
@@ -236,7 +236,7 @@ int stream_in(struct stream *s, uint64_t now)
 		atomic_fetch_add_explicit(&s->e->written, 1, memory_order_relaxed);
 	lock_drop(&qp->lock);
 	if (done || did)
-		hca_engine_touch(s->e, qp);
+		hca_engine_make_runnable(s->e, qp);
 	return done;
 }
 

@@ -171,7 +171,7 @@ void hca_engine_stream_ends(struct hca_engine *e)
 		stream_nudge(e);
 }
 
-void hca_engine_feed(struct hca_engine *e)
+void hca_engine_recv_posted(struct hca_engine *e)
 {
 	if (!e->streams)
 		return;
@@ -270,9 +270,9 @@ void hca_streams_tidy(struct hca_engine *e, uint64_t now)
 {
 	if (!atomic_exchange(&e->streams->nudged, false))
 		return;
-	hca_engine_run_touched(e, now); /* last words first */
+	hca_engine_run_runnable(e, now); /* last words first */
 	list_for_each_safe(n, &e->streams->all) look_at(container_of(n, struct stream, node), now);
-	hca_engine_run_touched(e, now);
+	hca_engine_run_runnable(e, now);
 }
 
 void hca_engine_tidy(struct hca_engine *e)
@@ -442,7 +442,7 @@ int hca_streams_drive(struct hca_engine *e, bool woken, uint64_t now)
 	struct hca_streams *all = e->streams;
 	int done = 0;
 
-	atomic_store_explicit(&e->unheard, 0, memory_order_relaxed);
+	atomic_store_explicit(&e->posts_since_rx, 0, memory_order_relaxed);
 	if (all->meeting)
 		step_meeting(all, now);
 	if (all->nopen <= FEW)

@@ -39,7 +39,7 @@ static int open_streams(void **state)
 	e->answers = &none;
 	frame_batch_begin(e->answers);
 	lock_init(&e->drive);
-	list_init(&e->touched);
+	list_init(&e->runnable);
 	return hca_streams_open(e);
 }
 

@@ -190,7 +190,7 @@ void hca_engine_run_timers(struct hca_engine *e, uint64_t now)
 		if (qp->deadline && qp->deadline <= now) {
 			qp->deadline = 0;
 			qp->transport->timer(qp, now);
-			hca_engine_touch(e, qp);
+			hca_engine_make_runnable(e, qp);
 		}
 		hca_engine_arm(e, qp);
 		lock_drop(&qp->lock);

@@ -117,9 +117,9 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 
 	lock_init(&qp->lock);
 	lock_init(&qp->post_lock);
-	list_init(&qp->touched_node);
-	list_init(&qp->held_node);
-	list_init(&qp->deferred_node);
+	list_init(&qp->runnable_node);
+	list_init(&qp->delayed_ack_node);
+	list_init(&qp->coalescing_node);
 	list_init(&qp->flow_node);
 	qp->timer_pos = -1;
 	qp->ctx = ctx;
@@ -214,7 +214,7 @@ static void reset(struct hca_qp *qp)
 	}
 	qp->generation++;
 	hca_qp_set_flow(qp, NULL);
-	hca_engine_released(&qp->adapter->engine);
+	hca_engine_window_freed(&qp->adapter->engine);
 	qp->dest.local = qp->by_ring = qp->moving = false;
 	qp->count->local = 0;
 	qp->deadline = 0;
@@ -249,7 +249,7 @@ int hca_qp_destroy(struct hca_qp *qp)
 {
 	if (hca_mcast_attached(qp))
 		return EBUSY;
-	hca_engine_let_go(&qp->adapter->engine); /* the peer waits for what we hold back */
+	hca_engine_flush_pending_tx(&qp->adapter->engine); /* the peer waits for what we hold back */
 	part(qp);
 	hca_adapter_del_qp(qp->adapter, qp); /* no frame finds it any more */
 	lock_take(&qp->lock);
@@ -407,7 +407,7 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	struct hca_engine *e = &qp->adapter->engine;
 	int err;
 
-	hca_engine_let_go(e);
+	hca_engine_flush_pending_tx(e);
 	if ((mask & IBV_QP_AV) && (mask & IBV_QP_DEST_QPN))
 		find_way(qp, attr);
 	/* Frames are worked on under the drive lock: no change may come in their middle. */
@@ -602,7 +602,7 @@ void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to)
 			hca_engine_stream_ends(&qp->adapter->engine);
 		qp->deadline = 0;
 		leave_flow(qp);
-		hca_engine_released(&qp->adapter->engine);
+		hca_engine_window_freed(&qp->adapter->engine);
 		hca_board_show_qp(qp->adapter, qp);
 		flush(qp, hca_engine_now(&qp->adapter->engine));
 	}

@@ -135,9 +135,9 @@ struct hca_qp {
 	uint64_t deadline; /* the transport wants its timer at this time; 0: none */
 	uint64_t timer_key;
 	_Atomic int timer_pos; /* in the heap; -1: not in it */
-	struct list touched_node, held_node;
+	struct list runnable_node, delayed_ack_node;
 	bool more_answers;            /* than a round let out */
-	struct list deferred_node;    /* under the engine's defer_lock */
+	struct list coalescing_node;  /* under the engine's coalesce_lock */
 	uint32_t burst, burst_drives; /* see hca_engine_post(); lock */
 	uint64_t burst_at;
 	_Atomic uint64_t answer_at; /* the transport's: until then its acknowledge may wait for company */

@@ -214,7 +214,7 @@ int hca_qp_post_send(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	lock_drop(&qp->lock);
 	if (builders)
 		lock_drop(&qp->post_lock);
-	hca_engine_keep_up(&qp->adapter->engine);
+	hca_engine_drive_if_overdue(&qp->adapter->engine);
 	return err;
 }
 
@@ -232,7 +232,7 @@ int hca_qp_post_recv(struct hca_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 	if (err)
 		*bad = wr;
 	if (hca_qp_carrier(qp)->stream)
-		hca_engine_feed(&qp->adapter->engine);
+		hca_engine_recv_posted(&qp->adapter->engine);
 	/* Posted to a queue in error: flushed at once. */
 	if (hca_qp_state(qp) == IBV_QPS_ERR) {
 		lock_take(&qp->lock);
@@ -467,7 +467,7 @@ static int wr_complete(struct ibv_qp_ex *ex)
 		commit(qp, qp->wr_head);
 	lock_drop(&qp->lock);
 	lock_drop(&qp->post_lock);
-	hca_engine_keep_up(&qp->adapter->engine);
+	hca_engine_drive_if_overdue(&qp->adapter->engine);
 	return err;
 }
 

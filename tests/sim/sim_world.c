@@ -124,7 +124,7 @@ static void drive(struct sim_world *w)
 			if (!w->node[i].up)
 				continue;
 			hca_engine_drive(e);
-			again |= !list_empty(&e->touched);
+			again |= !list_empty(&e->runnable);
 		}
 	} while (again || sim_next_arrival(w->net) <= sim_now(w));
 }

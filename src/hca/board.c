@@ -254,7 +254,7 @@ void hca_board_show_qp(struct hca_adapter *a, struct hca_qp *qp)
 	qp->seen.number = 0; /* its peer may be another one now */
 	if (!qp->attr.max_dest_rd_atomic)
 		e.access &= ~(unsigned)(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC); /* refused */
-	if (!a->board || hca_qp_type(qp) != IBV_QPT_RC)
+	if (!a->board || !qp->service.reliable)
 		return;
 	memcpy(e.peer_gid, qp->dest.dgid, 16);
 	memcpy(e.gid, qp->dest.sgid, 16);

@@ -65,8 +65,8 @@ static void wait_or_not(struct hca_engine *e, struct hca_qp *qp)
 	bool row = in_a_row(&qp->sq);
 
 	qp->direct_min_len = 0;
-	if (qp->direct_disabled || qp->sq.tail == qp->sq.head || hca_qp_type(qp) != IBV_QPT_RC ||
-		!local_can(last) || (last->length < HCA_DIRECT_MIN && !row))
+	if (qp->direct_disabled || qp->sq.tail == qp->sq.head || !qp->service.reliable || !local_can(last) ||
+		(last->length < HCA_DIRECT_MIN && !row))
 		return;
 	there = e->link->ops->enter(e->link, qp->flow->slot);
 	if (!there)

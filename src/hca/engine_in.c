@@ -84,7 +84,7 @@ static bool may_ask(struct hca_adapter *a, const struct frame_in *in)
 {
 	const struct hca_qp *qp = idmap_get(&a->qps, bth_dqpn(in->bytes));
 
-	return qp && (hca_qp_type(qp) == IBV_QPT_UD || !memcmp(in->sgid, qp->dest.dgid, 16));
+	return qp && (!qp->service.connected || !memcmp(in->sgid, qp->dest.dgid, 16));
 }
 
 static void handle_echo(struct hca_engine *e, const struct frame_in *in)

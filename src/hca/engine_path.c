@@ -42,7 +42,7 @@ static bool hears_ring(struct hca_qp *qp, const struct frame_in *in)
 
 bool hca_engine_hears(struct hca_engine *e, struct hca_qp *qp, const struct frame_in *in)
 {
-	if (hca_qp_type(qp) == IBV_QPT_UD)
+	if (!qp->service.connected)
 		return true;
 	if (in->from)
 		return hears_ring(qp, in);
@@ -72,7 +72,7 @@ void hca_engine_say_here(struct hca_engine *e, struct hca_qp *qp)
 {
 	assert_locked(&qp->lock);
 	qp->by_ring = false;
-	if (qp->dest.local && hca_qp_type(qp) != IBV_QPT_UD)
+	if (qp->dest.local && qp->service.connected)
 		say_here(e, qp, true);
 }
 
@@ -87,7 +87,7 @@ void hca_engine_hear_here(struct hca_engine *e, const struct frame_in *in)
 {
 	struct hca_qp *qp = idmap_get(&e->adapter->qps, bth_dqpn(in->bytes));
 
-	if (!qp || in->len != BTH_LEN + HERE_LEN || hca_qp_type(qp) == IBV_QPT_UD)
+	if (!qp || in->len != BTH_LEN + HERE_LEN || !qp->service.connected)
 		return;
 	lock_take(&qp->lock);
 	if (is_connected(qp) && get_be32(in->bytes + BTH_LEN) == qp->attr.dest_qp_num && hears_ring(qp, in) &&

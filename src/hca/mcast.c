@@ -44,7 +44,7 @@ int hca_mcast_attach(struct hca_qp *qp, const uint8_t mgid[16])
 	struct member *m;
 	int err = 0;
 
-	if (hca_qp_type(qp) != IBV_QPT_UD || !gid_is_mcast(mgid))
+	if (qp->service.connected || !gid_is_mcast(mgid))
 		return EINVAL;
 	m = calloc(1, sizeof(*m));
 	if (!m)

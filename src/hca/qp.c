@@ -24,10 +24,9 @@
 static int check_init(const struct hca_device *dev, const struct ibv_qp_init_attr_ex *attr)
 {
 	const struct ibv_qp_cap *c = &attr->cap;
+	const struct hca_service *service = hca_service_of(attr->qp_type);
 
-	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD)
-		return EOPNOTSUPP;
-	if (attr->qp_type != IBV_QPT_RC && dev->transport && dev->transport->stream)
+	if (!service || (!service->reliable && dev->transport && dev->transport->stream))
 		return EOPNOTSUPP;
 	if (!attr->send_cq || !attr->recv_cq || !attr->pd)
 		return EINVAL;
@@ -131,6 +130,7 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 	qp->srq = (struct hca_srq *)attr->srq;
 	if (t->stream)
 		atomic_store_explicit(&qp->send_cq->streams, true, memory_order_relaxed);
+	qp->service = *hca_service_of(attr->qp_type);
 	qp->sig_all = attr->sq_sig_all;
 	qp->cap = attr->cap;
 	ibv = &qp->ex.qp_base;
@@ -380,9 +380,8 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	}
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		qp->sqd_notify = attr->en_sqd_async_notify;
-	qp->max_tx_payload =
-		hca_mtu_bytes(hca_qp_type(qp) == IBV_QPT_UD || !qp->attr.path_mtu ? hca_mtu_of(qp->dev->mtu)
-										  : qp->attr.path_mtu);
+	qp->max_tx_payload = hca_mtu_bytes(
+		!qp->service.connected || !qp->attr.path_mtu ? hca_mtu_of(qp->dev->mtu) : qp->attr.path_mtu);
 	if (to != from)
 		hca_qp_set_state(qp, to);
 	return 0;
@@ -626,7 +625,7 @@ void hca_qp_fail_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t now
 	hca_qp_complete_send(qp, status, now);
 	if (hca_qp_state(qp) == IBV_QPS_ERR)
 		return; /* the completion was lost */
-	if (hca_qp_type(qp) == IBV_QPT_RC) {
+	if (qp->service.reliable) {
 		hca_qp_set_state(qp, IBV_QPS_ERR);
 		return;
 	}

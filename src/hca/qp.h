@@ -21,6 +21,7 @@
 #include "hca/engine.h"
 #include "hca/mr.h"
 #include "hca/rq.h"
+#include "hca/service.h"
 
 #include <infiniband/verbs.h>
 
@@ -104,6 +105,7 @@ struct hca_qp {
 	struct lock lock;
 	struct lock post_lock; /* one poster at a time: guards free descriptors and wr_*; taken before lock */
 
+	struct hca_service service;
 	struct ibv_qp_attr attr; /* what modify set, as query reports it */
 	struct ibv_qp_cap cap;
 	bool sig_all, wr_api, sqd_notify, sqd_drained_raised, last_wqe_raised, comm_est_raised;

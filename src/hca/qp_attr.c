@@ -11,7 +11,7 @@
 
 #include <errno.h>
 
-enum { RC, UC, UD, IWARP, TYPES };
+enum { IWARP = 3, COLUMNS }; /* of services: hca/service.h */
 
 #define ALT  (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE)
 #define BASE (IBV_QP_PKEY_INDEX | IBV_QP_PORT)
@@ -24,7 +24,7 @@ enum { RC, UC, UD, IWARP, TYPES };
 
 struct arrow {
 	enum ibv_qp_state from, to;
-	int required[TYPES], optional[TYPES]; /* RC, UC, UD, iWARP; optional -1: no such arrow */
+	int required[COLUMNS], optional[COLUMNS]; /* RC, UC, UD, iWARP; optional -1: no such arrow */
 };
 
 static const struct arrow arrows[] = {
@@ -53,18 +53,14 @@ static const struct arrow arrows[] = {
 	{IBV_QPS_SQE, IBV_QPS_RTS, {0, 0, 0, 0}, {-1, CUR | ACC, CUR | KEY, -1}},
 };
 
-static int type_row(const struct hca_qp *qp)
+static int column_of(const struct hca_qp *qp)
 {
-	enum ibv_qp_type type = hca_qp_type(qp);
-
-	if (qp->home->stream)
-		return IWARP;
-	return type == IBV_QPT_RC ? RC : type == IBV_QPT_UC ? UC : UD;
+	return qp->home->stream ? IWARP : qp->service.column;
 }
 
 int hca_qp_check_attr(const struct hca_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 {
-	int t = type_row(qp);
+	int t = column_of(qp);
 
 	if (t == IWARP && !mask) /* what rdma_init_qp_attr() says of RTS: nothing to do */
 		return 0;

@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { RC = 1, UC = 2, UD = 4 };
+enum { RC = SERVICE_RC, UC = SERVICE_UC, UD = SERVICE_UD };
 
 /* Which service offers which work request (IBA table 90). */
 static const uint8_t offered[] = {
@@ -34,9 +34,8 @@ static const uint8_t offered[] = {
 static int check_offered(struct hca_qp *qp, unsigned opcode)
 {
 	const struct hca_transport *t = hca_qp_carrier(qp);
-	uint8_t bit = hca_qp_type(qp) == IBV_QPT_RC ? RC : hca_qp_type(qp) == IBV_QPT_UC ? UC : UD;
 
-	if (opcode >= sizeof(offered) || !(offered[opcode] & bit))
+	if (opcode >= sizeof(offered) || !(offered[opcode] & qp->service.bit))
 		return EINVAL;
 	return t->offers && !t->offers(qp, opcode) ? EOPNOTSUPP : 0;
 }
@@ -109,7 +108,7 @@ static int fill_ud(
 
 static int check_wqe(struct hca_qp *qp, const struct hca_send_wqe *w)
 {
-	if (hca_qp_type(qp) == IBV_QPT_UD && w->length > qp->max_tx_payload)
+	if (!qp->service.connected && w->length > qp->max_tx_payload)
 		return EINVAL;
 	if ((w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) &&
 		(w->flags & IBV_SEND_INLINE))
@@ -167,7 +166,7 @@ static int fill_wr(struct hca_qp *qp, struct hca_send_wqe *w, const struct ibv_s
 	case IBV_WR_LOCAL_INV:
 		return 0;
 	default:
-		if (hca_qp_type(qp) == IBV_QPT_UD)
+		if (!qp->service.connected)
 			err = fill_ud(qp, w, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
 	}
 	if (err)

@@ -227,7 +227,7 @@ bool ibt_receive_by_ref(
 {
 	struct message m = {.fetch = fetch, .arg = arg};
 
-	if (hca_qp_type(qp) != IBV_QPT_RC || !take_apart(&m, in)) {
+	if (!qp->service.reliable || !take_apart(&m, in)) {
 		qp->count->dropped++;
 		return false;
 	}

@@ -41,7 +41,7 @@ void ibt_settle(struct hca_qp *qp, uint64_t now)
 		enum ibv_wc_status status = r->failed;
 
 		r->failed = IBV_WC_SUCCESS;
-		if (hca_qp_type(qp) == IBV_QPT_RC)
+		if (qp->service.reliable)
 			ibt_release_all(qp); /* its first packets may be on their way */
 		hca_qp_fail_send(qp, status, now);
 		return;
@@ -51,7 +51,7 @@ void ibt_settle(struct hca_qp *qp, uint64_t now)
 		if (qp->sqd_notify)
 			hca_qp_raise(qp, IBV_EVENT_SQ_DRAINED);
 	}
-	if (hca_qp_type(qp) == IBV_QPT_RC)
+	if (qp->service.reliable)
 		ibt_set_timers(qp, now, false);
 	else
 		qp->deadline = qp->waits_for ? hca_flow_echo_deadline(qp->waits_for) : 0;

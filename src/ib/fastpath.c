@@ -110,7 +110,7 @@ enum hca_fast ibt_request_fast(
 
 	if (r->next == qp->sq.head)
 		return FAST_IDLE;
-	if (hca_qp_type(qp) != IBV_QPT_RC || hca_qp_state(qp) != IBV_QPS_RTS || w->started || !is_data(w) ||
+	if (!qp->service.reliable || hca_qp_state(qp) != IBV_QPS_RTS || w->started || !is_data(w) ||
 		!runs_smoothly(qp) || !ibt_may_start(qp, w) || !put_payload(qp, w, f, iov))
 		return FAST_DECLINE;
 	if (!hca_qp_flow_take(qp, qp->flow, w->by_ref ? IBT_BY_REF_COST : flow_cost(1, w->length), false)) {
@@ -201,7 +201,7 @@ bool ibt_is_next(struct hca_qp *qp, const struct frame_in *in)
 	const struct ibt_responder *r = &ibt_qp(qp)->resp;
 	const uint8_t *b = in->bytes;
 
-	return hca_qp_type(qp) == IBV_QPT_RC && takes_requests(qp) && bth_psn(b) == r->epsn && !bth_tver(b) &&
+	return qp->service.reliable && takes_requests(qp) && bth_psn(b) == r->epsn && !bth_tver(b) &&
 	       !bth_ackreq(b) && bth_pkey(b) == PKEY_DEFAULT && !r->nak_sent && !r->nak_due && !r->gap &&
 	       gid_same(in->sgid, qp->dest.dgid) && gid_same(in->dgid, qp->dest.sgid);
 }

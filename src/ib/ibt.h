@@ -142,7 +142,7 @@ static inline struct ibt_qp *ibt_qp(struct hca_qp *qp)
 
 static inline uint8_t ibt_service(const struct hca_qp *qp)
 {
-	return hca_qp_type(qp) == IBV_QPT_RC ? IBT_RC : hca_qp_type(qp) == IBV_QPT_UC ? IBT_UC : IBT_UD;
+	return qp->service.opcodes;
 }
 
 static inline uint32_t ibt_mtu(const struct hca_qp *qp)

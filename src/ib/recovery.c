@@ -198,7 +198,7 @@ void ibt_timer(struct hca_qp *qp, uint64_t now)
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	assert_locked(&qp->lock);
-	if (hca_qp_type(qp) != IBV_QPT_RC) {
+	if (!qp->service.reliable) {
 		if (qp->waits_for && hca_flow_echo_timeout(qp->waits_for, now))
 			qp->adapter->count->echo_timeouts++;
 		return;

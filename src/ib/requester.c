@@ -322,7 +322,7 @@ static bool take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, bool smal
 
 static bool take_window(struct hca_qp *qp, uint32_t cost, uint64_t now, uint64_t *echo)
 {
-	if (hca_qp_type(qp) == IBV_QPT_RC)
+	if (qp->service.reliable)
 		return take(qp, qp->flow, cost, true);
 	return hca_qp_flow_take_unreliable(qp, qp->flow, cost, now, echo);
 }
@@ -352,7 +352,7 @@ static struct frame_out *put_data(
 		memcpy(ext, &w->imm, IMM_LEN);
 	if (ibt_op_table[op].flags & OPF_IETH)
 		put_be32(ext, w->imm);
-	if (hca_qp_type(qp) == IBV_QPT_RC)
+	if (qp->service.reliable)
 		f->note = ibt_note(qp);
 	f->psn = psn;
 	/* Again: the program may be at this buffer already; a damaged copy would come again and again. */
@@ -421,7 +421,7 @@ static bool send_middles(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t now
 	unsigned pieces, first = out->nframes;
 	struct iovec all;
 
-	if (n < 2 || hca_qp_type(qp) != IBV_QPT_RC || r->sent != r->high || r->rec.cautious ||
+	if (n < 2 || !qp->service.reliable || r->sent != r->high || r->rec.cautious ||
 		(w->flags & IBV_SEND_INLINE))
 		return false;
 	if (!hca_sge_gather(qp, w->sge, w->nsge, r->pkt * mtu, n * mtu, 0, &all, 1, &pieces) ||
@@ -442,7 +442,7 @@ static enum step send_data(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t n
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 	uint32_t len = (uint32_t)bytes_between(w, ibt_mtu(qp), r->pkt, r->pkt + 1), cost = flow_cost(1, len);
-	bool rc = hca_qp_type(qp) == IBV_QPT_RC, ask;
+	bool rc = qp->service.reliable, ask;
 	uint64_t echo = 0;
 	struct frame_out *f;
 
@@ -747,7 +747,7 @@ static void finish_unreliable(struct hca_qp *qp, uint64_t now)
 bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
-	bool rc = hca_qp_type(qp) == IBV_QPT_RC;
+	bool rc = qp->service.reliable;
 	/* By memory it is told what was executed, but not what was before. */
 	bool ask = !qp->dest.local || r->sent != r->high || r->rec.probe_due || r->asked != r->acked;
 	enum step step = STEP_ON;

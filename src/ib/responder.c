@@ -59,7 +59,7 @@ static const struct outcome outcomes[VERDICTS] = {
 
 static bool reliable(const struct hca_qp *qp)
 {
-	return hca_qp_type(qp) == IBV_QPT_RC;
+	return qp->service.reliable;
 }
 
 /* ---- the checks, in order ---- */

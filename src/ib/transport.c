@@ -14,7 +14,7 @@ static void abort_requests(struct hca_qp *qp)
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	/* What was in flight is nobody's any more. */
-	if (qp->flow && hca_qp_type(qp) == IBV_QPT_RC)
+	if (qp->flow && qp->service.reliable)
 		ibt_release_all(qp);
 	r->una = r->acked = r->sent = r->high = r->asked = r->psn;
 	r->rnr_until = r->rec.ack_by = r->rec.probe_at = 0;
@@ -44,7 +44,7 @@ static void modified(struct hca_qp *qp, int mask, uint64_t now)
 	if (mask & IBV_QP_RNR_RETRY)
 		s->req.rnr_retries = qp->attr.rnr_retry;
 	if (hca_qp_state(qp) == IBV_QPS_RTS && (mask & IBV_QP_STATE) && !(mask & IBV_QP_SQ_PSN) &&
-		hca_qp_type(qp) != IBV_QPT_RC)
+		!qp->service.reliable)
 		s->req.next = qp->sq.tail; /* back from SQE */
 	if (hca_qp_state(qp) == IBV_QPS_SQD)
 		ibt_settle(qp, now);
@@ -52,12 +52,12 @@ static void modified(struct hca_qp *qp, int mask, uint64_t now)
 
 static bool request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 {
-	return hca_qp_type(qp) == IBV_QPT_UD ? ibt_ud_request(qp, now, out) : ibt_request(qp, now, out);
+	return !qp->service.connected ? ibt_ud_request(qp, now, out) : ibt_request(qp, now, out);
 }
 
 static bool respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 {
-	return hca_qp_type(qp) == IBV_QPT_RC ? ibt_respond(qp, now, out) : false;
+	return qp->service.reliable ? ibt_respond(qp, now, out) : false;
 }
 
 static void answered(struct hca_qp *qp)
@@ -134,7 +134,7 @@ static bool for_device(struct hca_qp *qp, const struct frame_in *in)
 
 bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 {
-	bool ud = hca_qp_type(qp) == IBV_QPT_UD;
+	bool ud = !qp->service.connected;
 	struct ibt_packet p;
 
 	if (!take_apart(in, &p) || (p.opcode & IBT_SERVICE_MASK) != ibt_service(qp) ||

@@ -40,6 +40,7 @@ static struct hca_qp *new_qp(uint32_t number)
 
 	memset(qp, 0, size);
 	qp->ex.qp_base = (struct ibv_qp){.qp_num = number, .qp_type = IBV_QPT_RC, .state = IBV_QPS_RTS};
+	qp->service = *hca_service_of(IBV_QPT_RC);
 	lock_init(&qp->lock);
 	lock_take(&qp->lock);
 	return qp;

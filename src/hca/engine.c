@@ -6,6 +6,7 @@
 #include "hca/engine_parts.h"
 
 #include "base/cancel.h"
+#include "base/clock.h"
 #include "hca/adapter.h"
 #include "hca/flow.h"
 #include "hca/qp.h"
@@ -19,18 +20,12 @@ enum { DRIVE_FRAMES = 256 };
 
 uint64_t hca_clock_monotonic(void *arg)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+	return clock_ns();
 }
 
 uint64_t hca_clock_coarse(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+	return clock_coarse_ns();
 }
 
 /* READs bring data to our own socket, whose size we know. */

@@ -7,6 +7,7 @@
 #include "link/shm_parts.h"
 
 #include "base/cancel.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/fence.h"
 #include "base/list.h"
@@ -33,14 +34,6 @@ enum {
 	AT_ONCE = 1024,   /* words of one: more than a socket holds, but not without end */
 	SILENT_MOST = 32, /* who came and has not said HELLO, which everybody says at once */
 };
-
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 static int watch(struct shm_link *l, struct shm_end *end)
 {
@@ -127,7 +120,7 @@ static int ask(struct shm_link *l, struct shm_writer *w)
 	int err, memory;
 
 	assert_locked(&w->lock);
-	w->asked_at = now_ms();
+	w->asked_at = clock_ms();
 	w->end.fd = meet_connect(l->port, w->slot);
 	if (w->end.fd < 0)
 		return w->end.fd;
@@ -335,7 +328,7 @@ static void begin(struct shm_link *l, struct shm_writer *w, bool now)
 
 	lock_take(&w->lock);
 	see_end(l, w);
-	if (w->state == SHM_DOWN && (now || now_ms() > w->asked_at + ASK_AGAIN_MS)) {
+	if (w->state == SHM_DOWN && (now || clock_ms() > w->asked_at + ASK_AGAIN_MS)) {
 		err = ask(l, w);
 		if (err)
 			say_why_not(w, err);
@@ -628,8 +621,8 @@ bool link_shm_reach(struct link *link, uint32_t slot, bool wait)
 		return false;
 	cancel = cancel_off();
 	begin(l, w, wait);
-	until = now_ms() + WAIT_MS;
-	while (wait && (w->state == SHM_ASKED || w->proving) && now_ms() < until) {
+	until = clock_ms() + WAIT_MS;
+	while (wait && (w->state == SHM_ASKED || w->proving) && clock_ms() < until) {
 		struct pollfd p = {.fd = l->ep_fd, .events = POLLIN};
 
 		poll(&p, 1, 1);

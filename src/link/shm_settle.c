@@ -9,6 +9,7 @@
 #include "link/shm_parts.h"
 
 #include "base/cancel.h"
+#include "base/clock.h"
 #include "base/fence.h"
 #include "base/log.h"
 
@@ -62,14 +63,6 @@ static uint64_t nap(unsigned times)
 	return (uint64_t)t.tv_nsec;
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 /* Waits for one, but not beyond *until, which is set when there is something to wait for. */
 static void settle_one(struct shm_link *l, struct shm_reader *r, uint64_t *until)
 {
@@ -81,8 +74,8 @@ static void settle_one(struct shm_link *l, struct shm_reader *r, uint64_t *until
 		if (n < YIELDS)
 			continue;
 		if (!*until)
-			*until = now_ms() + PATIENCE_MS;
-		else if (now_ms() >= *until)
+			*until = clock_ms() + PATIENCE_MS;
+		else if (clock_ms() >= *until)
 			cut_off(l, r, seen);
 	}
 }

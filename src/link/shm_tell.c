@@ -10,6 +10,7 @@
  */
 #include "link/shm_parts.h"
 
+#include "base/clock.h"
 #include "base/fence.h"
 #include "base/log.h"
 #include "link/meet.h"
@@ -83,14 +84,6 @@ static uint32_t untold(const struct shm_reader *r)
 	return atomic_load_explicit(&r->rx.done, memory_order_relaxed) - r->rx.published;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
-
 /* The row is told; what came of it is learnt. */
 static void settle_row(struct shm_link *l, struct shm_reader *r, int streak)
 {
@@ -114,7 +107,7 @@ void link_shm_told(struct shm_link *l, struct shm_reader *r)
 		settle_row(l, r,
 			r->piggyback_streak < 0 ? r->piggyback_streak : 0); /* the next row, and no answer */
 	} else if (ring_untold(&r->rx)) {
-		uint64_t now = now_ns();
+		uint64_t now = clock_ns();
 
 		if (!r->hold_until)
 			r->hold_until = now + HOLD_NS;

@@ -2,6 +2,8 @@
 /* Joining, leaving, and finding back to each other. */
 #include "link/steer_parts.h"
 
+#include "base/clock.h"
+
 #include "link/steer_group.h"
 
 #include <arpa/inet.h>
@@ -174,7 +176,7 @@ static bool is_due(_Atomic uint64_t *last_at, uint64_t now)
 
 void steer_misled(struct steer *s)
 {
-	uint64_t now = steer_now_ms();
+	uint64_t now = clock_ms();
 	struct steer_group g;
 	unsigned dead;
 
@@ -202,7 +204,7 @@ static void missed(struct steer *s, uint32_t slot)
 {
 	struct slots one = {{0}};
 
-	if (!slot || slot >= STEER_UNKNOWN || !is_due(&s->missed_at, steer_now_ms()))
+	if (!slot || slot >= STEER_UNKNOWN || !is_due(&s->missed_at, clock_ms()))
 		return;
 	steer_look(s, false);
 	slots_add(&one, slot);

@@ -3,6 +3,7 @@
 #include "link/steer_parts.h"
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -24,14 +25,6 @@ enum {
 	PLACE_WAIT_MS = 50,
 	ENTER_WAIT_MS = 50, /* for others to come into a new file */
 };
-
-uint64_t steer_now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 static void nap(void)
 {
@@ -108,7 +101,7 @@ void steer_file_write(struct steer *s, const struct steer_group *g)
  */
 bool steer_file_lock(struct steer *s, unsigned wait_ms, struct steer_group *g)
 {
-	uint64_t until = steer_now_ms() + wait_ms;
+	uint64_t until = clock_ms() + wait_ms;
 
 	if (wait_ms == STEER_LOCK_MS)
 		pthread_mutex_lock(&s->mutex);
@@ -116,7 +109,7 @@ bool steer_file_lock(struct steer *s, unsigned wait_ms, struct steer_group *g)
 		return false;
 	runfile_renew(&s->file, sizeof(*g));
 	while (flock(s->file.fd, LOCK_EX | LOCK_NB)) {
-		if (steer_now_ms() >= until) {
+		if (clock_ms() >= until) {
 			if (wait_ms == STEER_LOCK_MS)
 				log_warn("a stopped process holds the lock of UDP port %u: going on without",
 					s->port);
@@ -202,7 +195,7 @@ static void read_own_place(struct steer *s)
 /* Returns whether everyone answered. */
 bool steer_find_places(struct steer *s, struct steer_group *g)
 {
-	uint64_t until = steer_now_ms() + PLACE_WAIT_MS;
+	uint64_t until = clock_ms() + PLACE_WAIT_MS;
 	struct slots others = strangers(s, g);
 	uint32_t known = steer_group_known(g), told;
 
@@ -216,7 +209,7 @@ bool steer_find_places(struct steer *s, struct steer_group *g)
 		read_own_place(s);
 		runfile_read(&s->file, offsetof(struct steer_group, answer), g->answer, sizeof(g->answer));
 		told = steer_group_told(g);
-		if (told >= known || steer_now_ms() >= until)
+		if (told >= known || clock_ms() >= until)
 			break;
 		nap();
 	}
@@ -247,12 +240,12 @@ void steer_placed(struct steer *s, const uint8_t *pkt, uint32_t len)
 /* Asks those who have a slot to enter, and waits for them; not for long: anybody can bind their names. */
 void steer_gather(struct steer *s, struct steer_group *g)
 {
-	uint64_t until = steer_now_ms() + ENTER_WAIT_MS;
+	uint64_t until = clock_ms() + ENTER_WAIT_MS;
 	struct slots missing = strangers(s, g);
 	unsigned n = slots_count(&missing);
 
 	slots_ask_to_look(s->port, &missing);
-	while (slots_count(&missing) && steer_now_ms() < until) {
+	while (slots_count(&missing) && clock_ms() < until) {
 		nap();
 		steer_file_read(s, g);
 		for (uint32_t slot = 1; slot < STEER_SLOTS; slot++) {

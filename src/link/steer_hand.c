@@ -2,6 +2,7 @@
 /* Packets that reached the wrong process, and what else processes tell each other through their slots. */
 #include "link/steer_parts.h"
 
+#include "base/clock.h"
 #include "base/guard.h"
 #include "host/slot.h"
 #include "wire/ibt.h"
@@ -22,13 +23,13 @@ static int send_waiting(struct steer *s, const struct msghdr *m)
 {
 	uint64_t last = atomic_load(&s->in_vain_at);
 
-	if (last && steer_now_ms() < last + IN_VAIN_MS)
+	if (last && clock_ms() < last + IN_VAIN_MS)
 		return -EAGAIN;
 	if (sendmsg(s->hand_fd, m, MSG_NOSIGNAL) >= 0)
 		return 0;
 	if (errno != EAGAIN)
 		return -errno;
-	atomic_store(&s->in_vain_at, steer_now_ms());
+	atomic_store(&s->in_vain_at, clock_ms());
 	return -EAGAIN;
 }
 

@@ -10,7 +10,6 @@ struct steer_group;
 /* ---- steer_file.c ---- */
 enum { STEER_LOCK_MS = 2000 };
 
-uint64_t steer_now_ms(void);
 /* 0 or -errno, which the log explains. */
 int steer_file_open(struct steer *s);
 /* As it is now, believed by nobody. */

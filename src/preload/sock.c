@@ -3,6 +3,7 @@
 #include "preload/sock.h"
 #include "base/beside_tcp.h"
 #include "base/cancel.h"
+#include "base/clock.h"
 #include "base/export.h"
 #include "preload/config.h"
 #include "preload/epoll.h"
@@ -25,10 +26,7 @@ static struct sock *free_socks; /* under files_lock */
 
 int64_t now_ms(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
+	return (int64_t)clock_ms();
 }
 
 int ms_until(int64_t deadline)

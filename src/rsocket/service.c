@@ -5,6 +5,8 @@
  */
 #include "rsocket/service.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -28,10 +30,7 @@ static struct service {
 
 uint64_t rs_now(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	return clock_ns();
 }
 
 /* ---- the thread ---- */

@@ -4,6 +4,8 @@
  * them in order; should we be killed, the kernel ends them (PR_SET_PDEATHSIG). */
 #include "tool/proc.h"
 
+#include "base/clock.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -41,10 +43,7 @@ bool proc_interrupted(void)
 
 double proc_now(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec + ts.tv_nsec / 1e9;
+	return (double)clock_ns() / 1e9;
 }
 
 /* In the child. */

@@ -225,8 +225,10 @@ static bool open_stream(struct input *in)
 	}
 	must(conn[0] == RS_VERSION && s->flow.sgl.length);
 	given[ngiven++] = s->flow.target[0];
+	lock_take(&s->lock);
 	rs_stream_set_state(s, RS_OPENING);
 	rs_stream_set_state(s, RS_CONNECTED);
+	lock_drop(&s->lock);
 	return true;
 }
 

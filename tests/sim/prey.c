@@ -323,8 +323,9 @@ static uint64_t timed_packets(const struct hca_qp *qp)
 }
 
 /*
- * An answer per question, but for READs, which ask for more. A response may make us send the window again;
- * so may a timer.
+ * An answer per question, but for READs, which ask for more, and for an acknowledge in front of a request of
+ * our own, which may say again what another thread is about to send (ibt_flush_ack). A response may make us
+ * send the window again; so may a timer.
  */
 static void check_work(struct prey *p)
 {
@@ -333,7 +334,7 @@ static void check_work(struct prey *p)
 
 	for (unsigned i = 0; i < PREY_QPS; i++)
 		timed += timed_packets(p->qp[i].qp);
-	if (p->answers > a->frames)
+	if (p->answers > a->frames + p->led_requests)
 		breach("%llu answers to %llu frames", (unsigned long long)p->answers,
 			(unsigned long long)a->frames);
 	if (p->read_packets > a->frames * (REGION / 256))
@@ -499,8 +500,11 @@ static enum sim_fate judge(void *arg, const struct sim_packet *s)
 		p->answers += bth_opcode(s->bytes) != OPCODE_ECHO_REQUEST;
 	else if (op->flags & OPF_RESPONSE)
 		p->read_packets++;
-	else
+	else {
 		p->requests++;
+		p->led_requests += p->acked_last;
+	}
+	p->acked_last = bth_opcode(s->bytes) == (IBT_RC | OP_ACK);
 	return SIM_LOST;
 }
 

@@ -58,7 +58,9 @@ struct prey {
 
 	uint64_t moves, completed, died;
 	uint64_t answers, read_packets, requests; /* frames from the prey to the attacker */
-	uint64_t timed_packets, first_packets;    /* what may make it send requests by itself */
+	uint64_t led_requests;                    /* of these requests, with an acknowledge just before */
+	bool acked_last;
+	uint64_t timed_packets, first_packets; /* what may make it send requests by itself */
 };
 
 /* With honest traffic, or without for speed. Decisions come from *c, which must outlive it. */

@@ -15,9 +15,6 @@
 #ifndef BASE_LOCK_H
 #define BASE_LOCK_H
 
-#ifdef ANYRDMA_ASSERTS
-#undef NDEBUG
-#endif
 #include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>

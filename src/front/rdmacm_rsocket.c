@@ -25,27 +25,17 @@ static void put(void *rs)
 		rsock_put(rs);
 }
 
-/* Calls an operation of the kind, with rs first; a call the kind does not have is not supported. */
-#define OPERATION(rs, op, ...)                                                                               \
-	(!(rs) ? -EBADF : !(rs)->ops->op ? -EOPNOTSUPP : (rs)->ops->op(rs, ##__VA_ARGS__))
-
+/*
+ * Calls an operation of the kind, with rs first; a call the kind does not have is not supported. The
+ * reference is let go of also by a thread that is cancelled in it.
+ */
 #define CALL(fd, op, ...)                                                                                    \
-	({                                                                                                   \
-		struct rsock *rs = rsock_get(fd);                                                            \
-		int64_t ret = OPERATION(rs, op, ##__VA_ARGS__);                                              \
-                                                                                                             \
-		put(rs);                                                                                     \
-		result(ret);                                                                                 \
-	})
-
-/* The same where the thread may be cancelled. */
-#define CALL_THAT_WAITS(fd, op, ...)                                                                         \
 	({                                                                                                   \
 		struct rsock *rs = rsock_get(fd);                                                            \
 		int64_t ret;                                                                                 \
                                                                                                              \
 		pthread_cleanup_push(put, rs);                                                               \
-		ret = OPERATION(rs, op, ##__VA_ARGS__);                                                      \
+		ret = !rs ? -EBADF : !rs->ops->op ? -EOPNOTSUPP : rs->ops->op(rs, ##__VA_ARGS__);            \
 		pthread_cleanup_pop(1);                                                                      \
 		result(ret);                                                                                 \
 	})
@@ -84,7 +74,7 @@ int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 	RSOCK_CANCEL_SAFE;
 	struct rsock *new;
 
-	if (CALL_THAT_WAITS(socket, accept, &new) < 0)
+	if (CALL(socket, accept, &new) < 0)
 		return -1;
 	if (addr && addrlen)
 		new->ops->getpeername(new, addr, addrlen);
@@ -95,7 +85,7 @@ int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen)
 {
 	RSOCK_CANCEL_SAFE;
 
-	return (int)CALL_THAT_WAITS(socket, connect, addr, addrlen);
+	return (int)CALL(socket, connect, addr, addrlen);
 }
 
 int rshutdown(int socket, int how)
@@ -129,7 +119,7 @@ ssize_t rrecvfrom(int socket, void *buf, size_t len, int flags, struct sockaddr 
 	RSOCK_CANCEL_SAFE;
 	struct iovec iov = {.iov_base = buf, .iov_len = len};
 
-	return CALL_THAT_WAITS(socket, recv, &iov, 1, flags, src_addr, src_addr ? addrlen : NULL);
+	return CALL(socket, recv, &iov, 1, flags, src_addr, src_addr ? addrlen : NULL);
 }
 
 ssize_t rrecv(int socket, void *buf, size_t len, int flags)
@@ -144,7 +134,7 @@ ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags)
 
 	if (msg->msg_control && msg->msg_controllen)
 		return result(-ENOTSUP);
-	ret = CALL_THAT_WAITS(socket, recv, msg->msg_iov, (int)msg->msg_iovlen, flags, msg->msg_name,
+	ret = CALL(socket, recv, msg->msg_iov, (int)msg->msg_iovlen, flags, msg->msg_name,
 		msg->msg_name ? &msg->msg_namelen : NULL);
 	if (ret >= 0)
 		msg->msg_flags = 0;
@@ -160,7 +150,7 @@ ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt)
 {
 	RSOCK_CANCEL_SAFE;
 
-	return CALL_THAT_WAITS(socket, recv, iov, iovcnt, 0, NULL, NULL);
+	return CALL(socket, recv, iov, iovcnt, 0, NULL, NULL);
 }
 
 ssize_t rsendto(int socket, const void *buf, size_t len, int flags, const struct sockaddr *dest_addr,
@@ -169,7 +159,7 @@ ssize_t rsendto(int socket, const void *buf, size_t len, int flags, const struct
 	RSOCK_CANCEL_SAFE;
 	struct iovec iov = {.iov_base = (void *)buf, .iov_len = len};
 
-	return CALL_THAT_WAITS(socket, send, &iov, 1, flags, dest_addr, addrlen);
+	return CALL(socket, send, &iov, 1, flags, dest_addr, addrlen);
 }
 
 ssize_t rsend(int socket, const void *buf, size_t len, int flags)
@@ -183,8 +173,7 @@ ssize_t rsendmsg(int socket, const struct msghdr *msg, int flags)
 
 	if (msg->msg_control && msg->msg_controllen)
 		return result(-ENOTSUP);
-	return CALL_THAT_WAITS(
-		socket, send, msg->msg_iov, (int)msg->msg_iovlen, flags, msg->msg_name, msg->msg_namelen);
+	return CALL(socket, send, msg->msg_iov, (int)msg->msg_iovlen, flags, msg->msg_name, msg->msg_namelen);
 }
 
 ssize_t rwrite(int socket, const void *buf, size_t count)
@@ -196,7 +185,7 @@ ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt)
 {
 	RSOCK_CANCEL_SAFE;
 
-	return CALL_THAT_WAITS(socket, send, iov, iovcnt, 0, NULL, 0);
+	return CALL(socket, send, iov, iovcnt, 0, NULL, 0);
 }
 
 /* ---- waiting ---- */
@@ -293,5 +282,5 @@ size_t riowrite(int socket, const void *buf, size_t count, off_t offset, int fla
 {
 	RSOCK_CANCEL_SAFE;
 
-	return (size_t)CALL_THAT_WAITS(socket, iowrite, buf, count, offset, flags);
+	return (size_t)CALL(socket, iowrite, buf, count, offset, flags);
 }

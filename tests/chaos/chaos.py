@@ -9,7 +9,6 @@ scheduler the rest: it may take a few runs.
 """
 import argparse
 import concurrent.futures
-import json
 import os
 import pathlib
 import random
@@ -18,6 +17,9 @@ import shlex
 import subprocess
 import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from ctest_entries import entries  # noqa: E402
 
 LABELS = "^(verbs|rdmacm|preload|sim)$"
 TARGETS = ["tests/verbs/all", "tests/rdmacm/all", "tests/preload/all", "src/all", "two_test"]
@@ -43,24 +45,21 @@ def build(source, where):
             sys.exit(done.stdout)
 
 
-def entries(where, pattern):
-    out = subprocess.run(["ctest", "--test-dir", where, "--show-only=json-v1", "-L", LABELS],
-                         check=True, capture_output=True, text=True).stdout
-    for test in json.loads(out)["tests"]:
-        name, props = test["name"], {p["name"]: p["value"] for p in test.get("properties", [])}
-        if not re.search(ENTRIES, name) or not re.search(pattern, name) or props.get("RUN_SERIAL"):
+def chosen(where, pattern):
+    for entry in entries(where, "-L", LABELS):
+        if not re.search(ENTRIES, entry.name) or not re.search(pattern, entry.name) or entry.properties.get("RUN_SERIAL"):
             continue
-        program, *args = test["command"]
         if not pattern:
-            args = next((less for pattern_of, less in LESS if re.search(pattern_of, name)), args)
-        if args is not None:
-            yield name, [program, *args], dict(e.split("=", 1) for e in props.get("ENVIRONMENT", []))
+            entry.args = next((less for pattern_of, less in LESS if re.search(pattern_of, entry.name)), entry.args)
+        if entry.args is not None:
+            yield entry
 
 
-def run(name, command, env, seed, until):
+def run(entry, seed, until):
     if time.monotonic() > until:
         return None
-    env = {**env, **PATIENT, "ANYRDMA_CHAOS_SEED": str(seed)}
+    name, command = entry.name, entry.command
+    env = {**entry.env, **PATIENT, "ANYRDMA_CHAOS_SEED": str(seed)}
     try:
         done = subprocess.run(command, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, errors="replace", timeout=LIMIT, check=False)
@@ -86,13 +85,13 @@ def main():
     if args.build_only:
         return 0
     draw, until = random.Random(args.seed), time.monotonic() + args.seconds
-    tests = list(entries(args.build, args.pattern))
+    tests = list(chosen(args.build, args.pattern))
     print(f"{len(tests)} entries, --seed {args.seed}", flush=True)
     ran = []
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE * os.cpu_count()) as pool:
         while tests and time.monotonic() < until:
             draw.shuffle(tests)
-            jobs = [pool.submit(run, *t, draw.randrange(1 << 31), until) for t in tests]
+            jobs = [pool.submit(run, t, draw.randrange(1 << 31), until) for t in tests]
             ran += [r for r in (j.result() for j in jobs) if r is not None]
     print(f"{len(ran)} programs, {ran.count(False)} failed")
     return 1 if not ran or not all(ran) else 0

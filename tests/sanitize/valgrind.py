@@ -6,7 +6,6 @@ Asks CTest for the commands and runs each under memcheck, as many at once as the
 take minutes that way does less of the same. Further options go to valgrind: `-- --tool=helgrind`, for a look.
 """
 import concurrent.futures
-import json
 import os
 import pathlib
 import re
@@ -15,6 +14,9 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from ctest_entries import entries  # noqa: E402
+
 LABELS = "^(unit|sim|verbs|rdmacm|preload)$"
 MEMCHECK = ["--leak-check=full", "--errors-for-leak-kinds=definite", "--show-leak-kinds=definite",
             "--trace-children=yes", "--trace-children-skip=/bin/true,*/true,*/ip", "--child-silent-after-fork=yes"]
@@ -48,27 +50,23 @@ FIRST = "fork_locks|events|cancel|rsocket$|reply|windows"  # the longest: a core
 LIMIT = 300
 
 
-def entries(build, pattern, without):
-    out = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1", "-L", LABELS],
-                         check=True, capture_output=True, text=True).stdout
-    for test in json.loads(out)["tests"]:
-        name, command = test["name"], list(test["command"])
-        if not re.search(pattern, name) or without and re.search(without, name) or "python" in command[0] or command[0].endswith(".sh"):
+def chosen(build, pattern, without):
+    for entry in entries(build, "-L", LABELS):
+        if not re.search(pattern, entry.name) or without and re.search(without, entry.name):
             continue
-        other = next((args for pattern_of, args in LESS if re.search(pattern_of, name)), command[1:])
-        if other is None:
+        if any("python" in word or word.endswith(".sh") for word in entry.program):
             continue
-        command = command[:1] + other
-        env = next((p["value"] for p in test.get("properties", []) if p["name"] == "ENVIRONMENT"), [])
-        yield name, command, dict(e.split("=", 1) for e in env if "=" in e)
+        entry.args = next((args for pattern_of, args in LESS if re.search(pattern_of, entry.name)), entry.args)
+        if entry.args is not None:
+            yield entry
 
 
-def run(name, command, env, options):
-    began = time.monotonic()
+def run(entry, options):
+    began, name = time.monotonic(), entry.name
     more = [o for pattern, opts in MORE if re.search(pattern, name) for o in opts]
-    full = ["valgrind", *COMMON, *options, *more, *command]
+    full = [*entry.wrapper, "valgrind", *COMMON, *options, *more, *entry.program, *entry.args]
     try:
-        done = subprocess.run(full, env={**os.environ, "VERBS_DEADLINE": "120", **env}, stdout=subprocess.PIPE,
+        done = subprocess.run(full, env={**os.environ, "VERBS_DEADLINE": "120", **entry.env}, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, errors="replace", timeout=LIMIT, check=False)
         status, words = done.returncode, done.stdout
     except subprocess.TimeoutExpired as late:
@@ -82,10 +80,10 @@ def main():
         at = args.index("--")
         args, options = args[:at], args[at + 1:]
     pattern, without = (args[args.index(o) + 1] if o in args else "" for o in ("-R", "-E"))
-    tests = sorted(entries(args[0], pattern, without), key=lambda e: not re.search(FIRST, e[0]))
+    tests = sorted(chosen(args[0], pattern, without), key=lambda e: not re.search(FIRST, e.name))
     failed = ran = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(run, *e, options) for e in tests]
+        jobs = [pool.submit(run, e, options) for e in tests]
         for job in concurrent.futures.as_completed(jobs):
             name, status, words, took = job.result()
             ran += 1

@@ -4,7 +4,7 @@
 BUILD  ?= build
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc)
-# One entry more than there are cores: many wait. Those that poll at both ends count as two (PROCESSORS).
+# One entry more than there are cores: many wait.
 SIDE_BY_SIDE = $(shell expr $(JOBS) + 1)
 CTEST   = tests/run
 

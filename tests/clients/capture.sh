@@ -109,6 +109,8 @@ sizes() {
 	for size in 1 2 3 1025 262147; do
 		pair 4 ib_send_lat -F -n 5 -s $size
 		pair 6 ib_read_lat -F -n 5 -s $size
+	done
+	for size in 3 262147; do
 		pair 4 ib_write_bw -F -n 5 -s $size -b -q 2
 	done
 }

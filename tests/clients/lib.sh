@@ -33,7 +33,11 @@ if [ -n "${SANITIZED:-}" ]; then
 fi
 
 TMP=$(mktemp -d "${TMPDIR:-/tmp}/anyrdma-test.XXXXXX")
-RUN_DIR=$TMP/run # where the adapters of the world find each other; as_ordinary_user takes the usual place
+# Where the adapters of the world find each other: in memory, as usually, since files by the hundred come and go there;
+# as_ordinary_user takes the usual place.
+OWN_RUN_DIR=$TMP/run
+[ ! -w /dev/shm ] || OWN_RUN_DIR=/dev/shm/${TMP##*/}
+RUN_DIR=$OWN_RUN_DIR
 export ANYRDMA_DIR=$RUN_DIR
 declare -A PID=()        # name of a program that was started: its process id
 declare -A GID=()        # "side family": index in the side's GID table
@@ -58,7 +62,8 @@ leave() {
 # remove_run_dir: the usual place outlives our namespaces; what lies there in their names goes with them.
 remove_run_dir() {
 	local inode
-	[ "$RUN_DIR" != "$TMP/run" ] && in_own_network || return 0
+	rm -rf "$OWN_RUN_DIR"
+	[ "$RUN_DIR" != "$OWN_RUN_DIR" ] && in_own_network || return 0
 	for inode in "${NAMESPACES[@]}"; do
 		rm -rf "$RUN_DIR/net-$inode"
 	done

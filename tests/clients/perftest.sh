@@ -22,13 +22,15 @@ measure() {
 	pair "$family" "$program" "${RUN[@]}" "$@"
 }
 
-# every_size: each size of -a costs half a second, in which perftest measures the clock. So one in each world.
+# every_size: each size of -a costs half a second, in which perftest measures the clock. So not in the world of every run.
 every_size() {
 	local operation
 	case $WORLD in
 	loopback) measure 4 ib_send_lat "${ALL[@]}" ;;
-	*9000) measure 6 ib_read_bw "${ALL[@]}" -b ;;
-	*) measure 4 ib_write_bw "${ALL[@]}" ;;
+	*9000)
+		measure 4 ib_write_bw "${ALL[@]}"
+		measure 6 ib_read_bw "${ALL[@]}" -b
+		;;
 	esac
 	for operation in send write read; do
 		measure 6 "ib_${operation}_bw" -s 100003 -b

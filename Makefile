@@ -105,7 +105,7 @@ help:
 	@echo 'make               build into $(BUILD)/'
 	@echo 'make demo          build, then anyrdma beside TCP in one small table'
 	@echo 'make check         build, then unit tests, wire formats, simulation, source tree: under a minute'
-	@echo 'make test          build, then the test suite: ten to twelve minutes on two cores'
+	@echo 'make test          build, then the test suite: ten to thirteen minutes on two cores'
 	@echo 'make test-all      the same and what takes long: every network, long fuzzing and soak, all under the sanitizers'
 	@echo 'make install       install below PREFIX ($(PREFIX)), staged below DESTDIR when set'
 	@echo 'make bench         anyrdma beside TCP, with charts: a quarter of an hour; bench/run --quick for less'

@@ -4,9 +4,11 @@
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { ENOUGH_FIRST = 128, ENOUGH_MOST = 1 << 14 };
+enum { LONG_NS = 1000000, STAND_BACK_NS = 50000, STAND_BACK_TIMES = 200 };
 
 __thread char lock_self __attribute__((tls_model("initial-exec")));
 
@@ -112,9 +114,54 @@ static void entered(struct lock *l)
 	}
 }
 
+static bool somebody_starves(struct lock *l)
+{
+	return atomic_load_explicit(&l->starving, memory_order_relaxed);
+}
+
+/* Not for ever: it may be a thread that a child of fork() lacks. */
+static void stand_back(struct lock *l)
+{
+	struct timespec ts = {.tv_nsec = STAND_BACK_NS};
+
+	for (int n = 0; n < STAND_BACK_TIMES && somebody_starves(l); n++)
+		syscall(SYS_nanosleep, &ts, NULL); /* nanosleep() is a cancellation point */
+	atomic_store_explicit(&l->starving, false, memory_order_relaxed);
+}
+
+static int take_within(struct lock *l, long ns)
+{
+	struct timespec at;
+
+	clock_gettime(CLOCK_REALTIME, &at);
+	at.tv_nsec += ns;
+	if (at.tv_nsec >= 1000000000) {
+		at.tv_nsec -= 1000000000;
+		at.tv_sec++;
+	}
+	return pthread_mutex_timedlock(&l->m, &at);
+}
+
+/* Of several that starve, the first that gets it says that none does; the others say again that they do. */
+static void take_in_turn(struct lock *l)
+{
+	bool starved = false;
+
+	if (somebody_starves(l))
+		stand_back(l);
+	if (!pthread_mutex_trylock(&l->m))
+		return;
+	while (take_within(l, LONG_NS)) {
+		starved = true;
+		atomic_store_explicit(&l->starving, true, memory_order_relaxed);
+	}
+	if (starved)
+		atomic_store_explicit(&l->starving, false, memory_order_relaxed);
+}
+
 void lock_take_mutex(struct lock *l)
 {
-	pthread_mutex_lock(&l->m);
+	take_in_turn(l);
 	revoke_bias(l);
 	for (unsigned n = 0; somebody_inside(l); n++) {
 		if (n > 100)
@@ -127,7 +174,7 @@ bool lock_try_mutex(struct lock *l)
 {
 	if (atomic_load_explicit(&l->biased_to, memory_order_relaxed) && somebody_inside(l))
 		return false;
-	if (pthread_mutex_trylock(&l->m))
+	if (somebody_starves(l) || pthread_mutex_trylock(&l->m))
 		return false;
 	revoke_bias(l);
 	if (somebody_inside(l)) {

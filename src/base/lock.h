@@ -10,7 +10,10 @@
  * thread is inside. That is slow, so each time it takes twice as many in a row to bias the lock again.
  * Towards a third thread it is biased only when the one before has found that the bias was revoked.
  *
- * Unbiased it is an adaptive mutex and not a spin lock: on a small machine the holder may be descheduled.
+ * Unbiased it is an adaptive mutex and not a spin lock: on a small machine the holder may be descheduled. A
+ * mutex is not fair: a thread that takes it again and again, as one that polls does, may have it again each
+ * time before another that sleeps for it has woken. So who has waited for a millisecond says so, and then
+ * others stand back until it has had its turn.
  */
 #ifndef BASE_LOCK_H
 #define BASE_LOCK_H
@@ -26,6 +29,7 @@ struct lock {
 	_Atomic bool inside; /* written by that thread alone: it is inside, or about to see that not */
 	bool by_bias;        /* how it was taken; this and all below belong to the holder */
 	bool never_biased;
+	_Atomic bool starving;   /* somebody has waited for long; anybody's */
 	uint32_t streak, enough; /* times in a row by `last`; how many bias it */
 	uintptr_t last;
 	uintptr_t revoked; /* from whom, and it has not come since: it may be about to write `inside` */

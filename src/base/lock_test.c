@@ -169,6 +169,49 @@ static void one_at_a_time(void **state)
 	lock_fini(&s.lock);
 }
 
+struct turn {
+	struct lock l;
+	atomic_bool had;
+};
+
+static void *have_a_turn(void *arg)
+{
+	struct turn *t = arg;
+
+	lock_take(&t->l);
+	t->had = true;
+	lock_drop(&t->l);
+	return NULL;
+}
+
+/* As a program that polls a socket and does not wait, beside the thread that brings what comes. */
+static void who_waited_long_comes_before_who_had_it(void **state)
+{
+	enum { TURNS = 20 };
+	struct turn t = {0};
+	int in_turn = 0;
+
+	(void)state;
+	lock_init_unbiased(&t.l);
+	for (int i = 0; i < TURNS; i++) {
+		pthread_t other;
+
+		t.had = false;
+		lock_take(&t.l);
+		assert_int_equal(pthread_create(&other, NULL, have_a_turn, &t), 0);
+		while (!t.l.starving)
+			sched_yield();
+		usleep(1000); /* it sleeps by now */
+		lock_drop(&t.l);
+		lock_take(&t.l);
+		in_turn += t.had;
+		lock_drop(&t.l);
+		pthread_join(other, NULL);
+	}
+	lock_fini(&t.l);
+	assert_true(in_turn > TURNS / 2); /* all, unless it gets no CPU for long */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -178,6 +221,7 @@ int main(void)
 		cmocka_unit_test(a_try_finds_it_taken),
 		cmocka_unit_test(unbiased_one_stays_so),
 		cmocka_unit_test(one_at_a_time),
+		cmocka_unit_test(who_waited_long_comes_before_who_had_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

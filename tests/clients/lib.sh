@@ -59,11 +59,12 @@ leave() {
 	exit "$status"
 }
 
-# remove_run_dir: the usual place outlives our namespaces; what lies there in their names goes with them.
+# remove_run_dir: the usual place outlives our namespaces; what lies there in their names goes with them. Only what is ours:
+# root of a user namespace has the name of the real one, whose directory may be there, with numbers that are used again.
 remove_run_dir() {
 	local inode
 	rm -rf "$OWN_RUN_DIR"
-	[ "$RUN_DIR" != "$OWN_RUN_DIR" ] && in_own_network || return 0
+	[ "$RUN_DIR" != "$OWN_RUN_DIR" ] && [ -w "$RUN_DIR" ] && in_own_network || return 0
 	for inode in "${NAMESPACES[@]}"; do
 		rm -rf "$RUN_DIR/net-$inode"
 	done

@@ -91,7 +91,8 @@ int tool_which(const char *name, char *buf, size_t len)
 		err = executable(buf);
 		if (!err)
 			return 0;
-		if (err == -EACCES && !access(buf, F_OK)) /* and not merely a directory that is closed to us */
+		if (err == -EACCES &&
+			!access(buf, F_OK)) /* and not merely a directory that is closed to us */
 			result = err;
 		if (!dir[n])
 			return result;

@@ -126,12 +126,21 @@ for kind in asyncio thread fork; do
 done
 
 # ---- datagrams ----
+# patiently PROGRAM ARGS...: see patient_rpoll.c. Before librdmacm; the address sanitizer's runtime has to be the first.
+patiently() {
+	[ -n "${SANITIZED:-}" ] || LD_PRELOAD=$ANYRDMA_BUILD/tests/clients/libpatient_rpoll.so:$LD_PRELOAD
+	exec "$@"
+}
+export -f patiently
+export ANYRDMA_BUILD
+
 # pong FAMILY ARGS...: udpong uses rsocket itself.
 pong() {
 	local a
 	a=$(address "$1")
 	serve dgram udpong -b "$a" -p PORT
-	client "IPv$1 udpong ${*:2}" '^custom ' 0 -- udpong -s "$a" -p "$PORT" "${@:2}"
+	client "IPv$1 udpong ${*:2}" '^custom ' 0 -- \
+		bash -c 'patiently udpong "$@"' - -s "$a" -p "$PORT" "${@:2}"
 	end_server
 }
 

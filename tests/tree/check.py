@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks the source tree itself: check.py layers | spdx | format | conformance | cancel | names | claims [BUILD]
+"""Checks the source tree itself: check.py layers | spdx | format | conformance | cancel | names | claims [BUILD] | sets [BUILD]
 
 layers  reads the #includes of src/ and fails where a folder sees one it may not see (docs/architecture.md)
 spdx    every C file begins with a line that names its licence
 format  clang-format has nothing to change
 conformance  every test that docs/conformance.md names exists in the program of its entry
 claims  every row of docs/coverage.md names tests that BUILD (build/) has, and every row of the README's table is there
+sets    every name in the sanitizers' sets is that of an entry of BUILD (tests/sanitize/CMakeLists.txt)
 names   every identifier in backquotes in README.md and docs/, and every file of src/ named there, exists
 cancel  every entry point of the libraries is safe from pthread_cancel (src/base/cancel.h), or listed with a reason
 
@@ -155,14 +156,18 @@ def tables(path):
         before = line
 
 
+def build_given():
+    return sys.argv[2] if len(sys.argv) > 2 else ROOT / "build"
+
+
 def entries_of(build):
     run = subprocess.run(["ctest", "--test-dir", build, "-N"], capture_output=True, text=True, check=False)
     return re.findall(r"Test +#\d+: (\S+)", run.stdout)
 
 
 def check_claims():
-    build = sys.argv[2] if len(sys.argv) > 2 else ROOT / "build"
-    entries, readme = entries_of(build), set()
+    build, readme = build_given(), set()
+    entries = entries_of(build)
     if not entries:
         yield f"docs/coverage.md:1: {build} has no tests to compare with"
     for heading, number, cells in tables(ROOT / "docs/coverage.md"):
@@ -179,6 +184,24 @@ def check_claims():
     for heading, number, cells in tables(ROOT / "README.md"):
         if heading == "## What runs" and not any(cells[0].startswith(row) for row in readme):
             yield f"README.md:{number}: not in docs/coverage.md: {cells[0][:40]}"
+
+
+def alternatives(pattern):
+    """What an expression stands for, one without groups each: ^(a|b)\\.c is ^a\\.c and ^b\\.c."""
+    group = re.search(r"\(([^()]*)\)", pattern)
+    if not group:
+        return [pattern]
+    return [p for name in group[1].split("|") for p in alternatives(pattern[:group.start()] + name + pattern[group.end():])]
+
+
+def check_sets():
+    entries = entries_of(build_given())
+    lists = (ROOT / "tests/sanitize/CMakeLists.txt").read_text()
+    for number, line in enumerate(lists.splitlines(), 1):
+        expression = re.match(r'  "(\^.*?)"\)?$', line)
+        for name in alternatives(expression[1].replace("\\\\", "\\")) if expression else ():
+            if not any(re.search(name, entry) for entry in entries):
+                yield f"tests/sanitize/CMakeLists.txt:{number}: there is no entry {name}"
 
 
 # Entry points that do not begin with CANCEL_SAFE: why nobody can be cancelled there with a lock held.
@@ -280,6 +303,7 @@ def main():
         "cancel": lambda: [*check_cancel(), *check_cancel_preload()],
         "names": check_names,
         "claims": check_claims,
+        "sets": check_sets,
     }
     if len(sys.argv) < 2 or sys.argv[1] not in checks:
         sys.exit(__doc__)

@@ -263,6 +263,8 @@ def lure(task):
     task.setdefault("at", ctypes.addressof(nonce))
     print(json.dumps({"addr": ctypes.addressof(page)}), flush=True)
     task["kept"] = [memory]
+    if listener not in select.select([listener, sys.stdin], [], [])[0]:
+        return {}  # nobody came, and nobody wants to know any more
     serve(task, listener.accept()[0], page)
     return {"written": memory[:64].count(0), "proof": task.get("proof")}
 

@@ -95,6 +95,7 @@ int hca_engine_init(
 	e->timerfd_at = UINT64_MAX;
 	for (int i = 0; i < HCA_ALARMS; i++)
 		e->alarm_at[i] = UINT64_MAX;
+	e->next_alarm = UINT64_MAX;
 	e->timer_fd = e->wake_fd = -1;
 	e->batch = malloc(sizeof(*e->batch));
 	e->answers = malloc(sizeof(*e->answers));

@@ -84,6 +84,7 @@ struct hca_engine {
 	struct hca_qp **heap;
 	unsigned heap_len, heap_size;
 	uint64_t alarm_at[HCA_ALARMS]; /* of hca_engine_alarm; UINT64_MAX: none; timer_lock */
+	uint64_t next_alarm;           /* the earliest of them; timer_lock */
 	_Atomic uint64_t next_timer;   /* earliest key or alarm; UINT64_MAX: none */
 	uint64_t timerfd_at;
 

@@ -97,9 +97,16 @@ static uint64_t heap_next(const struct hca_engine *e)
 	uint64_t next = e->heap_len ? e->heap[0]->timer_key : UINT64_MAX;
 
 	assert_locked(&e->timer_lock);
+	return e->next_alarm < next ? e->next_alarm : next;
+}
+
+static void set_alarm(struct hca_engine *e, unsigned which, uint64_t at)
+{
+	assert_locked(&e->timer_lock);
+	e->alarm_at[which] = at;
+	e->next_alarm = UINT64_MAX;
 	for (int i = 0; i < HCA_ALARMS; i++)
-		next = e->alarm_at[i] < next ? e->alarm_at[i] : next;
-	return next;
+		e->next_alarm = e->alarm_at[i] < e->next_alarm ? e->alarm_at[i] : e->next_alarm;
 }
 
 static void heap_publish(struct hca_engine *e)
@@ -125,7 +132,7 @@ void hca_engine_arm_now(struct hca_engine *e, struct hca_qp *qp)
 void hca_engine_alarm(struct hca_engine *e, enum hca_alarm which, uint64_t at)
 {
 	lock_take(&e->timer_lock);
-	e->alarm_at[which] = at;
+	set_alarm(e, which, at);
 	heap_publish(e);
 	lock_drop(&e->timer_lock);
 }
@@ -146,16 +153,17 @@ void hca_engine_alarm_rang(struct hca_engine *e)
 	lock_drop(&e->timer_lock);
 }
 
-static bool alarm_due(struct hca_engine *e, uint64_t now)
+/* Takes off the alarms that are due: a bit for each. */
+static uint32_t alarms_due(struct hca_engine *e, uint64_t now)
 {
-	bool due = false;
+	uint32_t due = 0;
 
 	lock_take(&e->timer_lock);
-	for (int i = 0; i < HCA_ALARMS; i++) {
+	for (unsigned i = 0; i < HCA_ALARMS && e->next_alarm <= now; i++) {
 		if (e->alarm_at[i] > now)
 			continue;
-		due = true;
-		e->alarm_at[i] = UINT64_MAX;
+		due |= 1u << i;
+		set_alarm(e, i, UINT64_MAX);
 	}
 	lock_drop(&e->timer_lock);
 	return due;
@@ -178,13 +186,15 @@ static struct hca_qp *timer_due(struct hca_engine *e, uint64_t now)
 void hca_engine_run_timers(struct hca_engine *e, uint64_t now)
 {
 	struct hca_qp *qp;
+	uint32_t alarms;
 
 	assert_locked(&e->drive);
 	if (atomic_load_explicit(&e->next_timer, memory_order_relaxed) > now)
 		return;
 	guard_doubt();
-	if (alarm_due(e, now))
-		hca_gsi_timer(e->adapter, now);
+	alarms = alarms_due(e, now);
+	if (alarms)
+		hca_gsi_timer(e->adapter, alarms, now);
 	while ((qp = timer_due(e, now))) {
 		lock_take(&qp->lock);
 		if (qp->deadline && qp->deadline <= now) {

@@ -30,8 +30,10 @@ static void hear(struct hca_engine *e)
 static void what_nobody_takes_off_rings_again_but_not_at_once(void **state)
 {
 	enum { PATIENCE_MS = 30000 };
-	struct hca_engine e = {
-		.clock = hca_clock_monotonic, .timerfd_at = UINT64_MAX, .alarm_at = {UINT64_MAX, UINT64_MAX}};
+	struct hca_engine e = {.clock = hca_clock_monotonic,
+		.timerfd_at = UINT64_MAX,
+		.alarm_at = {UINT64_MAX, UINT64_MAX},
+		.next_alarm = UINT64_MAX};
 	uint64_t heard;
 
 	lock_init(&e.timer_lock);

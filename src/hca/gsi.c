@@ -141,10 +141,11 @@ void hca_gsi_receive(struct hca_adapter *a, const struct frame_in *in, uint64_t 
 	give(a, in, now);
 }
 
-void hca_gsi_timer(struct hca_adapter *a, uint64_t now)
+void hca_gsi_timer(struct hca_adapter *a, uint32_t alarms, uint64_t now)
 {
-	hca_gsi_try_late(a, now);
-	if (a->gsi.ops)
+	if (alarms >> HCA_ALARM_LATE & 1)
+		hca_gsi_try_late(a, now);
+	if (alarms >> HCA_ALARM_CM & 1 && a->gsi.ops)
 		a->gsi.ops->timer(a->gsi.arg, now);
 }
 

@@ -75,7 +75,8 @@ EXPORTED void hca_gsi_arm(struct hca_adapter *a, uint64_t at);
 /* ---- for the engine, under the drive lock ---- */
 /* A frame for QP1. */
 void hca_gsi_receive(struct hca_adapter *a, const struct frame_in *in, uint64_t now);
-void hca_gsi_timer(struct hca_adapter *a, uint64_t now);
+/* Alarms went off: a bit for each, see enum hca_alarm. */
+void hca_gsi_timer(struct hca_adapter *a, uint32_t alarms, uint64_t now);
 
 static inline void hca_gsi_count(uint64_t *counter)
 {

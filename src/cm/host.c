@@ -5,6 +5,7 @@
 #include "base/list.h"
 #include "base/random.h"
 #include "hca/adapter.h"
+#include "mad/gsi.h"
 
 #include <errno.h>
 #include <string.h>
@@ -33,7 +34,7 @@ static void send_mad(void *arg, const struct cm_path *path, const uint8_t mad[MA
 
 	memcpy(to.sgid, path->local, 16);
 	memcpy(to.dgid, path->remote, 16);
-	hca_gsi_send(h->adapter, &to, mad); /* what does not leave is lost: the core sends again */
+	mad_send(h->adapter, &to, mad); /* what does not leave is lost: the core sends again */
 }
 
 static uint32_t draw(void *arg)
@@ -42,7 +43,7 @@ static uint32_t draw(void *arg)
 }
 
 /* ---- what the adapter calls, under its drive lock ---- */
-static void receive(void *arg, const uint8_t mad[MAD_LEN], const struct hca_gsi_from *from, uint64_t now)
+static void receive(void *arg, const uint8_t mad[MAD_LEN], const struct mad_from *from, uint64_t now)
 {
 	struct cm_host *h = arg;
 	struct cm_path path = {
@@ -93,7 +94,9 @@ static void changed(void *arg)
 	cm_host_unlock(h);
 }
 
-static const struct hca_gsi_ops gsi_ops = {.receive = receive, .timer = timer, .changed = changed};
+static const struct mad_class cm_class = {
+	.mgmt_class = MAD_CLASS_CM, .class_version = CM_CLASS_VERSION, .methods = {1ull << MAD_METHOD_SEND}};
+static const struct mad_agent_ops agent_ops = {.receive = receive, .timer = timer, .changed = changed};
 
 /*
  * Servers stop listening between two clients for a moment (perftest -R does between two connections), and the
@@ -104,8 +107,6 @@ enum { KNOCKS = 5 };
 /* ---- life ---- */
 int cm_host_open(struct cm_host *h, struct hca_adapter *a, const struct cm_host_user *user, uint64_t ca_guid)
 {
-	int err;
-
 	memset(h, 0, sizeof(*h));
 	h->adapter = a;
 	h->armed = UINT64_MAX;
@@ -113,9 +114,9 @@ int cm_host_open(struct cm_host *h, struct hca_adapter *a, const struct cm_host_
 		.send = send_mad, .event = user->event, .incoming = user->incoming, .random = draw};
 	h->changed = user->changed;
 	lock_init_unbiased(&h->lock);
-	err = hca_gsi_open(a, &gsi_ops, h);
-	if (err)
-		return err;
+	h->agent = mad_register(a, &cm_class, &agent_ops, h);
+	if (h->agent < 0)
+		return h->agent;
 	/* Only now has the process its slot. */
 	cm_core_init(&h->core, &h->ops, h, a->slot, ca_guid, h->bucket, CM_HOST_BUCKETS);
 	h->core.knocks = KNOCKS;
@@ -126,7 +127,7 @@ int cm_host_open(struct cm_host *h, struct hca_adapter *a, const struct cm_host_
 void cm_host_close(struct cm_host *h)
 {
 	atomic_store(&h->open, false);
-	hca_gsi_close(h->adapter);
+	mad_unregister(h->adapter, h->agent);
 }
 
 void cm_host_lock(struct cm_host *h)
@@ -152,7 +153,7 @@ void cm_host_unlock(struct cm_host *h)
 
 	if (at != h->armed && atomic_load(&h->open)) {
 		h->armed = at;
-		hca_gsi_arm(h->adapter, at);
+		mad_arm(h->adapter, h->agent, at);
 	}
 	lock_drop(&h->lock);
 	cancel_restore(cancel);

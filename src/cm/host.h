@@ -20,6 +20,7 @@ enum { CM_HOST_BUCKETS = 1024 };
 
 struct cm_host {
 	struct hca_adapter *adapter;
+	int agent; /* what QP1 calls us */
 	struct lock lock;
 	int cancel;       /* of the thread that holds it: it sends, and must not be cancelled there */
 	atomic_bool open; /* MADs that come before or after are nobody's */
@@ -48,7 +49,7 @@ struct cm_host_timer {
 void cm_host_timer_set(struct cm_host *h, struct cm_host_timer *t, uint64_t at);
 void cm_host_timer_clear(struct cm_host *h, struct cm_host_timer *t);
 
-/* Brings the adapter up and takes QP1: 0 or -errno. The callbacks' argument is the host. */
+/* Brings the adapter up and takes the CM's MADs: 0 or -errno. The callbacks' argument is the host. */
 int cm_host_open(struct cm_host *h, struct hca_adapter *a, const struct cm_host_user *user, uint64_t ca_guid);
 /* Nobody is called any more; connections are forgotten. */
 void cm_host_close(struct cm_host *h);

@@ -5,6 +5,7 @@
 #include "base/cancel.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "cm/router.h"
 #include "hca/adapter.h"
 #include "hca/context.h"
 #include "hca/device.h"
@@ -12,6 +13,7 @@
 #include "hca/fork.h"
 #include "host/registry.h"
 #include "hca/sysfs.h"
+#include "mad/gsi.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -63,18 +65,32 @@ static void in_child(void)
 	let_go();
 }
 
+/* An adapter whose QP1 routes MADs for all processes of the host; NULL: no memory. */
+static struct hca_adapter *make_adapter(void)
+{
+	static const struct mad_router *const routers[] = {&cm_router, NULL};
+	struct hca_adapter *a = malloc(sizeof(*a));
+
+	if (!a)
+		return NULL;
+	hca_adapter_init(a);
+	if (mad_gsi_open(a, routers)) {
+		hca_adapter_fini(a);
+		free(a);
+		return NULL;
+	}
+	a->local = hca_local_wanted();
+	return a;
+}
+
 struct hca_adapter *verbs_adapter(void)
 {
 	static bool watching_fork;
 
 	pthread_mutex_lock(&adapter_mutex);
 	if (!the_adapter) {
-		the_adapter = malloc(sizeof(*the_adapter));
 		log_init();
-		if (the_adapter) {
-			hca_adapter_init(the_adapter);
-			the_adapter->local = hca_local_wanted();
-		}
+		the_adapter = make_adapter();
 		if (the_adapter && parents)
 			hca_fork_adopt(the_adapter, parents);
 		owner = getpid();

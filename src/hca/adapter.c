@@ -25,7 +25,7 @@ void hca_adapter_init(struct hca_adapter *a)
 	list_init(&a->contexts);
 	list_init(&a->free_keys);
 	list_init(&a->mcast);
-	list_init(&a->gsi.late);
+	a->qp1.ops = &hca_qp1_none;
 	a->count = &a->own_count;
 	a->read_flow = calloc(1, sizeof(*a->read_flow));
 	if (idmap_init(&a->qps) || idmap_init(&a->keys) || hca_flow_table_init(&a->flows) || !a->read_flow)
@@ -62,7 +62,7 @@ int hca_adapter_up(struct hca_adapter *a)
 void hca_adapter_down(struct hca_adapter *a)
 {
 	lock_take(&a->bring_up);
-	if (a->up && !a->dead && list_empty(&a->contexts) && !a->qps.count && !a->gsi.ops) {
+	if (a->up && !a->dead && list_empty(&a->contexts) && !a->qps.count && !a->qp1.users) {
 		a->up = false;
 		hca_engine_close(a);
 	}

@@ -13,8 +13,8 @@
 #include "hca/engine.h"
 #include "hca/export.h"
 #include "hca/flow_table.h"
-#include "hca/gsi.h"
 #include "hca/local.h"
+#include "hca/qp1.h"
 #include "wire/qpn.h"
 
 #include <infiniband/verbs.h>
@@ -60,7 +60,7 @@ struct hca_adapter {
 	int no_udp;        /* -errno: it could not be had */
 	struct hca_engine engine;
 	const struct hca_transport *transport;
-	struct hca_gsi gsi;             /* QP1 */
+	struct hca_qp1 qp1;
 	struct host_ports *ports;       /* NULL in simulations, or when it cannot be had */
 	struct hca_flow *read_flow;     /* what READ responses may be in flight towards ourselves */
 	struct host_registry *registry; /* NULL in simulations */

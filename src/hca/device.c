@@ -507,7 +507,7 @@ void hca_devices_changed(struct hca_adapter *a, int fd)
 	while (recv(fd, buf, sizeof(buf), MSG_DONTWAIT) > 0)
 		; /* what changed does not matter: everything is read again */
 	hca_devices_refresh(a);
-	hca_gsi_changed(a);
+	hca_qp1_changed(a);
 }
 
 /* ---- attributes ---- */

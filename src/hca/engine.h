@@ -33,8 +33,8 @@ struct link;
 
 struct pollfd;
 
-/* Whose times QP1 has: the connection manager's, and of MADs that are tried again (gsi_late.c). */
-enum hca_alarm { HCA_ALARM_CM, HCA_ALARM_LATE, HCA_ALARMS };
+/* How many times QP1 can be called at: which is whose is QP1's business (hca/qp1.h). */
+enum { HCA_ALARMS = 9 };
 
 enum hca_woken { WOKEN_LINK = 1, WOKEN_STREAMS = 2 };
 
@@ -207,8 +207,11 @@ void hca_engine_quiesce(struct hca_engine *e);
 void hca_engine_forget(struct hca_engine *e, struct hca_qp *qp);
 /* Brings the timer heap in line with qp->deadline; qp->lock held. See hca_engine_arm(), hca/qp.h. */
 void hca_engine_arm_now(struct hca_engine *e, struct hca_qp *qp);
-/* Calls hca_gsi_timer at this time instead of any set before; UINT64_MAX: not at all. Any thread. */
-void hca_engine_alarm(struct hca_engine *e, enum hca_alarm which, uint64_t at);
+/*
+ * Calls QP1's timer at this time instead of any set before under the same number, which is below HCA_ALARMS;
+ * UINT64_MAX: not at all. Any thread.
+ */
+void hca_engine_alarm(struct hca_engine *e, unsigned which, uint64_t at);
 /* The helper's alarm rang: it has to be set again for what is still to come. */
 void hca_engine_alarm_rang(struct hca_engine *e);
 /* Waits, driving, until fd is readable: 0 or -EINTR. */

@@ -5,7 +5,6 @@
 #include "hca/adapter.h"
 #include "hca/device.h"
 #include "hca/flow.h"
-#include "hca/gsi.h"
 #include "hca/qp.h"
 #include "hca/transport.h"
 #include "ib/echo.h"
@@ -135,7 +134,7 @@ void hca_engine_deliver(struct hca_engine *e, const struct frame_in *in, uint64_
 		return;
 	}
 	if (qpn == QP_GSI) {
-		hca_gsi_receive(a, in, now);
+		a->qp1.ops->receive(a, in, now);
 		return;
 	}
 	qp = idmap_get(&a->qps, qpn);

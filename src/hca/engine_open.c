@@ -196,7 +196,7 @@ void hca_engine_close(struct hca_adapter *a)
 	hca_engine_stop_helper(&a->engine);
 	lock_take(&a->engine.drive);
 	hca_keys_show(a, NULL);
-	hca_gsi_forget_late(a);
+	a->qp1.ops->down(a);
 	hca_engine_fini(&a->engine);
 	host_counters_log_adapter(a->count);
 	close_shared(a);

@@ -199,7 +199,7 @@ void hca_engine_at_exit(struct hca_engine *e)
 	if (e->link && e->link->ops->part)
 		e->link->ops->part(e->link);
 	for (int i = 0; i < TRIES && e->running &&
-			(hca_engine_has_pending_tx(e) || hca_engine_unread(e) || e->adapter->gsi.nlate ||
+			(hca_engine_has_pending_tx(e) || hca_engine_unread(e) || e->adapter->qp1.kept ||
 				!nobody_drives(e));
 		i++) {
 		hca_engine_wake_helper(e);

@@ -8,7 +8,6 @@
 
 #include "base/guard.h"
 #include "hca/adapter.h"
-#include "hca/gsi.h"
 #include "hca/qp.h"
 #include "hca/transport.h"
 
@@ -129,7 +128,7 @@ void hca_engine_arm_now(struct hca_engine *e, struct hca_qp *qp)
 	lock_drop(&e->timer_lock);
 }
 
-void hca_engine_alarm(struct hca_engine *e, enum hca_alarm which, uint64_t at)
+void hca_engine_alarm(struct hca_engine *e, unsigned which, uint64_t at)
 {
 	lock_take(&e->timer_lock);
 	set_alarm(e, which, at);
@@ -194,7 +193,7 @@ void hca_engine_run_timers(struct hca_engine *e, uint64_t now)
 	guard_doubt();
 	alarms = alarms_due(e, now);
 	if (alarms)
-		hca_gsi_timer(e->adapter, alarms, now);
+		e->adapter->qp1.ops->timer(e->adapter, alarms, now);
 	while ((qp = timer_due(e, now))) {
 		lock_take(&qp->lock);
 		if (qp->deadline && qp->deadline <= now) {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "sim_world.h"
 
+#include "cm/router.h"
 #include "ib/ibt.h"
+#include "mad/gsi.h"
 #include "seeds.h"
 
 #include <stdio.h>
@@ -32,9 +34,11 @@ static void node_gid(unsigned i, bool ipv6, uint8_t gid[16])
 
 static void node_init(struct sim_world *w, unsigned i, struct link *link)
 {
+	static const struct mad_router *const routers[] = {&cm_router, NULL};
 	struct sim_node *n = &w->node[i];
 
 	hca_adapter_init(&n->adapter);
+	must(!mad_gsi_open(&n->adapter, routers), "make QP1");
 	n->adapter.seed = (w->seed * SIM_NODES + i + 1) ^ (uint64_t)n->deaths << 48;
 	n->adapter.slot = i + 1;
 	n->adapter.transport = &ibt_transport;
@@ -61,6 +65,7 @@ static void node_fini(struct sim_node *n)
 {
 	must(!hca_pd_dealloc(n->pd), "free a PD: something the test made is left");
 	hca_context_close(n->ctx); /* takes the engine and its link with it */
+	mad_gsi_close(&n->adapter);
 	hca_adapter_fini(&n->adapter);
 	n->up = false;
 }

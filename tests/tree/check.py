@@ -35,8 +35,8 @@ MAY_SEE = {
     "ib": {"hca", "base", "wire"},
     "iwarp": {"hca", "base", "wire"},
     "local": {"hca", "memory", "base", "wire"},
-    "cm": {"hca", "base", "wire"},
-    "mad": {"hca", "base", "wire"},
+    "mad": {"hca", "host", "base", "wire"},
+    "cm": {"mad", "hca", "host", "base", "wire"},
     "rsocket": {"base"},  # and the public headers, as a program
     "front": {"rsocket", "cm", "mad", "hca", "host", "base", "wire"},
     "tool": {"hca", "host", "base", "wire"},

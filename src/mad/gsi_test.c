@@ -4,12 +4,14 @@
  * forger sends MADs from ever other source ports, so that the kernel picks now this, now that process to
  * receive them; each must reach the one it concerns.
  */
-#include "hca/gsi.h"
+#include "mad/gsi.h"
 
 #include "base/random.h"
+#include "cm/router.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
 #include "host/ports.h"
+#include "wire/cm_msg.h"
 #include "wire/ibt.h"
 #include "wire/icrc.h"
 
@@ -51,7 +53,7 @@ static const uint8_t lo[16] = {[10] = 0xff, 0xff, 127, 0, 0, 1};
 
 /* ---- a process ---- */
 /* The last byte of the TID says whom the forger had in mind. */
-static void receive(void *arg, const uint8_t mad[MAD_LEN], const struct hca_gsi_from *from, uint64_t now)
+static void receive(void *arg, const uint8_t mad[MAD_LEN], const struct mad_from *from, uint64_t now)
 {
 	struct process *me = arg;
 
@@ -82,22 +84,34 @@ static void listen_on(struct hca_adapter *a, uint16_t ps, uint16_t port)
 		abort();
 }
 
+static void manage_connections(struct process *me)
+{
+	static const struct mad_class takes = {
+		MAD_CLASS_CM, CM_CLASS_VERSION, .methods = {1ull << MAD_METHOD_SEND}};
+	static const struct mad_agent_ops ops = {.receive = receive, .timer = timer};
+	uint16_t port = (uint16_t)(PORT + (me - process));
+	struct hca_adapter *a = &me->adapter;
+	int agent = mad_register(a, &takes, &ops, me);
+
+	if (agent < 0 || mad_register(a, &takes, &ops, me) != -EBUSY)
+		abort();
+	listen_on(a, TCP, port);
+	listen_on(a, UDP, port);
+	mad_arm(a, agent, hca_engine_now(&a->engine) + 1000000);
+}
+
 static void be_process(struct process *me)
 {
-	static const struct hca_gsi_ops ops = {.receive = receive, .timer = timer};
+	static const struct mad_router *const routers[] = {&cm_router, NULL};
 	struct hca_adapter *a = &me->adapter;
-	uint16_t port = (uint16_t)(PORT + (me - process));
 
 	hca_adapter_init(a);
-	if (hca_devices_refresh(a) || (me == process + PLAIN ? hca_adapter_up(a) : hca_gsi_open(a, &ops, me)))
+	if (mad_gsi_open(a, routers) || hca_devices_refresh(a))
 		abort();
-	if (me != process + PLAIN) {
-		if (hca_gsi_open(a, &ops, me) != -EBUSY)
-			abort();
-		listen_on(a, TCP, port);
-		listen_on(a, UDP, port);
-		hca_gsi_arm(a, hca_engine_now(&a->engine) + 1000000);
-	}
+	if (me != process + PLAIN)
+		manage_connections(me);
+	else if (hca_adapter_up(a))
+		abort();
 	me->slot = a->slot;
 	me->comm_id = comm_id_make(a->slot, random_u32());
 	me->ready = 1;
@@ -155,7 +169,7 @@ static void say_counts(void)
 			      "handed over, %llu dropped, "
 			      "%llu unclaimed\n",
 			i, process[i].right, process[i].wrong, process[i].unclaimed, process[i].rejected,
-			process[i].adapter.gsi.nlate, (unsigned long long)process[i].seen.mads_handed_over,
+			process[i].adapter.qp1.kept, (unsigned long long)process[i].seen.mads_handed_over,
 			(unsigned long long)process[i].seen.mads_dropped,
 			(unsigned long long)process[i].seen.mads_unclaimed);
 }
@@ -451,7 +465,7 @@ static bool some_are_late(int dropped_before)
 	unsigned n = 0;
 
 	for (int i = 0; i < PROCESSES; i++)
-		n += process[i].adapter.gsi.nlate;
+		n += process[i].adapter.qp1.kept;
 	return n || dropped() > dropped_before;
 }
 

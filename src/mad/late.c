@@ -5,11 +5,10 @@
  * a CPU. A lost MAD costs its sender seconds, an RTU even the program that does not send it. So they are kept
  * and tried again, in order, ever more seldom as they grow old: who does not empty its socket may be stopped.
  */
-#include "hca/gsi.h"
+#include "mad/gsi_parts.h"
 
-#include "base/list.h"
-#include "host/slot.h"
 #include "hca/adapter.h"
+#include "host/slot.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,76 +31,77 @@ static struct late *late_of(struct list *n)
 	return container_of(n, struct late, node);
 }
 
-static void set_alarm(struct hca_adapter *a, uint64_t now)
+static void set_alarm(struct mad_gsi *g, uint64_t now)
 {
-	struct list *l = &a->gsi.late;
+	struct list *l = &g->late;
 	uint64_t wait = list_empty(l) ? 0 : (now - late_of(l->next)->since) / 8;
 
-	hca_engine_alarm(&a->engine, HCA_ALARM_LATE,
+	hca_engine_alarm(&g->adapter->engine, MAD_ALARM_LATE,
 		list_empty(l) ? UINT64_MAX : now + (wait > AGAIN_NS ? wait : AGAIN_NS));
 }
 
-static void end(struct hca_adapter *a, struct late *m)
+static void end(struct mad_gsi *g, struct late *m)
 {
 	list_del(&m->node);
 	free(m);
-	atomic_fetch_sub(&a->gsi.nlate, 1);
+	atomic_fetch_sub(&g->adapter->qp1.kept, 1);
 }
 
-bool hca_gsi_is_late(const struct hca_adapter *a, uint32_t slot)
+bool mad_late_waits(const struct mad_gsi *g, uint32_t slot)
 {
-	for (struct list *n = a->gsi.late.next; n != &a->gsi.late; n = n->next) {
+	for (struct list *n = g->late.next; n != &g->late; n = n->next) {
 		if (late_of(n)->slot == slot)
 			return true;
 	}
 	return false;
 }
 
-bool hca_gsi_keep(struct hca_adapter *a, uint32_t slot, const struct frame_in *in, uint64_t now)
+bool mad_late_keep(struct mad_gsi *g, uint32_t slot, const struct frame_in *in, uint64_t now)
 {
-	struct late *m = atomic_load(&a->gsi.nlate) < MOST ? malloc(sizeof(*m) + in->len) : NULL;
+	struct late *m = atomic_load(&g->adapter->qp1.kept) < MOST ? malloc(sizeof(*m) + in->len) : NULL;
 
 	if (!m)
 		return false;
 	*m = (struct late){.slot = slot, .since = now, .in = *in};
 	memcpy(m->bytes, in->bytes, in->len);
 	m->in.bytes = m->bytes;
-	list_add_tail(&a->gsi.late, &m->node);
-	atomic_fetch_add(&a->gsi.nlate, 1);
-	set_alarm(a, now);
+	list_add_tail(&g->late, &m->node);
+	atomic_fetch_add(&g->adapter->qp1.kept, 1);
+	set_alarm(g, now);
 	return true;
 }
 
 /* Also one that is not to be found: it was there, and may only have to find its way back (link/steer.h). */
-static bool went(struct hca_adapter *a, struct late *m, struct slots *full)
+static bool went(struct mad_gsi *g, struct late *m, struct slots *full)
 {
 	if (slots_has(full, m->slot))
 		return false;
-	if (!hca_engine_hand_over(&a->engine, m->slot, &m->in, false))
+	if (!hca_engine_hand_over(&g->adapter->engine, m->slot, &m->in, false))
 		return true;
 	slots_add(full, m->slot);
 	return false;
 }
 
-void hca_gsi_try_late(struct hca_adapter *a, uint64_t now)
+void mad_late_retry(struct mad_gsi *g, uint64_t now)
 {
+	struct host_adapter_counters *count = g->adapter->count;
 	struct slots full = {0};
 
-	list_for_each_safe(n, &a->gsi.late)
+	list_for_each_safe(n, &g->late)
 	{
 		struct late *m = late_of(n);
-		bool gone = went(a, m, &full);
+		bool gone = went(g, m, &full);
 
 		if (!gone && now - m->since <= GIVE_UP_NS)
 			continue;
-		hca_gsi_count(gone ? &a->count->mads_handed_over : &a->count->mads_dropped);
-		end(a, m);
+		mad_count(gone ? &count->mads_handed_over : &count->mads_dropped);
+		end(g, m);
 	}
-	set_alarm(a, now);
+	set_alarm(g, now);
 }
 
-void hca_gsi_forget_late(struct hca_adapter *a)
+void mad_late_forget(struct mad_gsi *g)
 {
-	while (!list_empty(&a->gsi.late))
-		end(a, late_of(a->gsi.late.next));
+	while (!list_empty(&g->late))
+		end(g, late_of(g->late.next));
 }

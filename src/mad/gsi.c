@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+#include "mad/gsi.h"
+
+#include "hca/adapter.h"
+#include "hca/device.h"
+#include "mad/gsi_parts.h"
+#include "wire/ibt.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GSI_FRAME_LEN = BTH_LEN + DETH_LEN + MAD_LEN };
+
+_Static_assert((int)MAD_ALARM_LATE < (int)HCA_ALARMS, "an alarm for each agent and for MADs that are late");
+
+/* ---- out ---- */
+int mad_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t mad[MAD_LEN])
+{
+	struct frame_batch b;
+	struct frame_out *f = &b.frame[0];
+	int err;
+
+	b.dest = *to;
+	b.nframes = b.niov = 1;
+	*f = (struct frame_out){.hdr_len = BTH_LEN + DETH_LEN, .payload_len = MAD_LEN, .iov_count = 1};
+	b.iov[0] = (struct iovec){(void *)mad, MAD_LEN};
+	bth_put(f->hdr, IBT_UD | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, QP_GSI, false,
+		atomic_fetch_add(&a->qp1.gsi->psn, 1) & PSN_MASK);
+	put_be32(f->hdr + BTH_LEN, GSI_QKEY);
+	put_be32(f->hdr + BTH_LEN + 4, QP_GSI);
+	err = hca_engine_send(&a->engine, &b);
+	if (!err)
+		mad_count(&a->count->mads_sent);
+	return err;
+}
+
+struct frame_dest mad_reply_to(const struct mad_from *from)
+{
+	struct frame_dest to = {.ifindex = from->ifindex, .tclass = from->tclass, .hop_limit = 64};
+
+	memcpy(to.sgid, from->dgid, 16);
+	memcpy(to.dgid, from->sgid, 16);
+	return to;
+}
+
+/* ---- in: what the adapter calls, under the drive lock ---- */
+/* A whole MAD for an address of ours, with the well-known key (IBA 13.5.3.3). */
+static bool is_mad(struct hca_adapter *a, const struct frame_in *in)
+{
+	const uint8_t *p = in->bytes;
+
+	return in->len == GSI_FRAME_LEN && bth_opcode(p) == (IBT_UD | OP_SEND_ONLY) && !bth_pad(p) &&
+	       !bth_tver(p) && (bth_pkey(p) & 0x7fff) == (PKEY_DEFAULT & 0x7fff) &&
+	       get_be32(p + BTH_LEN) == GSI_QKEY && hca_devices_have(a, in->dgid);
+}
+
+static struct mad_from from_of(const struct frame_in *in)
+{
+	struct mad_from from = {
+		.ifindex = in->ifindex,
+		.src_qpn = get_be24(in->bytes + BTH_LEN + 5),
+		.pkey = bth_pkey(in->bytes),
+		.tclass = in->tclass,
+		.hop_limit = in->hop_limit,
+	};
+
+	memcpy(from.sgid, in->sgid, 16);
+	memcpy(from.dgid, in->dgid, 16);
+	return from;
+}
+
+static void give(struct mad_gsi *g, const uint8_t mad[MAD_LEN], const struct mad_from *from, uint64_t now)
+{
+	const struct mad_agent *agent = mad_agent_of(&g->agents, mad);
+	uint8_t answer[MAD_LEN];
+
+	if (agent) {
+		agent->ops->receive(agent->arg, mad, from, now);
+	} else if (mad_refuse(g, mad, answer)) {
+		struct frame_dest to = mad_reply_to(from);
+
+		mad_send(g->adapter, &to, answer);
+	}
+}
+
+static void receive(struct hca_adapter *a, const struct frame_in *in, uint64_t now)
+{
+	const uint8_t *mad = in->bytes + BTH_LEN + DETH_LEN;
+	struct mad_from from;
+
+	assert_locked(&a->engine.drive);
+	if (!is_mad(a, in)) {
+		mad_count(&a->count->mads_dropped);
+		return;
+	}
+	from = from_of(in);
+	if (mad_route(a->qp1.gsi, in, mad, &from, now))
+		give(a->qp1.gsi, mad, &from, now);
+}
+
+static void timer(struct hca_adapter *a, uint32_t alarms, uint64_t now)
+{
+	assert_locked(&a->engine.drive);
+	if (alarms >> MAD_ALARM_LATE & 1)
+		mad_late_retry(a->qp1.gsi, now);
+	mad_agent_timers(&a->qp1.gsi->agents, alarms, now);
+}
+
+static void changed(struct hca_adapter *a)
+{
+	assert_locked(&a->engine.drive);
+	mad_agent_changed(&a->qp1.gsi->agents);
+}
+
+static void down(struct hca_adapter *a)
+{
+	assert_locked(&a->engine.drive);
+	mad_late_forget(a->qp1.gsi);
+}
+
+static const struct hca_qp1_ops qp1_ops = {
+	.receive = receive, .timer = timer, .changed = changed, .down = down};
+
+/* ---- agents ---- */
+int mad_register(
+	struct hca_adapter *a, const struct mad_class *takes, const struct mad_agent_ops *ops, void *arg)
+{
+	int agent, err;
+
+	lock_take(&a->bring_up);
+	lock_take(&a->engine.drive);
+	agent = mad_agent_add(&a->qp1.gsi->agents, takes, ops, arg);
+	if (agent >= 0)
+		a->qp1.users++;
+	lock_drop(&a->engine.drive);
+	lock_drop(&a->bring_up);
+	if (agent < 0)
+		return agent;
+	err = hca_adapter_up(a);
+	if (err)
+		mad_unregister(a, agent);
+	return err ? err : agent;
+}
+
+void mad_unregister(struct hca_adapter *a, int agent)
+{
+	lock_take(&a->bring_up);
+	lock_take(&a->engine.drive);
+	mad_agent_remove(&a->qp1.gsi->agents, (unsigned)agent);
+	a->qp1.users--;
+	if (a->engine.link)
+		mad_arm(a, agent, UINT64_MAX);
+	lock_drop(&a->engine.drive);
+	lock_drop(&a->bring_up);
+	hca_adapter_down(a);
+}
+
+void mad_arm(struct hca_adapter *a, int agent, uint64_t at)
+{
+	hca_engine_alarm(&a->engine, (unsigned)agent, at);
+}
+
+/* ---- opening and closing ---- */
+int mad_gsi_open(struct hca_adapter *a, const struct mad_router *const *routers)
+{
+	struct mad_gsi *g = calloc(1, sizeof(*g));
+
+	if (!g)
+		return -ENOMEM;
+	g->adapter = a;
+	list_init(&g->late);
+	a->qp1.gsi = g;
+	a->qp1.ops = &qp1_ops;
+	for (int i = 0; routers[i]; i++) {
+		assert(i < MAD_ROUTERS);
+		g->route[i].router = routers[i];
+		g->route[i].state = calloc(1, routers[i]->state_size);
+		if (!g->route[i].state) {
+			mad_gsi_close(a);
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+void mad_gsi_close(struct hca_adapter *a)
+{
+	struct mad_gsi *g = a->qp1.gsi;
+
+	a->qp1.ops = &hca_qp1_none;
+	a->qp1.gsi = NULL;
+	for (int i = 0; i < MAD_ROUTERS; i++)
+		free(g->route[i].state);
+	free(g);
+}

@@ -5,7 +5,7 @@
  * it gets past the ids), something the user does, or time that passes. In the end everybody lets go, and
  * nothing may be left.
  */
-#include "cm/conn.h"
+#include "cm/ib/conn.h"
 
 #include <stdlib.h>
 #include <string.h>

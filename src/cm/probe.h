@@ -8,7 +8,7 @@
 #ifndef CM_PROBE_H
 #define CM_PROBE_H
 
-#include "cm/conn.h"
+#include "cm/ib/conn.h"
 
 /* A descriptor to ask a moment later, or -errno. */
 int cm_probe_send(const struct cm_path *path, uint32_t ifindex, uint16_t udp_port);

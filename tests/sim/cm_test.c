@@ -13,7 +13,7 @@
  */
 #include "agenda.h"
 #include "base/random.h"
-#include "cm/conn.h"
+#include "cm/ib/conn.h"
 #include "seeds.h"
 
 #include <inttypes.h>

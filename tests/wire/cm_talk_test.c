@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-#include "cm/conn.h"
+#include "cm/ib/conn.h"
 #include "pcap.h"
 #include "wire/ibt.h"
 

@@ -3,7 +3,7 @@
 #ifndef CM_CORE_H
 #define CM_CORE_H
 
-#include "cm/conn.h"
+#include "cm/ib/conn.h"
 
 /*
  * Times a peer names are believed within bounds: shorter ones would make us send again and again, longer ones

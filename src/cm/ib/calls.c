@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What the user asks for. Each checks the state, makes the message, goes through the door. */
-#include "cm/core.h"
+#include "cm/ib/core.h"
 
 #include <errno.h>
 #include <string.h>

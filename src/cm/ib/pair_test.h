@@ -6,7 +6,7 @@
 #ifndef CM_PAIR_TEST_H
 #define CM_PAIR_TEST_H
 
-#include "cm/conn.h"
+#include "cm/ib/conn.h"
 
 #include <errno.h>
 #include <setjmp.h>

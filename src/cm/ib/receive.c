@@ -9,7 +9,7 @@
  * A message is believed when it comes from the connection's peer and names ids that were drawn at random. It
  * answers to where the connection was made with, never to what the message itself says.
  */
-#include "cm/core.h"
+#include "cm/ib/core.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* How connections begin and end, and what the user may do. */
-#include "cm/pair_test.h"
+#include "cm/ib/pair_test.h"
 #include "wire/qpn.h"
 
 /* ---- connecting ---- */

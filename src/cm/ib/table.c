@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "cm/table.h"
+#include "cm/ib/table.h"
 
 #include "base/bytes.h"
 #include "base/list.h"
 #include "base/random.h"
-#include "cm/conn.h"
+#include "cm/ib/conn.h"
 
 #include <assert.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cm/timers.h"
+#include "cm/ib/timers.h"
 
 #include <stddef.h>
 

@@ -40,7 +40,7 @@
  * before the MRA, so that a peer which is still busy may say so again. SIDR_REP_SENT remembers an answer for
  * as long as its request may be repeated; the specification forgets it, and the user would be asked twice.
  */
-#include "cm/core.h"
+#include "cm/ib/core.h"
 #include "wire/qpn.h"
 
 #include "base/list.h"

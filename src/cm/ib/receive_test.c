@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Messages that come twice, from peers without memory, and from those who lie. */
-#include "cm/pair_test.h"
+#include "cm/ib/pair_test.h"
 
 /* ---- duplicates ---- */
 static void a_request_again_is_answered_by_what_there_is(void **state)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "cm/conn.h"
+#include "cm/ib/conn.h"
 #include "wire/qpn.h"
 
 #include <setjmp.h>

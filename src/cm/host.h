@@ -10,7 +10,7 @@
 #define CM_HOST_H
 
 #include "base/lock.h"
-#include "cm/conn.h"
+#include "cm/ib/conn.h"
 
 #include <stdatomic.h>
 

@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Whether a host takes RoCE packets at all. One on which no RDMA program runs answers a packet to the port by
- * ICMP, port unreachable, which the adapter's socket, shared by all traffic, is not told. A socket that is
- * connected to the one host is. What it sends is a whole RoCE packet, so that a card takes it and not
- * the kernel behind it; a DREP for no connection, so that nobody answers.
- */
+/* A request that is not answered: whether its host takes RoCE packets at all. All with the host lock held. */
 #ifndef CM_PROBE_H
 #define CM_PROBE_H
 
-#include "cm/ib/conn.h"
+#include "cm/host.h"
 
-/* A descriptor to ask a moment later, or -errno. */
-int cm_probe_send(const struct cm_path *path, uint32_t ifindex, uint16_t udp_port);
-/* Whether the host has said that nobody is there. Closes the descriptor. */
-bool cm_probe_refused(int fd);
+struct rcm_id;
+
+/* Waiting for an answer to a request. */
+struct rcm_probe {
+	struct cm_host_timer timer;
+	int fd; /* of a knock; not above 0: none */
+	uint8_t knocks, refusals;
+};
+
+/* From the request on; ends by itself when there is an answer. */
+void rcm_probe_watch(struct rcm_id *id);
+void rcm_probe_leave(struct rcm_id *id);
+/* Why a request was given up, -errno. */
+int rcm_probe_verdict(const struct rcm_id *id);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The 27 rsocket calls: which rsocket, which kind, and errors as sockets say them. */
-#include "front/rdmacm_front.h"
+#include "cm/service.h"
 #include "hca/adapter.h"
 #include "rsocket/rsock.h"
 

@@ -6,6 +6,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "cm/router.h"
+#include "cm/verbs.h"
 #include "hca/adapter.h"
 #include "hca/context.h"
 #include "hca/device.h"

@@ -6,21 +6,8 @@
 #include <infiniband/verbs.h>
 #include <stdbool.h>
 
-struct hca_adapter;
 struct hca_context;
 
-/* The process's adapter; a new one after fork. */
-struct hca_adapter *verbs_adapter(void);
-
-/*
- * The device that has this GID, and its index there; ifindex 0: of any interface. The first of those that the
- * user wants, of this transport. NULL: none. For librdmacm.
- */
-struct ibv_device *verbs_device_of(struct hca_adapter *a, const uint8_t gid[16], uint32_t ifindex,
-	enum ibv_transport_type transport, unsigned *index);
-
-/* Whether the user has any device of this transport, as far as is known. */
-bool verbs_device_any(struct hca_adapter *a, enum ibv_transport_type transport);
 /* Fills a context's tables: ibv_context_ops and verbs_context (verbs_ops.c). */
 void verbs_fill_ops(struct hca_context *ctx);
 

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* Ids: made, ended, moved between channels, and their options. */
-#include "front/rdmacm_front.h"
+#include "cm/id.h"
 
 #include "base/cancel.h"
 #include "base/random.h"
+#include "cm/event.h"
+#include "cm/listen.h"
+#include "cm/mcast.h"
+#include "cm/probe.h"
+#include "cm/route.h"
 #include "hca/adapter.h"
+#include "hca/stream.h"
 #include "host/ports.h"
 #include "wire/ibt.h"
 

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* Connecting, listening, accepting, disconnecting: what the program asks for, as messages of the core. */
-#include "front/rdmacm_front.h"
-#include "front/verbs_front.h"
+#include "cm/connect.h"
 
 #include "base/cancel.h"
 #include "base/log.h"
+#include "cm/addr.h"
+#include "cm/event.h"
+#include "cm/id.h"
+#include "cm/iwarp.h"
+#include "cm/listen.h"
+#include "cm/qp.h"
+#include "cm/verbs.h"
 #include "hca/adapter.h"
-#include "host/ports.h"
 #include "hca/qp.h"
+#include "host/ports.h"
 
 #include <endian.h>
 #include <errno.h>

@@ -3,10 +3,16 @@
  * Connections over iWARP: the adapter's streams (hca/stream.h) with an id each, their events as rdma_cm has
  * them. MPA's private data has a length, so a program gets exactly what the other one gave.
  */
-#include "front/rdmacm_front.h"
+#include "cm/iwarp.h"
 
+#include "base/gid.h"
+#include "cm/connect.h"
+#include "cm/event.h"
+#include "cm/id.h"
+#include "cm/listen.h"
 #include "hca/adapter.h"
 #include "hca/qp.h"
+#include "hca/stream.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -62,7 +68,7 @@ static bool on_asked(struct hca_stream *s, const struct hca_stream_event *ev)
 	learn_depths(id, ev);
 	e->pub.listen_id = &by->pub;
 	put_priv(e, ev);
-	rcm_put_conn(e, &id->path);
+	rcm_event_put_conn(e, &id->path);
 	rcm_event_queue(e, by);
 	return true;
 }
@@ -77,7 +83,7 @@ static void on_opened(struct rcm_id *id, const struct hca_stream_event *ev)
 	if (!e)
 		return;
 	put_priv(e, ev);
-	rcm_put_conn(e, &id->path);
+	rcm_event_put_conn(e, &id->path);
 	rcm_event_queue(e, id);
 }
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* QPs of ids, with the queues and channels that the inline functions of rdma_verbs.h use. */
-#include "front/rdmacm_front.h"
+#include "cm/qp.h"
 
 #include "base/cancel.h"
+#include "cm/id.h"
+#include "cm/mcast.h"
 #include "hca/qp.h"
 
 #include <errno.h>

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The route of an id: a path record, which on RoCE follows from the interface, or is the program's. */
-#include "front/rdmacm_front.h"
+#include "cm/route.h"
 
 #include "base/cancel.h"
+#include "cm/event.h"
+#include "cm/id.h"
 
 #include <endian.h>
 #include <errno.h>

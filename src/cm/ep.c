@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Endpoints: an id, its address and its QP in one call; and the addresses for them by name. */
-#include "front/rdmacm_front.h"
-
 #include "base/cancel.h"
+#include "cm/event.h"
+#include "cm/id.h"
 
 #include <errno.h>
 #include <netdb.h>

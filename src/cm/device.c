@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Devices as librdmacm hands them out: opened once, shared by all ids, never closed. */
-#include "front/rdmacm_front.h"
-#include "front/verbs_front.h"
+#include "cm/device.h"
 
 #include "base/cancel.h"
+#include "cm/id.h"
+#include "cm/service.h"
+#include "cm/verbs.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
 

@@ -3,10 +3,16 @@
  * The process's connection manager, and what it calls back with. Everything here but rcm_get runs under the
  * host's lock, perhaps in the helper thread and under the drive lock: it fills events and queues them.
  */
-#include "front/rdmacm_front.h"
-#include "front/verbs_front.h"
+#include "cm/service.h"
 
+#include "base/gid.h"
 #include "base/log.h"
+#include "cm/device.h"
+#include "cm/event.h"
+#include "cm/listen.h"
+#include "cm/probe.h"
+#include "cm/qp.h"
+#include "cm/verbs.h"
 #include "hca/adapter.h"
 
 #include <endian.h>
@@ -165,19 +171,6 @@ static void put_priv(struct rcm_event *e, const struct cm_msg *m, unsigned skip,
 	}
 }
 
-void rcm_put_conn(struct rcm_event *e, const struct rcm_path *p)
-{
-	struct rdma_conn_param *c = &e->pub.param.conn;
-
-	c->responder_resources = p->responder_resources;
-	c->initiator_depth = p->initiator_depth;
-	c->flow_control = p->flow_control;
-	c->retry_count = p->retry_count;
-	c->rnr_retry_count = p->rnr_retry;
-	c->srq = p->srq;
-	c->qp_num = p->remote_qpn;
-}
-
 static void on_request(struct cm_host *h, struct rcm_id *id, const struct cm_msg *m)
 {
 	struct rcm_event *e;
@@ -193,7 +186,7 @@ static void on_request(struct cm_host *h, struct rcm_id *id, const struct cm_msg
 	e->pub.listen_id = &id->listened_by->pub;
 	put_priv(e, m, CM_IP_LEN, m->attr == CM_SIDR_REQ);
 	if (m->attr == CM_REQ) {
-		rcm_put_conn(e, &id->path);
+		rcm_event_put_conn(e, &id->path);
 		cm_prepare_mra(&h->core, id->conn, CM_MRA_TIMEOUT);
 	}
 	rcm_event_queue(e, id->listened_by);
@@ -208,7 +201,7 @@ static void on_rep(struct cm_host *h, struct rcm_id *id, const struct cm_msg *m)
 	if (!e)
 		return;
 	put_priv(e, m, 0, false);
-	rcm_put_conn(e, &id->path);
+	rcm_event_put_conn(e, &id->path);
 	e->pub.param.conn.retry_count = 0; /* a REP has none */
 	cm_prepare_mra(&h->core, id->conn, CM_MRA_TIMEOUT);
 	rcm_event_queue(e, id);

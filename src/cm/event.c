@@ -3,9 +3,13 @@
  * Event channels. The connection manager queues; the program's thread that takes an event does to the QP what
  * goes with it, as the stock library does.
  */
-#include "front/rdmacm_front.h"
+#include "cm/event.h"
 
 #include "base/cancel.h"
+#include "cm/addr.h"
+#include "cm/mcast.h"
+#include "cm/qp.h"
+#include "cm/route.h"
 #include "hca/adapter.h"
 
 #include <errno.h>
@@ -89,6 +93,19 @@ struct rcm_event *rcm_event_new(struct rcm_id *id, enum rdma_cm_event_type type,
 	e->pub.event = type;
 	e->pub.status = status;
 	return e;
+}
+
+void rcm_event_put_conn(struct rcm_event *e, const struct rcm_path *p)
+{
+	struct rdma_conn_param *c = &e->pub.param.conn;
+
+	c->responder_resources = p->responder_resources;
+	c->initiator_depth = p->initiator_depth;
+	c->flow_control = p->flow_control;
+	c->retry_count = p->retry_count;
+	c->rnr_retry_count = p->rnr_retry;
+	c->srq = p->srq;
+	c->qp_num = p->remote_qpn;
 }
 
 void rcm_event_queue(struct rcm_event *e, struct rcm_id *counted)

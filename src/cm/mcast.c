@@ -3,9 +3,13 @@
  * Multicast groups of ids. On RoCE nobody has to be asked: the group's address is its GID, and the interface
  * joins when the QP is attached, which happens when the program takes the event.
  */
-#include "front/rdmacm_front.h"
+#include "cm/mcast.h"
 
 #include "base/cancel.h"
+#include "base/gid.h"
+#include "cm/event.h"
+#include "cm/id.h"
+#include "cm/qp.h"
 #include "hca/device.h"
 
 #include <errno.h>

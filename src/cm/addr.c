@@ -5,10 +5,14 @@
  * that address. Then somebody must be there, or the router on the way (cm/neigh.h): asked as often as Linux's
  * rdma_cm asks, until the program's patience is over.
  */
-#include "front/rdmacm_front.h"
-#include "front/verbs_front.h"
+#include "cm/addr.h"
 
 #include "base/cancel.h"
+#include "base/gid.h"
+#include "cm/event.h"
+#include "cm/id.h"
+#include "cm/route.h"
+#include "cm/verbs.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
 #include "host/ports.h"

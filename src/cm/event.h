@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Event channels. The connection manager queues; the program's thread that takes an event does to the QP what
+ * goes with it, as the stock library does.
+ */
+#ifndef CM_EVENT_H
+#define CM_EVENT_H
+
+#include "base/list.h"
+#include "cm/id.h"
+#include "hca/evq.h"
+
+enum { RCM_PRIV_MAX = UINT8_MAX }; /* as much as a length tells */
+
+struct rcm_event {
+	struct rdma_cm_event pub;
+	struct list node;
+	struct rcm_id *counted; /* whose destruction waits for it */
+	uint32_t join;          /* which, of a MULTICAST_JOIN */
+	uint8_t priv[RCM_PRIV_MAX];
+};
+
+struct rcm_channel {
+	struct rdma_event_channel pub;
+	struct hca_evq q; /* under the host's lock, not its own */
+	unsigned waiting; /* threads; host lock */
+	pid_t taker;      /* the thread that had the last event; 0: none that comes back for more */
+};
+
+/* An event to be filled in; host lock held. NULL: no memory, and the event is lost. */
+struct rcm_event *rcm_event_new(struct rcm_id *id, enum rdma_cm_event_type type, int status);
+/* What both sides of a connection said, as its events have it. */
+void rcm_event_put_conn(struct rcm_event *e, const struct rcm_path *p);
+/* Queues it on the id's channel; host lock held. */
+void rcm_event_queue(struct rcm_event *e, struct rcm_id *counted);
+/* Both at once, without the lock. 0 or -ENOMEM. */
+int rcm_tell(struct rcm_id *id, enum rdma_cm_event_type type, int status);
+/* Drops what is queued for the id, requests to it included; host lock held. */
+void rcm_events_drop(struct rcm_id *id);
+/* Synchronous ids: waits for the event of what was begun; otherwise nothing. */
+int rcm_complete(struct rcm_id *id);
+/* A channel for an id whose program brought none. NULL with errno. */
+struct rdma_event_channel *rcm_channel_new(void);
+
+#endif

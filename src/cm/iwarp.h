@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Connections over iWARP: the adapter's streams (hca/stream.h) with an id each, their events as rdma_cm has
+ * them. What listen.c and connect.c ask for where an id has an iWARP device; no lock held. All 0 or -errno.
+ */
+#ifndef CM_IWARP_H
+#define CM_IWARP_H
+
+#include <rdma/rdma_cma.h>
+
+struct rcm_id;
+
+int rcm_iwarp_listen(struct rcm_id *id, int backlog);
+int rcm_iwarp_connect(struct rcm_id *id, const struct rdma_conn_param *p);
+int rcm_iwarp_accept(struct rcm_id *id, const struct rdma_conn_param *p);
+int rcm_iwarp_reject(struct rcm_id *id, const void *data, uint8_t len);
+int rcm_iwarp_disconnect(struct rcm_id *id);
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/* The route of an id: a path record, which on RoCE follows from the interface, or is the program's. */
+#ifndef CM_ROUTE_H
+#define CM_ROUTE_H
+
+#include <stddef.h>
+
+struct rcm_id;
+
+enum { RCM_PACKET_LIFE_TIME = 16 }; /* as Linux since 5.15 or so; the ACK timeout is twice that, 0.5 s */
+
+/* The path record and GIDs of the route. 0 or -errno. */
+int rcm_fill_route(struct rcm_id *id);
+/* RDMA_OPTION_IB_PATH in the place of rdma_resolve_route: event ROUTE_RESOLVED. 0 or -errno. */
+int rcm_set_path(struct rcm_id *id, const void *value, size_t len);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * rdma_cm of a process: its connection manager (host.h) and all that stands on it.
+ *
+ *   service.c   the process's connection manager; what it calls: requests that come in, events
+ *   id.c        ids: making, ending, migrating, options
+ *   event.c     event channels; what an event makes of a QP when the program takes it
+ *   device.c    opened devices
+ *   addr.c      which device, which port: binding and resolving; neigh.c: the first hop there
+ *   route.c     the path there
+ *   connect.c   connecting, listening, accepting, disconnecting
+ *   probe.c     whether anybody is there at all
+ *   iwarp.c     the same over TCP: streams of the adapter in the place of the core's connections
+ *   qp.c        QPs of ids through their states; queues and SRQs
+ *   mcast.c     groups
+ *   ep.c        endpoints, rdma_getaddrinfo
+ *
+ * It stands on libibverbs.so.1: verbs by their public names, the rest by names of its own version node there,
+ * so that both have one adapter.
+ *
+ * Who locks what. The host's lock (cm/host.h) guards connections, listeners, event queues and the fields of
+ * ids marked so. QPs are never touched under it: the connection manager only queues events, and the thread
+ * that takes an event, or calls a function of the id, moves the QP.
+ */
+#ifndef CM_SERVICE_H
+#define CM_SERVICE_H
+
+#include "base/list.h"
+#include "cm/host.h"
+
+#include <pthread.h>
+
+struct rcm {
+	struct cm_host host;
+	struct list ids;       /* all of the process; host lock */
+	struct list listeners; /* struct rcm_listener; host lock */
+	pthread_cond_t acked;  /* with the host's lock */
+	struct {
+		uint8_t remote[16];
+		uint32_t ifindex;
+		uint64_t until;
+	} last_hop; /* that was known; host lock */
+	struct lock device_lock;
+	struct list devices; /* opened ones; device_lock */
+	bool dead;           /* the parent's, after fork, in the child */
+};
+
+/* The process's, opened on first use; a new one after fork. NULL with errno. */
+struct rcm *rcm_get(void);
+
+#endif

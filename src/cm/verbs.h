@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What rdma_cm needs of the libibverbs it stands on, beyond public verbs and the adapter's own functions. It
+ * is told here and done there (front/verbs_device.c), under libibverbs' private version node.
+ */
+#ifndef CM_VERBS_H
+#define CM_VERBS_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+
+struct hca_adapter;
+
+/* The process's adapter; a new one after fork. NULL: no memory. */
+struct hca_adapter *verbs_adapter(void);
+
+/*
+ * The device that has this GID, and its index there; ifindex 0: of any interface. The first of those that the
+ * user wants, of this transport. NULL: none. Takes the adapter's lock.
+ */
+struct ibv_device *verbs_device_of(struct hca_adapter *a, const uint8_t gid[16], uint32_t ifindex,
+	enum ibv_transport_type transport, unsigned *index);
+
+/* Whether the user has any device of this transport, as far as is known. Takes the adapter's lock. */
+bool verbs_device_any(struct hca_adapter *a, enum ibv_transport_type transport);
+
+#endif

@@ -311,12 +311,8 @@ static int resolve(struct rcm_id *id)
 /* host lock held */
 static void resolved(struct rcm_id *id, int err)
 {
-	struct rcm_event *e =
-		rcm_event_new(id, err ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, err);
-
 	id->state = err ? RCM_BOUND : RCM_ADDR;
-	if (e)
-		rcm_event_queue(e, id);
+	rcm_tell_locked(id, err ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, err);
 }
 
 /* On a quiet network the answer is there before the first look. */

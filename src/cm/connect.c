@@ -1,26 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* Connecting, listening, accepting, disconnecting: what the program asks for, as messages of the core. */
+/* Connecting, accepting, disconnecting: what the program asks for, as messages of the core. */
 #include "cm/connect.h"
 
 #include "base/cancel.h"
-#include "base/log.h"
-#include "cm/addr.h"
 #include "cm/event.h"
 #include "cm/id.h"
 #include "cm/iwarp.h"
 #include "cm/listen.h"
 #include "cm/qp.h"
-#include "cm/verbs.h"
 #include "hca/adapter.h"
 #include "hca/qp.h"
-#include "host/ports.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BACKLOG = 1024, MAX_DEPTH = HCA_MAX_RD_ATOMIC, ACK_DELAY = 15 };
+enum { MAX_DEPTH = HCA_MAX_RD_ATOMIC, ACK_DELAY = 15 };
 
 /* ---- parameters ---- */
 static uint8_t depth(uint8_t asked, uint8_t otherwise)
@@ -82,11 +78,6 @@ static int put_request_priv(const struct rcm_id *id, struct cm_msg *m, const str
 	return put_priv(id, m, CM_IP_LEN, p ? p->private_data : NULL, p ? p->private_data_len : 0);
 }
 
-static uint64_t service_of(const struct rcm_id *id, __be16 port)
-{
-	return cm_service_id((enum cm_port_space)id->pub.ps, be16toh(port));
-}
-
 /* ---- active ---- */
 static void fill_req(struct rcm_id *id, struct cm_msg *m, const struct rdma_conn_param *p)
 {
@@ -96,7 +87,7 @@ static void fill_req(struct rcm_id *id, struct cm_msg *m, const struct rdma_conn
 	path->retry_count = p ? p->retry_count & 7 : 7;
 	m->req = (struct cm_req){
 		.vendor_id = id->local_ece.vendor_id,
-		.service_id = service_of(id, rdma_get_dst_port(&id->pub)),
+		.service_id = rcm_service_of(id, rdma_get_dst_port(&id->pub)),
 		.qpn = qpn_of(id, p),
 		.responder_resources = path->responder_resources,
 		.initiator_depth = path->initiator_depth,
@@ -177,7 +168,7 @@ static int connect_ud(struct rcm_id *id, const struct rdma_conn_param *p)
 	if (err)
 		return err;
 	m.sidr_req = (struct cm_sidr_req){
-		.pkey = 0xffff, .service_id = service_of(id, rdma_get_dst_port(&id->pub))};
+		.pkey = 0xffff, .service_id = rcm_service_of(id, rdma_get_dst_port(&id->pub))};
 	return begin(id, &m);
 }
 
@@ -214,117 +205,6 @@ int rdma_establish(struct rdma_cm_id *pub)
 		err = cm_establish(&h->core, id->conn, NULL, 0);
 	cm_host_unlock(h);
 	return rcm_result(err);
-}
-
-/* ---- listening ---- */
-/* host lock held */
-static int join_listener(struct rcm_id *id, uint64_t service)
-{
-	struct rcm *cm = id->cm;
-	struct rcm_listener *l;
-	int err;
-
-	list_for_each(n, &cm->listeners)
-	{
-		l = container_of(n, struct rcm_listener, node);
-		if (l->conn->service_id == service)
-			goto join;
-	}
-	l = calloc(1, sizeof(*l));
-	if (l)
-		l->conn = calloc(1, sizeof(*l->conn));
-	if (!l || !l->conn) {
-		free(l);
-		return -ENOMEM;
-	}
-	list_init(&l->ids);
-	l->conn->user = l;
-	err = cm_listen(&cm->host.core, l->conn, service);
-	if (err) {
-		free(l->conn);
-		free(l);
-		return err;
-	}
-	list_add_tail(&cm->listeners, &l->node);
-join:
-	id->listener = l;
-	list_add_tail(&l->ids, &id->listen_node);
-	return 0;
-}
-
-static void leave_listener(struct rcm_id *id)
-{
-	cm_host_lock(&id->cm->host);
-	rcm_id_cut(id);
-	cm_host_unlock(&id->cm->host);
-}
-
-static int listen_ib(struct rcm_id *id)
-{
-	struct hca_adapter *a = id->cm->host.adapter;
-	int err;
-
-	if (a->no_udp && !id->dev && verbs_device_any(a, IBV_TRANSPORT_IWARP))
-		return 0; /* bound to no address: iWARP alone will do */
-	err = hca_engine_udp(a);
-	if (err)
-		return err;
-	cm_host_lock(&id->cm->host);
-	err = join_listener(id, service_of(id, rdma_get_src_port(&id->pub)));
-	cm_host_unlock(&id->cm->host);
-	return err;
-}
-
-/*
- * Who is bound to no address listens on all devices. A port that another program has as a TCP port is then
- * left to it, where there are other devices than iWARP's.
- */
-static int listen_iwarp(struct rcm_id *id)
-{
-	struct hca_adapter *a = id->cm->host.adapter;
-	int err;
-
-	if (id->pub.ps != RDMA_PS_TCP || (id->dev && !rcm_is_iwarp(id)) ||
-		!verbs_device_any(a, IBV_TRANSPORT_IWARP))
-		return 0;
-	err = rcm_iwarp_listen(id, id->backlog);
-	if (err && !id->dev && verbs_device_any(a, IBV_TRANSPORT_IB)) {
-		log_info("TCP port %u: %s; no iWARP connections there", be16toh(rdma_get_src_port(&id->pub)),
-			strerror(-err));
-		return 0;
-	}
-	if (err)
-		leave_listener(id);
-	return err;
-}
-
-int rdma_listen(struct rdma_cm_id *pub, int backlog)
-{
-	CANCEL_SAFE;
-	struct rcm_id *id = rcm_id(pub);
-	int err = rcm_bind_any(id, AF_INET);
-
-	if (!err && id->state != RCM_BOUND)
-		err = -EINVAL;
-	if (!err)
-		err = rcm_bind_address(id);
-	if (err)
-		return rcm_result(err);
-	id->backlog = backlog > 0 && backlog < MAX_BACKLOG ? backlog : MAX_BACKLOG;
-	if (!rcm_is_iwarp(id))
-		err = listen_ib(id);
-	if (!err)
-		err = listen_iwarp(id);
-	if (err)
-		return rcm_result(err);
-	/* We are ready before others send us requests. */
-	err = host_ports_listen(id->cm->host.adapter->ports, id->port);
-	if (err) {
-		leave_listener(id);
-		return rcm_result(err);
-	}
-	id->state = RCM_LISTEN;
-	return 0;
 }
 
 /* ---- passive ---- */

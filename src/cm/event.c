@@ -117,16 +117,24 @@ void rcm_event_queue(struct rcm_event *e, struct rcm_id *counted)
 	hca_evq_signal(&ch->q);
 }
 
-int rcm_tell(struct rcm_id *id, enum rdma_cm_event_type type, int status)
+int rcm_tell_locked(struct rcm_id *id, enum rdma_cm_event_type type, int status)
 {
 	struct rcm_event *e = rcm_event_new(id, type, status);
 
 	if (!e)
 		return -ENOMEM;
-	cm_host_lock(&id->cm->host);
 	rcm_event_queue(e, id);
-	cm_host_unlock(&id->cm->host);
 	return 0;
+}
+
+int rcm_tell(struct rcm_id *id, enum rdma_cm_event_type type, int status)
+{
+	int err;
+
+	cm_host_lock(&id->cm->host);
+	err = rcm_tell_locked(id, type, status);
+	cm_host_unlock(&id->cm->host);
+	return err;
 }
 
 void rcm_events_drop(struct rcm_id *id)

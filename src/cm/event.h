@@ -33,7 +33,8 @@ struct rcm_event *rcm_event_new(struct rcm_id *id, enum rdma_cm_event_type type,
 void rcm_event_put_conn(struct rcm_event *e, const struct rcm_path *p);
 /* Queues it on the id's channel; host lock held. */
 void rcm_event_queue(struct rcm_event *e, struct rcm_id *counted);
-/* Both at once, without the lock. 0 or -ENOMEM. */
+/* Both at once, for events with nothing but a status: host lock held, or not. 0 or -ENOMEM: it is lost. */
+int rcm_tell_locked(struct rcm_id *id, enum rdma_cm_event_type type, int status);
 int rcm_tell(struct rcm_id *id, enum rdma_cm_event_type type, int status);
 /* Drops what is queued for the id, requests to it included; host lock held. */
 void rcm_events_drop(struct rcm_id *id);

@@ -47,20 +47,6 @@ struct rcm_id *rcm_id_new(struct rcm *cm, enum rdma_port_space ps, enum ibv_qp_t
 	return id;
 }
 
-static void stop_listening(struct rcm_id *id, uint64_t now)
-{
-	struct rcm_listener *l = id->listener;
-
-	id->listener = NULL;
-	list_del(&id->listen_node);
-	if (!l || !list_empty(&l->ids))
-		return;
-	l->conn->user = NULL;
-	cm_abandon(&id->cm->host.core, l->conn, now);
-	list_del(&l->node);
-	free(l);
-}
-
 static void leave_stream(struct rcm_id *id)
 {
 	struct hca_stream *s = id->stream;
@@ -77,7 +63,7 @@ void rcm_id_cut(struct rcm_id *id)
 	uint64_t now = cm_host_now(&id->cm->host);
 	struct cm_conn *c = id->conn;
 
-	stop_listening(id, now);
+	rcm_listen_stop(id, now);
 	cm_host_timer_clear(&id->cm->host, &id->resolving.timer);
 	rcm_probe_leave(id);
 	leave_stream(id);

@@ -2,18 +2,19 @@
 /*
  * rdma_cm of a process: its connection manager (host.h) and all that stands on it.
  *
- *   service.c   the process's connection manager; what it calls: requests that come in, events
+ *   service.c   the process's connection manager, opened and closed
  *   id.c        ids: making, ending, migrating, options
  *   event.c     event channels; what an event makes of a QP when the program takes it
  *   device.c    opened devices
  *   addr.c      which device, which port: binding and resolving; neigh.c: the first hop there
  *   route.c     the path there
- *   connect.c   connecting, listening, accepting, disconnecting
+ *   listen.c    listening; ids for requests that come in
+ *   connect.c   connecting, accepting, disconnecting; ib_event.c: what the core tells of that
  *   probe.c     whether anybody is there at all
  *   iwarp.c     the same over TCP: streams of the adapter in the place of the core's connections
  *   qp.c        QPs of ids through their states; queues and SRQs
  *   mcast.c     groups
- *   ep.c        endpoints, rdma_getaddrinfo
+ *   ep.c        endpoints; addrinfo.c: addresses for them, by name
  *
  * It stands on libibverbs.so.1: verbs by their public names, the rest by names of its own version node there,
  * so that both have one adapter.

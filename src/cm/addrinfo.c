@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/* Addresses for endpoints, by name. */
+#include "cm/id.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int copy_address(struct sockaddr **to, socklen_t *to_len, const struct sockaddr *from, socklen_t len)
+{
+	*to = malloc(len);
+	if (!*to)
+		return EAI_MEMORY;
+	memcpy(*to, from, len);
+	*to_len = len;
+	return 0;
+}
+
+static char *copy_name(const char *name)
+{
+	return name ? strdup(name) : NULL;
+}
+
+static int look_up(const char *node, const char *service, const struct rdma_addrinfo *hints, bool passive,
+	struct rdma_addrinfo *out)
+{
+	struct addrinfo ask = {.ai_socktype = hints->ai_port_space == RDMA_PS_UDP ? SOCK_DGRAM : SOCK_STREAM},
+			*found;
+	int err;
+
+	if (hints->ai_flags & RAI_NUMERICHOST)
+		ask.ai_flags |= AI_NUMERICHOST;
+	if (passive)
+		ask.ai_flags |= AI_PASSIVE;
+	if (hints->ai_flags & RAI_FAMILY)
+		ask.ai_family = hints->ai_family;
+	err = getaddrinfo(node, service, &ask, &found);
+	if (err)
+		return err;
+	out->ai_family = found->ai_family;
+	if (passive) {
+		err = copy_address(&out->ai_src_addr, &out->ai_src_len, found->ai_addr, found->ai_addrlen);
+		out->ai_src_canonname = copy_name(found->ai_canonname);
+	} else {
+		err = copy_address(&out->ai_dst_addr, &out->ai_dst_len, found->ai_addr, found->ai_addrlen);
+		out->ai_dst_canonname = copy_name(found->ai_canonname);
+	}
+	freeaddrinfo(found);
+	return err;
+}
+
+/* A port space goes with a kind of QP; the program may have said either. */
+static void complete_kind(struct rdma_addrinfo *ai)
+{
+	if (!ai->ai_qp_type)
+		ai->ai_qp_type = ai->ai_port_space == RDMA_PS_UDP || ai->ai_port_space == RDMA_PS_IPOIB
+					 ? IBV_QPT_UD
+					 : IBV_QPT_RC;
+	if (!ai->ai_port_space)
+		ai->ai_port_space = ai->ai_qp_type == IBV_QPT_UD ? RDMA_PS_UDP : RDMA_PS_TCP;
+}
+
+int rdma_getaddrinfo(
+	const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **res)
+{
+	static const struct rdma_addrinfo nothing;
+	struct rdma_addrinfo *ai;
+	int err = 0;
+
+	if ((!node && !service && !hints) || !res)
+		return rcm_result(-EINVAL);
+	if (!hints)
+		hints = &nothing;
+	ai = calloc(1, sizeof(*ai));
+	if (!ai)
+		return EAI_MEMORY;
+	ai->ai_flags = hints->ai_flags;
+	ai->ai_family = hints->ai_family;
+	ai->ai_qp_type = hints->ai_qp_type;
+	ai->ai_port_space = hints->ai_port_space;
+	complete_kind(ai);
+	if (node || service)
+		err = look_up(node, service, hints, hints->ai_flags & RAI_PASSIVE, ai);
+	if (!err && !ai->ai_src_addr && hints->ai_src_addr && hints->ai_src_len)
+		err = copy_address(&ai->ai_src_addr, &ai->ai_src_len, hints->ai_src_addr, hints->ai_src_len);
+	if (!err && !ai->ai_dst_addr && hints->ai_dst_addr && hints->ai_dst_len)
+		err = copy_address(&ai->ai_dst_addr, &ai->ai_dst_len, hints->ai_dst_addr, hints->ai_dst_len);
+	if (err) {
+		rdma_freeaddrinfo(ai);
+		return err;
+	}
+	*res = ai;
+	return 0;
+}
+
+void rdma_freeaddrinfo(struct rdma_addrinfo *res)
+{
+	while (res) {
+		struct rdma_addrinfo *next = res->ai_next;
+
+		free(res->ai_src_addr);
+		free(res->ai_dst_addr);
+		free(res->ai_src_canonname);
+		free(res->ai_dst_canonname);
+		free(res->ai_route);
+		free(res->ai_connect);
+		free(res);
+		res = next;
+	}
+}

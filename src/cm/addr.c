@@ -83,14 +83,15 @@ static enum ibv_transport_type transport_of(const struct rcm_id *id)
 int rcm_bind_device(struct rcm_id *id, const uint8_t gid[16], uint32_t ifindex)
 {
 	unsigned index = 0;
-	struct rcm_device *d = rcm_device_of(id->cm, gid, ifindex, transport_of(id), &index);
+	struct rcm_device *d;
 	struct ibv_port_attr port;
+	int err = rcm_device_of(id->cm, gid, ifindex, transport_of(id), &d, &index);
 
 	/* What this host sends itself comes in by the loopback interface, whatever its address. */
-	if (!d && ifindex)
-		d = rcm_device_of(id->cm, gid, 0, transport_of(id), &index);
-	if (!d)
-		return -errno;
+	if (err && ifindex)
+		err = rcm_device_of(id->cm, gid, 0, transport_of(id), &d, &index);
+	if (err)
+		return err;
 	if (ibv_query_port(d->verbs, 1, &port))
 		return -ENODEV;
 	cm_host_lock(&id->cm->host);
@@ -406,5 +407,5 @@ int rdma_resolve_addr(
 		wait_for_hop(id, timeout_ms);
 	cm_host_unlock(&id->cm->host);
 	CANCEL_WAITS;
-	return rcm_complete(id);
+	return rcm_result(rcm_complete(id));
 }

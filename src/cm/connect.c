@@ -188,7 +188,7 @@ int rdma_connect(struct rdma_cm_id *pub, struct rdma_conn_param *p)
 		return rcm_result(err);
 	id->state = RCM_CONNECT;
 	CANCEL_WAITS;
-	return rcm_complete(id);
+	return rcm_result(rcm_complete(id));
 }
 
 int rdma_establish(struct rdma_cm_id *pub)
@@ -298,7 +298,7 @@ int rdma_accept(struct rdma_cm_id *pub, struct rdma_conn_param *p)
 		return rcm_result(err);
 	id->answered = true;
 	CANCEL_WAITS;
-	return rcm_complete(id);
+	return rcm_result(rcm_complete(id));
 }
 
 static int reject(struct rcm_id *id, uint16_t reason, const void *data, uint8_t len)
@@ -350,7 +350,7 @@ int rdma_disconnect(struct rdma_cm_id *pub)
 		if (err)
 			return rcm_result(err);
 		CANCEL_WAITS;
-		return rcm_complete(id);
+		return rcm_result(rcm_complete(id));
 	}
 	if (!id->conn || rcm_is_ud(id))
 		return rcm_result(-EINVAL);
@@ -361,7 +361,7 @@ int rdma_disconnect(struct rdma_cm_id *pub)
 	cm_disconnect(&h->core, id->conn, NULL, 0, cm_host_now(h));
 	cm_host_unlock(h);
 	CANCEL_WAITS;
-	return rcm_complete(id);
+	return rcm_result(rcm_complete(id));
 }
 
 int rdma_notify(struct rdma_cm_id *pub, enum ibv_event_type event)

@@ -2,7 +2,6 @@
 /* Devices as librdmacm hands them out: opened once, shared by all ids, never closed. */
 #include "cm/device.h"
 
-#include "base/cancel.h"
 #include "cm/id.h"
 #include "cm/service.h"
 #include "cm/verbs.h"
@@ -12,45 +11,63 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* device_lock held */
-static struct rcm_device *open_device(struct rcm *cm, struct ibv_device *ibv)
+static struct rcm_device *find_opened(struct rcm *cm, const struct ibv_device *ibv)
 {
-	struct rcm_device *d;
-
 	list_for_each(n, &cm->devices)
 	{
-		d = container_of(n, struct rcm_device, node);
+		struct rcm_device *d = container_of(n, struct rcm_device, node);
+
 		if (d->verbs->device == ibv)
 			return d;
 	}
-	d = calloc(1, sizeof(*d));
-	if (!d)
-		return NULL;
+	return NULL;
+}
+
+static int open_verbs(struct rcm_device *d, struct ibv_device *ibv)
+{
+	int err;
+
 	d->ifindex = hca_device(ibv)->ifindex;
 	d->verbs = ibv_open_device(ibv);
-	d->pd = d->verbs ? ibv_alloc_pd(d->verbs) : NULL;
-	if (!d->pd) {
-		if (d->verbs)
-			ibv_close_device(d->verbs);
+	if (!d->verbs)
+		return -errno;
+	d->pd = ibv_alloc_pd(d->verbs);
+	if (d->pd)
+		return 0;
+	err = -errno;
+	ibv_close_device(d->verbs);
+	return err;
+}
+
+/* device_lock held */
+static int open_new(struct rcm *cm, struct ibv_device *ibv, struct rcm_device **out)
+{
+	struct rcm_device *d = calloc(1, sizeof(*d));
+	int err = d ? open_verbs(d, ibv) : -ENOMEM;
+
+	if (err) {
 		free(d);
-		return NULL;
+		return err;
 	}
 	list_add_tail(&cm->devices, &d->node);
-	return d;
+	*out = d;
+	return 0;
 }
 
-static struct rcm_device *opened(struct rcm *cm, struct ibv_device *ibv)
+static int open_device(struct rcm *cm, struct ibv_device *ibv, struct rcm_device **out)
 {
-	struct rcm_device *d;
+	int err = 0;
 
 	lock_take(&cm->device_lock);
-	d = open_device(cm, ibv);
+	*out = find_opened(cm, ibv);
+	if (!*out)
+		err = open_new(cm, ibv, out);
 	lock_drop(&cm->device_lock);
-	return d;
+	return err;
 }
 
-struct rcm_device *rcm_device_of(struct rcm *cm, const uint8_t gid[16], uint32_t ifindex,
-	enum ibv_transport_type transport, unsigned *sgid_index)
+int rcm_device_of(struct rcm *cm, const uint8_t gid[16], uint32_t ifindex, enum ibv_transport_type transport,
+	struct rcm_device **out, unsigned *sgid_index)
 {
 	struct ibv_device *ibv = verbs_device_of(cm->host.adapter, gid, ifindex, transport, sgid_index);
 
@@ -58,10 +75,7 @@ struct rcm_device *rcm_device_of(struct rcm *cm, const uint8_t gid[16], uint32_t
 		ibv_free_device_list(ibv_get_device_list(NULL));
 		ibv = verbs_device_of(cm->host.adapter, gid, ifindex, transport, sgid_index);
 	}
-	if (ibv)
-		return opened(cm, ibv);
-	errno = ENODEV;
-	return NULL;
+	return ibv ? open_device(cm, ibv, out) : -ENODEV;
 }
 
 bool rcm_device_gone(const struct rcm_device *d)
@@ -75,28 +89,21 @@ bool rcm_device_gone(const struct rcm_device *d)
 	return gone;
 }
 
-struct ibv_context **rdma_get_devices(int *num_devices)
+int rcm_devices_open(struct rcm *cm, struct ibv_context ***out, int *found)
 {
-	CANCEL_SAFE;
-	struct rcm *cm = rcm_get();
-	int n = 0, found = 0;
-	struct ibv_device **list = cm ? ibv_get_device_list(&n) : NULL;
-	struct ibv_context **out = list ? calloc((size_t)n + 1, sizeof(struct ibv_context *)) : NULL;
+	int n;
+	struct ibv_device **list = ibv_get_device_list(&n);
 
-	for (int i = 0; i < n && out; i++) {
-		struct rcm_device *d = opened(cm, list[i]);
+	*found = 0;
+	if (!list)
+		return -errno;
+	*out = calloc((size_t)n + 1, sizeof(struct ibv_context *));
+	for (int i = 0; i < n && *out; i++) {
+		struct rcm_device *d;
 
-		if (d)
-			out[found++] = d->verbs;
+		if (!open_device(cm, list[i], &d))
+			(*out)[(*found)++] = d->verbs;
 	}
-	if (list)
-		ibv_free_device_list(list);
-	if (num_devices)
-		*num_devices = found;
-	return out;
-}
-
-void rdma_free_devices(struct ibv_context **list)
-{
-	free(list);
+	ibv_free_device_list(list);
+	return *out ? 0 : -ENOMEM;
 }

@@ -19,10 +19,12 @@ struct rcm_device {
 
 /*
  * The device with this address, opened; ifindex 0: any interface; of this transport, or of the one that the
- * user wants first. NULL with errno (ENODEV).
+ * user wants first. -ENODEV: there is none.
  */
-struct rcm_device *rcm_device_of(struct rcm *cm, const uint8_t gid[16], uint32_t ifindex,
-	enum ibv_transport_type transport, unsigned *sgid_index);
+int rcm_device_of(struct rcm *cm, const uint8_t gid[16], uint32_t ifindex, enum ibv_transport_type transport,
+	struct rcm_device **out, unsigned *sgid_index);
+/* All that can be opened: an array with a NULL at its end, which is the caller's to free. */
+int rcm_devices_open(struct rcm *cm, struct ibv_context ***out, int *found);
 /* Its interface is no more. Any lock may be held. */
 bool rcm_device_gone(const struct rcm_device *d);
 

@@ -20,25 +20,18 @@
 #include <unistd.h>
 
 /* ---- channels ---- */
-struct rdma_event_channel *rcm_channel_new(void)
+int rcm_channel_new(struct rcm_channel **out)
 {
 	struct rcm_channel *ch = calloc(1, sizeof(*ch));
 	int err = ch ? hca_evq_init(&ch->q) : -ENOMEM;
 
 	if (err) {
 		free(ch);
-		errno = -err;
-		return NULL;
+		return err;
 	}
 	ch->pub.fd = ch->q.fd;
-	return &ch->pub;
-}
-
-struct rdma_event_channel *rdma_create_event_channel(void)
-{
-	CANCEL_SAFE;
-
-	return rcm_get() ? rcm_channel_new() : NULL;
+	*out = ch;
+	return 0;
 }
 
 /* Whether a thread waits for events, or another one than ours has just had one and could come back. */
@@ -60,16 +53,14 @@ static bool is_waiting(struct rcm *cm, struct rcm_channel *ch, bool *may_come)
  * that thread sleeps on in the kernel. Here it keeps the channel. One that is on its way back, with the event
  * that made the program end (rping), is given the time that all the rest takes with an adapter in the kernel.
  */
-void rdma_destroy_event_channel(struct rdma_event_channel *channel)
+void rcm_channel_free(struct rcm_channel *ch)
 {
-	CANCEL_SAFE;
 	enum { NAPS = 100 };
 	static const struct timespec nap = {.tv_nsec = 1000000};
-	struct rcm_channel *ch = (struct rcm_channel *)channel;
-	struct rcm *cm = rcm_get();
 	bool waiting, may_come = true;
+	struct rcm *cm;
 
-	if (!cm)
+	if (rcm_get(&cm))
 		return;
 	waiting = is_waiting(cm, ch, &may_come);
 	for (int i = 0; i < NAPS && !waiting && may_come; i++) {
@@ -110,7 +101,7 @@ void rcm_event_put_conn(struct rcm_event *e, const struct rcm_path *p)
 
 void rcm_event_queue(struct rcm_event *e, struct rcm_id *counted)
 {
-	struct rcm_channel *ch = (struct rcm_channel *)e->pub.id->channel;
+	struct rcm_channel *ch = rcm_channel(e->pub.id->channel);
 
 	e->counted = counted;
 	list_add_tail(&ch->q.events, &e->node);
@@ -139,7 +130,7 @@ int rcm_tell(struct rcm_id *id, enum rdma_cm_event_type type, int status)
 
 void rcm_events_drop(struct rcm_id *id)
 {
-	struct rcm_channel *ch = (struct rcm_channel *)id->pub.channel;
+	struct rcm_channel *ch = rcm_channel(id->pub.channel);
 	struct list mine;
 
 	list_init(&mine);
@@ -237,7 +228,7 @@ static int take(struct taking *t, struct rcm_event **out)
 	return err;
 }
 
-static void forget(struct rcm_event *e)
+void rcm_event_ack(struct rcm_event *e)
 {
 	struct rcm *cm = e->counted->cm;
 
@@ -258,7 +249,7 @@ static bool take_request(struct rcm_event *e)
 	cm_host_lock(&id->cm->host);
 	rcm_id_free(id);
 	cm_host_unlock(&id->cm->host);
-	forget(e);
+	rcm_event_ack(e);
 	return false;
 }
 
@@ -314,57 +305,48 @@ static bool digest(struct rcm_event *e)
 	return true;
 }
 
-int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
+int rcm_event_take(struct rcm_channel *ch, struct rdma_cm_event **event)
 {
 	CANCEL_SAFE;
-	struct taking t = {.ch = (struct rcm_channel *)channel, .cancel = cancel_before};
+	struct taking t = {.ch = ch, .cancel = cancel_before};
 	struct rcm_event *e;
+	int err = rcm_get(&t.cm);
 
-	if (!channel || !event)
-		return rcm_result(-EINVAL);
-	t.cm = rcm_get();
-	if (!t.cm)
-		return -1;
+	if (err)
+		return err;
 	do {
-		int err = take(&t, &e);
-
+		err = take(&t, &e);
 		if (err)
-			return rcm_result(err);
+			return err;
 	} while (!digest(e));
 	*event = &e->pub;
 	return 0;
 }
 
-int rdma_ack_cm_event(struct rdma_cm_event *event)
+/* ---- synchronous ids ---- */
+void rcm_own_event_ack(struct rcm_id *id)
 {
-	CANCEL_SAFE;
-
-	if (!event)
-		return rcm_result(-EINVAL);
-	forget((struct rcm_event *)event);
-	return 0;
+	if (id->pub.event)
+		rcm_event_ack(rcm_event(id->pub.event));
+	id->pub.event = NULL;
 }
 
 int rcm_complete(struct rcm_id *id)
 {
-	struct rdma_cm_id *pub = &id->pub;
+	struct rdma_cm_event *e;
+	int err;
 
 	if (!id->sync)
 		return 0;
-	if (pub->event) {
-		rdma_ack_cm_event(pub->event);
-		pub->event = NULL;
-	}
-	if (rdma_get_cm_event(pub->channel, &pub->event))
-		return -1;
+	rcm_own_event_ack(id);
+	err = rcm_event_take(rcm_channel(id->pub.channel), &id->pub.event);
+	if (err)
+		return err;
 	cm_host_lock(&id->cm->host);
-	((struct rcm_channel *)pub->channel)->taker = 0; /* whoever calls next takes its own */
+	rcm_channel(id->pub.channel)->taker = 0; /* whoever calls next takes its own */
 	cm_host_unlock(&id->cm->host);
-	if (!pub->event->status)
+	e = id->pub.event;
+	if (!e->status)
 		return 0;
-	if (pub->event->event == RDMA_CM_EVENT_REJECTED)
-		errno = ECONNREFUSED;
-	else
-		errno = abs(pub->event->status);
-	return -1;
+	return e->event == RDMA_CM_EVENT_REJECTED ? -ECONNREFUSED : -abs(e->status);
 }

@@ -27,6 +27,22 @@ struct rcm_channel {
 	pid_t taker;      /* the thread that had the last event; 0: none that comes back for more */
 };
 
+static inline struct rcm_event *rcm_event(struct rdma_cm_event *e)
+{
+	return (struct rcm_event *)e;
+}
+
+static inline struct rcm_channel *rcm_channel(struct rdma_event_channel *ch)
+{
+	return (struct rcm_channel *)ch;
+}
+
+/* ---- channels ---- */
+int rcm_channel_new(struct rcm_channel **out);
+/* Waits up to 0.1 s for a thread that is about to wait there; kept when one does. */
+void rcm_channel_free(struct rcm_channel *ch);
+
+/* ---- queueing ---- */
 /* An event to be filled in; host lock held. NULL: no memory, and the event is lost. */
 struct rcm_event *rcm_event_new(struct rcm_id *id, enum rdma_cm_event_type type, int status);
 /* What both sides of a connection said, as its events have it. */
@@ -38,9 +54,21 @@ int rcm_tell_locked(struct rcm_id *id, enum rdma_cm_event_type type, int status)
 int rcm_tell(struct rcm_id *id, enum rdma_cm_event_type type, int status);
 /* Drops what is queued for the id, requests to it included; host lock held. */
 void rcm_events_drop(struct rcm_id *id);
-/* Synchronous ids: waits for the event of what was begun; otherwise nothing. */
+
+/* ---- taking; no lock held ---- */
+/*
+ * The channel's next event, which is the program's until it is acknowledged; what goes with it is done to the
+ * QP. Waits for one unless the descriptor is non-blocking (-EAGAIN), and may be cancelled there.
+ */
+int rcm_event_take(struct rcm_channel *ch, struct rdma_cm_event **event);
+/* Frees it, and wakes who waits to destroy its id. */
+void rcm_event_ack(struct rcm_event *e);
+/*
+ * Synchronous ids: waits for the event of what was begun, as rcm_event_take() does, and keeps it in the id:
+ * what it says, 0 or -errno. Otherwise nothing.
+ */
 int rcm_complete(struct rcm_id *id);
-/* A channel for an id whose program brought none. NULL with errno. */
-struct rdma_event_channel *rcm_channel_new(void);
+/* The event that a synchronous id keeps, if any. */
+void rcm_own_event_ack(struct rcm_id *id);
 
 #endif

@@ -2,7 +2,6 @@
 /* Ids: made, ended, moved between channels, and their options. */
 #include "cm/id.h"
 
-#include "base/cancel.h"
 #include "base/random.h"
 #include "cm/event.h"
 #include "cm/listen.h"
@@ -17,14 +16,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-int rcm_result(int err)
-{
-	if (!err)
-		return 0;
-	errno = -err;
-	return -1;
-}
 
 /* ---- life ---- */
 /* Host lock held, but for ids nobody knows yet. */
@@ -92,33 +83,27 @@ static enum ibv_qp_type type_of(enum rdma_port_space ps)
 	return ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB ? IBV_QPT_UD : IBV_QPT_RC;
 }
 
-int rdma_create_id(
-	struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space ps)
+int rcm_id_create(
+	struct rcm *cm, struct rcm_channel *ch, void *context, enum rdma_port_space ps, struct rcm_id **out)
 {
-	CANCEL_SAFE;
-	struct rcm *cm = rcm_get();
-	struct rcm_id *new;
+	const bool sync = !ch;
+	int err = sync ? rcm_channel_new(&ch) : 0;
+	struct rcm_id *id;
 
-	if (!cm)
-		return -1;
-	if (!id || (ps != RDMA_PS_TCP && ps != RDMA_PS_UDP && ps != RDMA_PS_IB && ps != RDMA_PS_IPOIB))
-		return rcm_result(-EINVAL);
+	if (err)
+		return err;
 	cm_host_lock(&cm->host);
-	new = rcm_id_new(cm, ps, type_of(ps));
+	id = rcm_id_new(cm, ps, type_of(ps));
 	cm_host_unlock(&cm->host);
-	if (!new)
-		return rcm_result(-ENOMEM);
-	new->sync = !channel;
-	new->pub.context = context;
-	new->pub.channel = channel ? channel : rcm_channel_new();
-	if (!new->pub.channel) {
-		cm_host_lock(&cm->host);
-		list_del(&new->node);
-		cm_host_unlock(&cm->host);
-		free(new);
-		return -1;
+	if (!id) {
+		if (sync)
+			rcm_channel_free(ch);
+		return -ENOMEM;
 	}
-	*id = &new->pub;
+	id->sync = sync;
+	id->pub.context = context;
+	id->pub.channel = &ch->pub;
+	*out = id;
 	return 0;
 }
 
@@ -129,25 +114,16 @@ static void wait_for_acks(struct rcm_id *id)
 		cm_host_wait(&id->cm->host, &id->cm->acked);
 }
 
-static void drop_own_event(struct rcm_id *id)
+void rcm_id_destroy(struct rcm_id *id)
 {
-	if (id->pub.event)
-		rdma_ack_cm_event(id->pub.event);
-	id->pub.event = NULL;
-}
-
-int rdma_destroy_id(struct rdma_cm_id *pub)
-{
-	CANCEL_SAFE;
-	struct rcm_id *id = rcm_id(pub);
-	struct rdma_event_channel *own = id->sync ? pub->channel : NULL;
+	struct rcm_channel *own = id->sync ? rcm_channel(id->pub.channel) : NULL;
 	struct rcm *cm = id->cm;
 	bool stream = id->stream;
 
 	if (cm->dead)
-		return 0;
+		return;
 	rcm_groups_leave(id);
-	drop_own_event(id);
+	rcm_own_event_ack(id);
 	cm_host_lock(&cm->host);
 	rcm_id_cut(id);
 	rcm_events_drop(id);
@@ -159,8 +135,7 @@ int rdma_destroy_id(struct rdma_cm_id *pub)
 	if (stream)
 		hca_stream_settle(cm->host.adapter);
 	if (own)
-		rdma_destroy_event_channel(own);
-	return 0;
+		rcm_channel_free(own);
 }
 
 /* ---- channels ---- */
@@ -172,7 +147,7 @@ static bool is_of(const struct rcm_event *e, const struct rcm_id *id)
 
 static void move_events(struct rcm_id *id, struct rcm_channel *to)
 {
-	struct rcm_channel *from = (struct rcm_channel *)id->pub.channel;
+	struct rcm_channel *from = rcm_channel(id->pub.channel);
 
 	if (from == to)
 		return;
@@ -190,25 +165,24 @@ static void move_events(struct rcm_id *id, struct rcm_channel *to)
 	}
 }
 
-int rdma_migrate_id(struct rdma_cm_id *pub, struct rdma_event_channel *channel)
+int rcm_id_migrate(struct rcm_id *id, struct rcm_channel *to)
 {
-	CANCEL_SAFE;
-	struct rcm_id *id = rcm_id(pub);
-	struct rdma_event_channel *own = id->sync ? pub->channel : NULL;
-	struct rdma_event_channel *to = channel ? channel : rcm_channel_new();
+	struct rcm_channel *own = id->sync ? rcm_channel(id->pub.channel) : NULL;
+	const bool sync = !to;
+	int err = sync ? rcm_channel_new(&to) : 0;
 
-	if (!to)
-		return -1;
+	if (err)
+		return err;
 	if (own)
-		drop_own_event(id);
+		rcm_own_event_ack(id);
 	cm_host_lock(&id->cm->host);
-	move_events(id, (struct rcm_channel *)to);
-	pub->channel = to;
-	id->sync = !channel;
+	move_events(id, to);
+	id->pub.channel = &to->pub;
+	id->sync = sync;
 	wait_for_acks(id);
 	cm_host_unlock(&id->cm->host);
 	if (own)
-		rdma_destroy_event_channel(own);
+		rcm_channel_free(own);
 	return 0;
 }
 
@@ -253,33 +227,11 @@ static int set_id_option(struct rcm_id *id, int name, const void *value, size_t 
 	}
 }
 
-int rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval, size_t optlen)
+int rcm_set_option(struct rcm_id *id, int level, int name, const void *value, size_t len)
 {
-	CANCEL_SAFE;
-
-	if (!optval)
-		return rcm_result(-EINVAL);
 	if (level == RDMA_OPTION_ID)
-		return rcm_result(set_id_option(rcm_id(id), optname, optval, optlen));
-	if (level == RDMA_OPTION_IB && optname == RDMA_OPTION_IB_PATH)
-		return rcm_result(rcm_set_path(rcm_id(id), optval, optlen));
-	return rcm_result(-ENOSYS);
-}
-
-/* ---- enhanced connection establishment ---- */
-int rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
-{
-	if (!id || id->qp || !ece || !ece->vendor_id || ece->comp_mask)
-		return rcm_result(-EINVAL);
-	rcm_id(id)->local_ece = *ece;
-	return 0;
-}
-
-int rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
-{
-	if (!id || id->qp || !ece)
-		return rcm_result(-EINVAL);
-	*ece = rcm_id(id)->remote_ece;
-	ece->comp_mask = 0;
-	return 0;
+		return set_id_option(id, name, value, len);
+	if (level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH)
+		return rcm_set_path(id, value, len);
+	return -ENOSYS;
 }

@@ -11,9 +11,11 @@
 #include "cm/service.h"
 #include "host/ports_table.h"
 
+#include <errno.h>
 #include <rdma/rdma_cma.h>
 
 struct hca_stream;
+struct rcm_channel;
 struct rcm_listener;
 
 enum rcm_state { RCM_IDLE, RCM_BOUND, RCM_RESOLVING, RCM_ADDR, RCM_ROUTE, RCM_LISTEN, RCM_CONNECT };
@@ -84,8 +86,27 @@ static inline bool rcm_is_iwarp(const struct rcm_id *id)
 	return id->dev && id->dev->verbs->device->transport_type == IBV_TRANSPORT_IWARP;
 }
 
-/* -errno, or 0, as the library says it. */
-int rcm_result(int err);
+/* -errno, or 0, as the library says it: for public functions that are still here. */
+static inline int rcm_result(int err)
+{
+	if (!err)
+		return 0;
+	errno = -err;
+	return -1;
+}
+
+/* ---- as the program has them; no lock held ---- */
+/* No channel: a synchronous id, with one of its own. */
+int rcm_id_create(
+	struct rcm *cm, struct rcm_channel *ch, void *context, enum rdma_port_space ps, struct rcm_id **out);
+/* Waits until the program has acknowledged the events that it took. */
+void rcm_id_destroy(struct rcm_id *id);
+/* Its events from now on, and what is queued, go to this channel; waits as rcm_id_destroy() does. */
+int rcm_id_migrate(struct rcm_id *id, struct rcm_channel *to);
+int rcm_set_option(struct rcm_id *id, int level, int name, const void *value, size_t len);
+
+/* ---- within rdma_cm ---- */
+/* NULL: no memory. Host lock held. */
 struct rcm_id *rcm_id_new(struct rcm *cm, enum rdma_port_space ps, enum ibv_qp_type type);
 /* Takes it from everywhere and frees it; events the program has are acknowledged. Host lock held. */
 void rcm_id_free(struct rcm_id *id);

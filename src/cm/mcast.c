@@ -158,7 +158,7 @@ int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *cont
 	if (err)
 		return rcm_result(err);
 	CANCEL_WAITS;
-	return rcm_complete(rcm_id(id));
+	return rcm_result(rcm_complete(rcm_id(id)));
 }
 
 int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex *attr, void *context)
@@ -176,7 +176,7 @@ int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex
 	if (err)
 		return rcm_result(err);
 	CANCEL_WAITS;
-	return rcm_complete(rcm_id(id));
+	return rcm_result(rcm_complete(rcm_id(id)));
 }
 
 int rdma_leave_multicast(struct rdma_cm_id *pub, struct sockaddr *addr)

@@ -65,7 +65,7 @@ int rdma_resolve_route(struct rdma_cm_id *pub, int timeout_ms)
 	if (err)
 		return rcm_result(err);
 	CANCEL_WAITS;
-	return rcm_complete(id);
+	return rcm_result(rcm_complete(id));
 }
 
 /* ---- a path that the program brings ---- */

@@ -62,43 +62,42 @@ static int open_host(struct rcm *cm)
 	return err;
 }
 
-static struct rcm *open_rcm(void)
+static int open_rcm(struct rcm **out)
 {
 	struct rcm *cm = calloc(1, sizeof(*cm));
 	int err;
 
 	if (!cm)
-		return NULL;
+		return -ENOMEM;
 	list_init(&cm->ids);
 	list_init(&cm->listeners);
 	list_init(&cm->devices);
 	lock_init(&cm->device_lock);
 	pthread_cond_init(&cm->acked, NULL);
 	err = open_host(cm);
-	if (err) {
+	if (err)
 		free(cm);
-		errno = -err;
-		return NULL;
-	}
-	return cm;
+	else
+		*out = cm;
+	return err;
 }
 
-struct rcm *rcm_get(void)
+int rcm_get(struct rcm **cm)
 {
 	static bool watching_fork;
-	struct rcm *cm;
+	int err = 0;
 
 	pthread_mutex_lock(&mutex);
 	if (!the_rcm) {
 		log_init();
-		the_rcm = open_rcm();
+		err = open_rcm(&the_rcm);
 		owner = getpid();
 	}
 	if (!watching_fork)
 		watching_fork = !pthread_atfork(NULL, NULL, in_child);
-	cm = the_rcm;
+	*cm = the_rcm;
 	pthread_mutex_unlock(&mutex);
-	return cm;
+	return err;
 }
 
 /* Peers of connections that the program leaves open are told, once. */

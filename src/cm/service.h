@@ -16,6 +16,10 @@
  *   mcast.c     groups
  *   ep.c        endpoints; addrinfo.c: addresses for them, by name
  *
+ * The public functions are in front/. Here all return 0 or -errno where nothing else is said. They are called
+ * with cancellation switched off (base/cancel.h), but for those that may be cancelled where they wait, and
+ * say so.
+ *
  * It stands on libibverbs.so.1: verbs by their public names, the rest by names of its own version node there,
  * so that both have one adapter.
  *
@@ -46,7 +50,7 @@ struct rcm {
 	bool dead;           /* the parent's, after fork, in the child */
 };
 
-/* The process's, opened on first use; a new one after fork. NULL with errno. */
-struct rcm *rcm_get(void);
+/* The process's, opened on first use; a new one after fork. 0 or -errno, and *cm is NULL. */
+int rcm_get(struct rcm **cm);
 
 #endif

@@ -191,9 +191,10 @@ ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt)
 /* ---- waiting ---- */
 int rsock_sleep(struct pollfd *fds, nfds_t n, int ms)
 {
-	struct rcm *cm = rcm_get();
+	struct rcm *cm;
+	int err = rcm_get(&cm);
 
-	return cm ? hca_engine_wait_fds(&cm->host.adapter->engine, fds, (unsigned)n, ms) : -errno;
+	return err ? err : hca_engine_wait_fds(&cm->host.adapter->engine, fds, (unsigned)n, ms);
 }
 
 int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)

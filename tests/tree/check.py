@@ -213,7 +213,8 @@ NOT_CANCEL_SAFE = {
         "ibv_ack_cq_events",
     },
     "waits, with no lock held; what comes before and behind is safe by itself": {
-        "ibv_get_cq_event", "ibv_get_async_event", "rdma_create_ep", "rdma_get_request", "rdma_getaddrinfo",
+        "ibv_get_cq_event", "ibv_get_async_event", "rdma_create_ep", "rdma_get_cm_event", "rdma_get_request",
+        "rdma_getaddrinfo",
     },
     "another entry point does all of it": {"rrecv", "rread", "rsend", "rwrite", "ibv_query_port"},
     "takes no lock and makes no call": {

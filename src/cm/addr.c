@@ -7,7 +7,6 @@
  */
 #include "cm/addr.h"
 
-#include "base/cancel.h"
 #include "base/gid.h"
 #include "cm/event.h"
 #include "cm/id.h"
@@ -40,11 +39,6 @@ static bool is_loopback(const struct sockaddr *sa)
 	return be32toh(((const struct sockaddr_in *)sa)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
-static bool is_ip(const struct sockaddr *sa)
-{
-	return sa->sa_family == AF_INET || sa->sa_family == AF_INET6;
-}
-
 static uint32_t scope_of(const struct sockaddr *sa)
 {
 	uint8_t gid[16];
@@ -53,22 +47,6 @@ static uint32_t scope_of(const struct sockaddr *sa)
 	return sa->sa_family == AF_INET6 && gid_is_link_local(gid)
 		       ? ((const struct sockaddr_in6 *)sa)->sin6_scope_id
 		       : 0;
-}
-
-/* The port is at the same place in both. */
-static __be16 port_of(const struct sockaddr *sa)
-{
-	return ((const struct sockaddr_in *)sa)->sin_port;
-}
-
-__be16 rdma_get_src_port(struct rdma_cm_id *id)
-{
-	return is_ip(&id->route.addr.src_addr) ? port_of(&id->route.addr.src_addr) : 0;
-}
-
-__be16 rdma_get_dst_port(struct rdma_cm_id *id)
-{
-	return is_ip(&id->route.addr.dst_addr) ? port_of(&id->route.addr.dst_addr) : 0;
 }
 
 /* ---- the device ---- */
@@ -140,9 +118,9 @@ static int why_no_device(const struct sockaddr *addr)
  */
 static int may_claim(const struct sockaddr *sa)
 {
-	struct sockaddr_in probe = {.sin_family = AF_INET, .sin_port = port_of(sa)};
+	struct sockaddr_in probe = {.sin_family = AF_INET, .sin_port = rcm_port_of(sa)};
 
-	if (!port_of(sa) || be16toh(port_of(sa)) >= IPPORT_RESERVED)
+	if (!rcm_port_of(sa) || be16toh(rcm_port_of(sa)) >= IPPORT_RESERVED)
 		return 0;
 	return try_bind((struct sockaddr *)&probe, SOCK_DGRAM, IPPROTO_UDPLITE) == -EACCES ? -EACCES : 0;
 }
@@ -152,7 +130,7 @@ static int claim_port(struct rcm_id *id, struct sockaddr *sa)
 	struct host_ports *ports = id->cm->host.adapter->ports;
 	struct hca_port_claim c = {
 		.ps = (uint16_t)id->pub.ps,
-		.port = be16toh(port_of(sa)),
+		.port = be16toh(rcm_port_of(sa)),
 		.v6 = sa->sa_family == AF_INET6,
 		.afonly = id->afonly,
 		.reuse = id->reuse,
@@ -207,7 +185,7 @@ int rcm_bind_address(struct rcm_id *id)
  * Linux takes the address of the loopback interface for a wildcard. We have a device there; but libfabric
  * binds to it, and to no port, in order to see all devices: then it comes with rdma_listen.
  */
-static int bind_to(struct rcm_id *id, const struct sockaddr *addr)
+int rcm_bind(struct rcm_id *id, const struct sockaddr *addr)
 {
 	struct sockaddr *sa = &id->pub.route.addr.src_addr;
 	uint8_t gid[16];
@@ -215,14 +193,14 @@ static int bind_to(struct rcm_id *id, const struct sockaddr *addr)
 
 	if (id->state != RCM_IDLE)
 		return -EINVAL;
-	if (!is_ip(addr))
+	if (!rcm_is_ip(addr))
 		return -EAFNOSUPPORT;
 	gid_of_sockaddr(addr, gid);
 	if (gid_is_link_local(gid) && !scope_of(addr))
 		return -EINVAL;
 	memcpy(&id->pub.route.addr.src_storage, addr, sockaddr_len(addr));
-	id->chose_port = port_of(addr);
-	if (id->pub.ps != RDMA_PS_TCP || !is_loopback(addr) || port_of(addr))
+	id->chose_port = rcm_port_of(addr);
+	if (id->pub.ps != RDMA_PS_TCP || !is_loopback(addr) || rcm_port_of(addr))
 		err = rcm_bind_address(id);
 	if (err == -ENODEV)
 		err = why_no_device(addr);
@@ -241,14 +219,7 @@ int rcm_bind_any(struct rcm_id *id, sa_family_t family)
 {
 	struct sockaddr_storage any = {.ss_family = family};
 
-	return id->state == RCM_IDLE ? bind_to(id, (struct sockaddr *)&any) : 0;
-}
-
-int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
-{
-	CANCEL_SAFE;
-
-	return rcm_result(addr ? bind_to(rcm_id(id), addr) : -EINVAL);
+	return id->state == RCM_IDLE ? rcm_bind(id, (struct sockaddr *)&any) : 0;
 }
 
 /* ---- resolving ---- */
@@ -275,7 +246,7 @@ static int source_for(const struct sockaddr *dst, struct sockaddr_storage *src)
 static int choose_source(struct rcm_id *id)
 {
 	struct rdma_addr *addr = &id->pub.route.addr;
-	__be16 port = port_of(&addr->src_addr), to_port = port_of(&addr->dst_addr);
+	__be16 port = rcm_port_of(&addr->src_addr), to_port = rcm_port_of(&addr->dst_addr);
 	struct sockaddr_storage src;
 	int err;
 
@@ -377,27 +348,22 @@ static void wait_for_hop(struct rcm_id *id, int timeout_ms)
 	cm_host_timer_set(&id->cm->host, &r->timer, now + r->wait < r->until ? now + r->wait : r->until);
 }
 
-/* Where no way leads is said at once; what is wrong with the way, by an event. */
-int rdma_resolve_addr(
-	struct rdma_cm_id *pub, struct sockaddr *src_addr, struct sockaddr *dst_addr, int timeout_ms)
+int rcm_resolve_addr(
+	struct rcm_id *id, const struct sockaddr *src_addr, const struct sockaddr *dst_addr, int timeout_ms)
 {
-	CANCEL_SAFE;
-	struct rcm_id *id = rcm_id(pub);
-	struct rdma_addr *addr = &pub->route.addr;
+	struct rdma_addr *addr = &id->pub.route.addr;
 	int err;
 
-	if (!dst_addr || !is_ip(dst_addr))
-		return rcm_result(dst_addr ? -EAFNOSUPPORT : -EINVAL);
 	if (id->state == RCM_IDLE)
-		err = src_addr ? bind_to(id, src_addr) : rcm_bind_any(id, dst_addr->sa_family);
+		err = src_addr ? rcm_bind(id, src_addr) : rcm_bind_any(id, dst_addr->sa_family);
 	else
 		err = id->state == RCM_BOUND ? 0 : -EINVAL;
 	if (err)
-		return rcm_result(err);
+		return err;
 	memcpy(&addr->dst_storage, dst_addr, sockaddr_len(dst_addr));
 	err = choose_source(id);
 	if (err)
-		return rcm_result(err);
+		return err;
 	err = resolve(id);
 	id->state = RCM_RESOLVING;
 	cm_host_lock(&id->cm->host);
@@ -406,6 +372,5 @@ int rdma_resolve_addr(
 	else
 		wait_for_hop(id, timeout_ms);
 	cm_host_unlock(&id->cm->host);
-	CANCEL_WAITS;
-	return rcm_result(rcm_complete(id));
+	return 0;
 }

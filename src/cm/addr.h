@@ -6,6 +6,9 @@
 #include "cm/host.h"
 #include "cm/neigh.h"
 
+#include <linux/types.h>
+#include <netinet/in.h>
+
 struct rcm_id;
 
 /* Waiting for the first hop on the way to the destination; host lock. */
@@ -15,10 +18,33 @@ struct rcm_resolving {
 	uint64_t wait, until; /* between two looks; the program's patience */
 };
 
-/* Ties the id to the device with its local address: 0 or -errno. */
+static inline bool rcm_is_ip(const struct sockaddr *sa)
+{
+	return sa->sa_family == AF_INET || sa->sa_family == AF_INET6;
+}
+
+/* It is at the same place in both families; 0 where there is no address. */
+static inline __be16 rcm_port_of(const struct sockaddr *sa)
+{
+	return rcm_is_ip(sa) ? ((const struct sockaddr_in *)sa)->sin_port : 0;
+}
+
+/* ---- as the program asks for it ---- */
+/* Binds to this address, and claims its port or one of ours. */
+int rcm_bind(struct rcm_id *id, const struct sockaddr *addr);
+/*
+ * Begins to find the way to dst_addr, an IP address, from src_addr unless it is NULL or the id is bound:
+ * ADDR_RESOLVED or ADDR_ERROR follows. Where no way leads is said at once; what is wrong with the way, by the
+ * event.
+ */
+int rcm_resolve_addr(
+	struct rcm_id *id, const struct sockaddr *src_addr, const struct sockaddr *dst_addr, int timeout_ms);
+
+/* ---- within rdma_cm ---- */
+/* Ties the id to the device with its local address. */
 int rcm_bind_device(struct rcm_id *id, const uint8_t gid[16], uint32_t ifindex);
 int rcm_bind_address(struct rcm_id *id); /* the device of the address it is bound to, if it is to one */
-/* Binds to any address and port of the family when it is not bound. 0 or -errno. */
+/* Binds to any address and port of the family when it is not bound. */
 int rcm_bind_any(struct rcm_id *id, sa_family_t family);
 
 #endif

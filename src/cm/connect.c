@@ -2,7 +2,6 @@
 /* Connecting, accepting, disconnecting: what the program asks for, as messages of the core. */
 #include "cm/connect.h"
 
-#include "base/cancel.h"
 #include "cm/event.h"
 #include "cm/id.h"
 #include "cm/iwarp.h"
@@ -69,7 +68,7 @@ static int put_request_priv(const struct rcm_id *id, struct cm_msg *m, const str
 	const struct rdma_addr *addr = &id->pub.route.addr;
 	struct cm_ip ip = {
 		.version = addr->src_addr.sa_family == AF_INET6 ? 6 : 4,
-		.port = be16toh(rdma_get_src_port((struct rdma_cm_id *)&id->pub)),
+		.port = be16toh(rcm_port_of(&addr->src_addr)),
 	};
 
 	memcpy(ip.src, id->path.local, 16);
@@ -87,7 +86,7 @@ static void fill_req(struct rcm_id *id, struct cm_msg *m, const struct rdma_conn
 	path->retry_count = p ? p->retry_count & 7 : 7;
 	m->req = (struct cm_req){
 		.vendor_id = id->local_ece.vendor_id,
-		.service_id = rcm_service_of(id, rdma_get_dst_port(&id->pub)),
+		.service_id = rcm_service_of(id, rcm_dst_port(id)),
 		.qpn = qpn_of(id, p),
 		.responder_resources = path->responder_resources,
 		.initiator_depth = path->initiator_depth,
@@ -167,44 +166,37 @@ static int connect_ud(struct rcm_id *id, const struct rdma_conn_param *p)
 
 	if (err)
 		return err;
-	m.sidr_req = (struct cm_sidr_req){
-		.pkey = 0xffff, .service_id = rcm_service_of(id, rdma_get_dst_port(&id->pub))};
+	m.sidr_req = (struct cm_sidr_req){.pkey = 0xffff, .service_id = rcm_service_of(id, rcm_dst_port(id))};
 	return begin(id, &m);
 }
 
-int rdma_connect(struct rdma_cm_id *pub, struct rdma_conn_param *p)
+int rcm_connect(struct rcm_id *id, const struct rdma_conn_param *p)
 {
-	CANCEL_SAFE;
-	struct rcm_id *id = rcm_id(pub);
 	int err;
 
 	if (id->state != RCM_ROUTE)
-		return rcm_result(-EINVAL);
+		return -EINVAL;
 	if (rcm_is_ud(id))
 		err = connect_ud(id, p);
 	else
 		err = rcm_is_iwarp(id) ? rcm_iwarp_connect(id, p) : connect_rc(id, p);
-	if (err)
-		return rcm_result(err);
-	id->state = RCM_CONNECT;
-	CANCEL_WAITS;
-	return rcm_result(rcm_complete(id));
+	if (!err)
+		id->state = RCM_CONNECT;
+	return err;
 }
 
-int rdma_establish(struct rdma_cm_id *pub)
+int rcm_establish(struct rcm_id *id)
 {
-	CANCEL_SAFE;
-	struct rcm_id *id = rcm_id(pub);
 	struct cm_host *h = &id->cm->host;
 	int err = -EINVAL;
 
-	if (pub->qp)
-		return rcm_result(err);
+	if (id->pub.qp)
+		return err;
 	cm_host_lock(h);
 	if (id->conn)
 		err = cm_establish(&h->core, id->conn, NULL, 0);
 	cm_host_unlock(h);
-	return rcm_result(err);
+	return err;
 }
 
 /* ---- passive ---- */
@@ -280,28 +272,22 @@ static int accept_ud(struct rcm_id *id, const struct rdma_conn_param *p)
 	return reply_ud(id, &m);
 }
 
-int rdma_accept(struct rdma_cm_id *pub, struct rdma_conn_param *p)
+int rcm_accept(struct rcm_id *id, const struct rdma_conn_param *p)
 {
-	CANCEL_SAFE;
-	struct rcm_id *id = rcm_id(pub);
 	int err;
 
 	if (!id->passive || id->answered)
-		return rcm_result(-EINVAL);
-	if (rcm_is_ud(id)) {
+		return -EINVAL;
+	if (rcm_is_ud(id))
 		err = accept_ud(id, p);
-		id->answered = !err;
-		return rcm_result(err);
-	}
-	err = rcm_is_iwarp(id) ? rcm_iwarp_accept(id, p) : accept_rc(id, p);
-	if (err)
-		return rcm_result(err);
-	id->answered = true;
-	CANCEL_WAITS;
-	return rcm_result(rcm_complete(id));
+	else
+		err = rcm_is_iwarp(id) ? rcm_iwarp_accept(id, p) : accept_rc(id, p);
+	if (!err)
+		id->answered = true;
+	return err;
 }
 
-static int reject(struct rcm_id *id, uint16_t reason, const void *data, uint8_t len)
+int rcm_reject(struct rcm_id *id, uint16_t reason, const void *data, uint8_t len)
 {
 	struct cm_host *h = &id->cm->host;
 	struct cm_msg m = {.attr = CM_SIDR_REP};
@@ -322,58 +308,33 @@ static int reject(struct rcm_id *id, uint16_t reason, const void *data, uint8_t 
 	return err;
 }
 
-int rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
-{
-	CANCEL_SAFE;
-
-	return rcm_result(reject(rcm_id(id), CM_REJ_CONSUMER, private_data, private_data_len));
-}
-
-int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
-{
-	CANCEL_SAFE;
-
-	return rcm_result(reject(rcm_id(id), CM_REJ_VENDOR_OPTION, private_data, private_data_len));
-}
-
 /* ---- the end ---- */
-/* Whoever is not connected any more has nothing to say: no error, as in Linux. */
-int rdma_disconnect(struct rdma_cm_id *pub)
+int rcm_disconnect(struct rcm_id *id)
 {
-	CANCEL_SAFE;
-	struct rcm_id *id = rcm_id(pub);
 	struct cm_host *h = &id->cm->host;
 	int err;
 
-	if (rcm_is_iwarp(id)) {
-		err = rcm_iwarp_disconnect(id);
-		if (err)
-			return rcm_result(err);
-		CANCEL_WAITS;
-		return rcm_result(rcm_complete(id));
-	}
+	if (rcm_is_iwarp(id))
+		return rcm_iwarp_disconnect(id);
 	if (!id->conn || rcm_is_ud(id))
-		return rcm_result(-EINVAL);
+		return -EINVAL;
 	err = rcm_qp_to_err(id);
 	if (err)
-		return rcm_result(err);
+		return err;
 	cm_host_lock(h);
 	cm_disconnect(&h->core, id->conn, NULL, 0, cm_host_now(h));
 	cm_host_unlock(h);
-	CANCEL_WAITS;
-	return rcm_result(rcm_complete(id));
+	return 0;
 }
 
-int rdma_notify(struct rdma_cm_id *pub, enum ibv_event_type event)
+int rcm_notify(struct rcm_id *id, enum ibv_event_type event)
 {
-	CANCEL_SAFE;
-	struct rcm_id *id = rcm_id(pub);
 	struct cm_host *h = &id->cm->host;
 
 	if (id->stream)
 		return 0; /* it knows by itself */
 	if (!id->conn)
-		return rcm_result(-EINVAL);
+		return -EINVAL;
 	cm_host_lock(h);
 	if (event == IBV_EVENT_COMM_EST)
 		cm_data_came(&h->core, id->conn); /* or the RTU was faster */

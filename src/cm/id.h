@@ -86,6 +86,16 @@ static inline bool rcm_is_iwarp(const struct rcm_id *id)
 	return id->dev && id->dev->verbs->device->transport_type == IBV_TRANSPORT_IWARP;
 }
 
+static inline __be16 rcm_src_port(const struct rcm_id *id)
+{
+	return rcm_port_of(&id->pub.route.addr.src_addr);
+}
+
+static inline __be16 rcm_dst_port(const struct rcm_id *id)
+{
+	return rcm_port_of(&id->pub.route.addr.dst_addr);
+}
+
 /* -errno, or 0, as the library says it: for public functions that are still here. */
 static inline int rcm_result(int err)
 {

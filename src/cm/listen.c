@@ -2,7 +2,6 @@
 /* Listening, by both transports where the id is bound to no device; and the ids of requests that come in. */
 #include "cm/listen.h"
 
-#include "base/cancel.h"
 #include "base/gid.h"
 #include "base/log.h"
 #include "cm/addr.h"
@@ -91,7 +90,7 @@ static int listen_ib(struct rcm_id *id)
 	if (err)
 		return err;
 	cm_host_lock(&id->cm->host);
-	err = join_listener(id, rcm_service_of(id, rdma_get_src_port(&id->pub)));
+	err = join_listener(id, rcm_service_of(id, rcm_src_port(id)));
 	cm_host_unlock(&id->cm->host);
 	return err;
 }
@@ -110,7 +109,7 @@ static int listen_iwarp(struct rcm_id *id)
 		return 0;
 	err = rcm_iwarp_listen(id, id->backlog);
 	if (err && !id->dev && verbs_device_any(a, IBV_TRANSPORT_IB)) {
-		log_info("TCP port %u: %s; no iWARP connections there", be16toh(rdma_get_src_port(&id->pub)),
+		log_info("TCP port %u: %s; no iWARP connections there", be16toh(rcm_src_port(id)),
 			strerror(-err));
 		return 0;
 	}
@@ -119,10 +118,8 @@ static int listen_iwarp(struct rcm_id *id)
 	return err;
 }
 
-int rdma_listen(struct rdma_cm_id *pub, int backlog)
+int rcm_listen(struct rcm_id *id, int backlog)
 {
-	CANCEL_SAFE;
-	struct rcm_id *id = rcm_id(pub);
 	int err = rcm_bind_any(id, AF_INET);
 
 	if (!err && id->state != RCM_BOUND)
@@ -130,22 +127,21 @@ int rdma_listen(struct rdma_cm_id *pub, int backlog)
 	if (!err)
 		err = rcm_bind_address(id);
 	if (err)
-		return rcm_result(err);
+		return err;
 	id->backlog = backlog > 0 && backlog < MAX_BACKLOG ? backlog : MAX_BACKLOG;
 	if (!rcm_is_iwarp(id))
 		err = listen_ib(id);
 	if (!err)
 		err = listen_iwarp(id);
 	if (err)
-		return rcm_result(err);
+		return err;
 	/* We are ready before others send us requests. */
 	err = host_ports_listen(id->cm->host.adapter->ports, id->port);
-	if (err) {
+	if (err)
 		leave_listener(id);
-		return rcm_result(err);
-	}
-	id->state = RCM_LISTEN;
-	return 0;
+	else
+		id->state = RCM_LISTEN;
+	return err;
 }
 
 /* ---- requests that come in ---- */
@@ -198,8 +194,7 @@ struct rcm_id *rcm_id_for_request(struct rcm_id *listener, enum ibv_qp_type type
 	id->path.ifindex = ifindex;
 	memcpy(id->path.local, local, 16);
 	memcpy(id->path.remote, remote, 16);
-	gid_to_sockaddr(
-		local, be16toh(rdma_get_src_port(&listener->pub)), id->path.ifindex, &addr->src_storage);
+	gid_to_sockaddr(local, be16toh(rcm_src_port(listener)), id->path.ifindex, &addr->src_storage);
 	gid_to_sockaddr(remote, port, id->path.ifindex, &addr->dst_storage);
 	return id;
 }

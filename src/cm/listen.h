@@ -12,6 +12,9 @@ struct rcm_listener {
 	struct cm_conn *conn;
 };
 
+/* Binds where the program did not, and listens; no lock held. CONNECT_REQUEST follows, for each request. */
+int rcm_listen(struct rcm_id *id, int backlog);
+
 /* What the core calls a service: the id's port space and a port. */
 uint64_t rcm_service_of(const struct rcm_id *id, __be16 port);
 /* Ends what the id listens to at the core, if it does; host lock held. */

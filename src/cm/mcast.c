@@ -5,7 +5,6 @@
  */
 #include "cm/mcast.h"
 
-#include "base/cancel.h"
 #include "base/gid.h"
 #include "cm/event.h"
 #include "cm/id.h"
@@ -134,7 +133,7 @@ static int check(struct rcm_id *id, const struct sockaddr *addr)
 {
 	uint8_t mgid[16];
 
-	if (!addr || (addr->sa_family != AF_INET && addr->sa_family != AF_INET6))
+	if (!addr || !rcm_is_ip(addr))
 		return -EINVAL;
 	gid_of_sockaddr(addr, mgid);
 	/* A QP gets what is for its group from addresses of its own family. */
@@ -143,56 +142,23 @@ static int check(struct rcm_id *id, const struct sockaddr *addr)
 	return 0;
 }
 
-static int check_and_join(struct rcm_id *id, const struct sockaddr *addr, bool send_only, void *context)
+int rcm_group_join(struct rcm_id *id, const struct sockaddr *addr, bool send_only, void *context)
 {
 	int err = check(id, addr);
 
 	return err ? err : join(id, addr, send_only, context);
 }
 
-int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context)
+int rcm_group_leave(struct rcm_id *id, const struct sockaddr *addr)
 {
-	CANCEL_SAFE;
-	int err = check_and_join(rcm_id(id), addr, false, context);
-
-	if (err)
-		return rcm_result(err);
-	CANCEL_WAITS;
-	return rcm_result(rcm_complete(rcm_id(id)));
-}
-
-int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex *attr, void *context)
-{
-	CANCEL_SAFE;
-	int err;
-
-	if (attr->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED ||
-		!(attr->comp_mask & RDMA_CM_JOIN_MC_ATTR_ADDRESS) ||
-		!(attr->comp_mask & RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS) ||
-		attr->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED)
-		return rcm_result(-ENOTSUP);
-	err = check_and_join(
-		rcm_id(id), attr->addr, attr->join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, context);
-	if (err)
-		return rcm_result(err);
-	CANCEL_WAITS;
-	return rcm_result(rcm_complete(rcm_id(id)));
-}
-
-int rdma_leave_multicast(struct rdma_cm_id *pub, struct sockaddr *addr)
-{
-	CANCEL_SAFE;
-	struct rcm_id *id = rcm_id(pub);
 	struct rcm_group *g;
 	uint8_t mgid[16];
 
-	if (!addr)
-		return rcm_result(-EINVAL);
 	gid_of_sockaddr(addr, mgid);
 	lock_take(&id->groups_lock);
 	g = find(id, mgid);
 	if (g)
 		leave(g);
 	lock_drop(&id->groups_lock);
-	return g ? 0 : rcm_result(-EADDRNOTAVAIL);
+	return g ? 0 : -EADDRNOTAVAIL;
 }

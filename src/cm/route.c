@@ -2,7 +2,6 @@
 /* The route of an id: a path record, which on RoCE follows from the interface, or is the program's. */
 #include "cm/route.h"
 
-#include "base/cancel.h"
 #include "cm/event.h"
 #include "cm/id.h"
 
@@ -56,16 +55,9 @@ static int route_resolved(struct rcm_id *id)
 	return rcm_tell(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
 }
 
-int rdma_resolve_route(struct rdma_cm_id *pub, int timeout_ms)
+int rcm_resolve_route(struct rcm_id *id)
 {
-	CANCEL_SAFE;
-	struct rcm_id *id = rcm_id(pub);
-	int err = id->state == RCM_ADDR ? route_resolved(id) : -EINVAL;
-
-	if (err)
-		return rcm_result(err);
-	CANCEL_WAITS;
-	return rcm_result(rcm_complete(id));
+	return id->state == RCM_ADDR ? route_resolved(id) : -EINVAL;
 }
 
 /* ---- a path that the program brings ---- */

@@ -9,9 +9,11 @@ struct rcm_id;
 
 enum { RCM_PACKET_LIFE_TIME = 16 }; /* as Linux since 5.15 or so; the ACK timeout is twice that, 0.5 s */
 
-/* The path record and GIDs of the route. 0 or -errno. */
+/* The path record and GIDs of the route. */
 int rcm_fill_route(struct rcm_id *id);
-/* RDMA_OPTION_IB_PATH in the place of rdma_resolve_route: event ROUTE_RESOLVED. 0 or -errno. */
+/* Of an id whose address is resolved: event ROUTE_RESOLVED. */
+int rcm_resolve_route(struct rcm_id *id);
+/* RDMA_OPTION_IB_PATH in the place of rcm_resolve_route(): the same event. */
 int rcm_set_path(struct rcm_id *id, const void *value, size_t len);
 
 #endif

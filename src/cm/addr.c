@@ -193,6 +193,8 @@ int rcm_bind(struct rcm_id *id, const struct sockaddr *addr)
 
 	if (id->state != RCM_IDLE)
 		return -EINVAL;
+	if (!addr)
+		return -EINVAL;
 	if (!rcm_is_ip(addr))
 		return -EAFNOSUPPORT;
 	gid_of_sockaddr(addr, gid);
@@ -354,6 +356,10 @@ int rcm_resolve_addr(
 	struct rdma_addr *addr = &id->pub.route.addr;
 	int err;
 
+	if (!dst_addr)
+		return -EINVAL;
+	if (!rcm_is_ip(dst_addr))
+		return -EAFNOSUPPORT;
 	if (id->state == RCM_IDLE)
 		err = src_addr ? rcm_bind(id, src_addr) : rcm_bind_any(id, dst_addr->sa_family);
 	else

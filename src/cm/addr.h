@@ -33,8 +33,8 @@ static inline __be16 rcm_port_of(const struct sockaddr *sa)
 /* Binds to this address, and claims its port or one of ours. */
 int rcm_bind(struct rcm_id *id, const struct sockaddr *addr);
 /*
- * Begins to find the way to dst_addr, an IP address, from src_addr unless it is NULL or the id is bound:
- * ADDR_RESOLVED or ADDR_ERROR follows. Where no way leads is said at once; what is wrong with the way, by the
+ * Begins to find the way to dst_addr, from src_addr unless it is NULL or the id is bound: ADDR_RESOLVED or
+ * ADDR_ERROR follows. Where no way leads is said at once; what is wrong with the way, by the
  * event.
  */
 int rcm_resolve_addr(

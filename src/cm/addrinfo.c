@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Addresses for endpoints, by name. */
-#include "cm/id.h"
+#include "cm/addrinfo.h"
 
-#include <errno.h>
 #include <netdb.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,18 +61,12 @@ static void complete_kind(struct rdma_addrinfo *ai)
 		ai->ai_port_space = ai->ai_qp_type == IBV_QPT_UD ? RDMA_PS_UDP : RDMA_PS_TCP;
 }
 
-int rdma_getaddrinfo(
-	const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **res)
+int rcm_addrinfo_get(
+	const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **out)
 {
-	static const struct rdma_addrinfo nothing;
-	struct rdma_addrinfo *ai;
+	struct rdma_addrinfo *ai = calloc(1, sizeof(*ai));
 	int err = 0;
 
-	if ((!node && !service && !hints) || !res)
-		return rcm_result(-EINVAL);
-	if (!hints)
-		hints = &nothing;
-	ai = calloc(1, sizeof(*ai));
 	if (!ai)
 		return EAI_MEMORY;
 	ai->ai_flags = hints->ai_flags;
@@ -86,26 +80,25 @@ int rdma_getaddrinfo(
 		err = copy_address(&ai->ai_src_addr, &ai->ai_src_len, hints->ai_src_addr, hints->ai_src_len);
 	if (!err && !ai->ai_dst_addr && hints->ai_dst_addr && hints->ai_dst_len)
 		err = copy_address(&ai->ai_dst_addr, &ai->ai_dst_len, hints->ai_dst_addr, hints->ai_dst_len);
-	if (err) {
-		rdma_freeaddrinfo(ai);
-		return err;
-	}
-	*res = ai;
-	return 0;
+	if (err)
+		rcm_addrinfo_free(ai);
+	else
+		*out = ai;
+	return err;
 }
 
-void rdma_freeaddrinfo(struct rdma_addrinfo *res)
+void rcm_addrinfo_free(struct rdma_addrinfo *ai)
 {
-	while (res) {
-		struct rdma_addrinfo *next = res->ai_next;
+	while (ai) {
+		struct rdma_addrinfo *next = ai->ai_next;
 
-		free(res->ai_src_addr);
-		free(res->ai_dst_addr);
-		free(res->ai_src_canonname);
-		free(res->ai_dst_canonname);
-		free(res->ai_route);
-		free(res->ai_connect);
-		free(res);
-		res = next;
+		free(ai->ai_src_addr);
+		free(ai->ai_dst_addr);
+		free(ai->ai_src_canonname);
+		free(ai->ai_dst_canonname);
+		free(ai->ai_route);
+		free(ai->ai_connect);
+		free(ai);
+		ai = next;
 	}
 }

@@ -87,9 +87,12 @@ int rcm_id_create(
 	struct rcm *cm, struct rcm_channel *ch, void *context, enum rdma_port_space ps, struct rcm_id **out)
 {
 	const bool sync = !ch;
-	int err = sync ? rcm_channel_new(&ch) : 0;
 	struct rcm_id *id;
+	int err;
 
+	if (ps != RDMA_PS_TCP && ps != RDMA_PS_UDP && ps != RDMA_PS_IB && ps != RDMA_PS_IPOIB)
+		return -EINVAL;
+	err = sync ? rcm_channel_new(&ch) : 0;
 	if (err)
 		return err;
 	cm_host_lock(&cm->host);

@@ -11,7 +11,6 @@
 #include "cm/service.h"
 #include "host/ports_table.h"
 
-#include <errno.h>
 #include <rdma/rdma_cma.h>
 
 struct hca_stream;
@@ -94,15 +93,6 @@ static inline __be16 rcm_src_port(const struct rcm_id *id)
 static inline __be16 rcm_dst_port(const struct rcm_id *id)
 {
 	return rcm_port_of(&id->pub.route.addr.dst_addr);
-}
-
-/* -errno, or 0, as the library says it: for public functions that are still here. */
-static inline int rcm_result(int err)
-{
-	if (!err)
-		return 0;
-	errno = -err;
-	return -1;
 }
 
 /* ---- as the program has them; no lock held ---- */

@@ -2,13 +2,11 @@
 /* QPs of ids, with the queues and channels that the inline functions of rdma_verbs.h use. */
 #include "cm/qp.h"
 
-#include "base/cancel.h"
 #include "cm/id.h"
 #include "cm/mcast.h"
 #include "hca/qp.h"
 
 #include <errno.h>
-#include <rdma/rdma_verbs.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,13 +79,10 @@ static void rts_attr(const struct rcm_id *id, struct ibv_qp_attr *a, int *mask)
 	}
 }
 
-int rdma_init_qp_attr(struct rdma_cm_id *pub, struct ibv_qp_attr *attr, int *mask)
+int rcm_qp_attr(const struct rcm_id *id, struct ibv_qp_attr *attr, int *mask)
 {
-	CANCEL_SAFE;
-	struct rcm_id *id = rcm_id(pub);
-
-	if (!pub || !attr || !mask || !pub->verbs)
-		return rcm_result(-EINVAL);
+	if (!id->pub.verbs)
+		return -EINVAL;
 	if (attr->qp_state == IBV_QPS_INIT || (attr->qp_state == IBV_QPS_RTR && rcm_is_iwarp(id)))
 		init_attr(id, attr, mask);
 	else if (attr->qp_state == IBV_QPS_RTS && rcm_is_iwarp(id))
@@ -97,7 +92,7 @@ int rdma_init_qp_attr(struct rdma_cm_id *pub, struct ibv_qp_attr *attr, int *mas
 	else if (attr->qp_state == IBV_QPS_RTS && id->conn && !rcm_is_ud(id))
 		rts_attr(id, attr, mask);
 	else
-		return rcm_result(-EINVAL);
+		return -EINVAL;
 	return 0;
 }
 
@@ -105,11 +100,9 @@ int rdma_init_qp_attr(struct rdma_cm_id *pub, struct ibv_qp_attr *attr, int *mas
 static int go(struct rcm_id *id, enum ibv_qp_state state)
 {
 	struct ibv_qp_attr attr = {.qp_state = state};
-	int mask = 0;
+	int mask = 0, err = rcm_qp_attr(id, &attr, &mask);
 
-	if (rdma_init_qp_attr(&id->pub, &attr, &mask))
-		return -errno;
-	return -ibv_modify_qp(id->pub.qp, &attr, mask);
+	return err ? err : -ibv_modify_qp(id->pub.qp, &attr, mask);
 }
 
 /* What the QP may do was not known when it was made. */
@@ -230,23 +223,22 @@ static int choose_pd(struct rcm_id *id, struct ibv_qp_init_attr_ex *attr)
 	return attr->pd->context == id->pub.verbs ? 0 : -EINVAL;
 }
 
-int rdma_create_qp_ex(struct rdma_cm_id *pub, struct ibv_qp_init_attr_ex *attr)
+int rcm_qp_create_ex(struct rcm_id *id, struct ibv_qp_init_attr_ex *attr)
 {
-	CANCEL_SAFE;
-	struct rcm_id *id = rcm_id(pub);
+	struct rdma_cm_id *pub = &id->pub;
 	struct ibv_qp *qp;
 	int err;
 
 	if (!pub->verbs || pub->qp)
-		return rcm_result(-EINVAL);
+		return -EINVAL;
 	err = choose_pd(id, attr);
 	if (err)
-		return rcm_result(err);
+		return err;
 	if (!attr->srq)
 		attr->srq = pub->srq;
 	err = make_cqs(id, attr);
 	if (err)
-		return rcm_result(err);
+		return err;
 	qp = ibv_create_qp_ex(pub->verbs, attr);
 	if (!qp) {
 		err = -errno;
@@ -263,58 +255,53 @@ destroy_qp:
 	ibv_destroy_qp(qp);
 drop_cqs:
 	drop_cqs(id);
-	return rcm_result(err);
+	return err;
 }
 
-int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+int rcm_qp_create(struct rcm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
-	CANCEL_SAFE;
 	struct ibv_qp_init_attr_ex attr = {.comp_mask = pd ? IBV_QP_INIT_ATTR_PD : 0, .pd = pd};
 	const size_t same = offsetof(struct ibv_qp_init_attr_ex, comp_mask); /* both begin alike */
-	int ret;
+	int err;
 
 	memcpy(&attr, init, same);
-	ret = rdma_create_qp_ex(id, &attr);
+	err = rcm_qp_create_ex(id, &attr);
 	memcpy(init, &attr, same);
-	return ret;
+	return err;
 }
 
-void rdma_destroy_qp(struct rdma_cm_id *pub)
+void rcm_qp_destroy(struct rcm_id *id)
 {
-	CANCEL_SAFE;
-	struct rcm_id *id = rcm_id(pub);
-
 	rcm_groups_leave(id);
-	if (pub->qp)
-		ibv_destroy_qp(pub->qp);
-	pub->qp = NULL;
+	if (id->pub.qp)
+		ibv_destroy_qp(id->pub.qp);
+	id->pub.qp = NULL;
 	drop_cqs(id);
 }
 
 /* ---- shared receive queues ---- */
-int rdma_create_srq_ex(struct rdma_cm_id *pub, struct ibv_srq_init_attr_ex *attr)
+int rcm_srq_create_ex(struct rcm_id *id, struct ibv_srq_init_attr_ex *attr)
 {
-	CANCEL_SAFE;
+	struct rdma_cm_id *pub = &id->pub;
 	struct ibv_srq *srq;
 
 	if (!pub->verbs || pub->srq)
-		return rcm_result(-EINVAL);
+		return -EINVAL;
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd) {
 		attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
 		attr->pd = pub->pd;
 	}
 	srq = ibv_create_srq_ex(pub->verbs, attr);
 	if (!srq)
-		return -1;
+		return -errno;
 	if (!pub->pd)
 		pub->pd = attr->pd;
 	pub->srq = srq;
 	return 0;
 }
 
-int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_srq_init_attr *init)
+int rcm_srq_create(struct rcm_id *id, struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 {
-	CANCEL_SAFE;
 	struct ibv_srq_init_attr_ex attr = {
 		.srq_context = init->srq_context,
 		.attr = init->attr,
@@ -322,17 +309,15 @@ int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_srq_ini
 		.srq_type = IBV_SRQT_BASIC,
 		.pd = pd,
 	};
-	int ret = rdma_create_srq_ex(id, &attr);
+	int err = rcm_srq_create_ex(id, &attr);
 
 	init->attr = attr.attr;
-	return ret;
+	return err;
 }
 
-void rdma_destroy_srq(struct rdma_cm_id *pub)
+void rcm_srq_destroy(struct rcm_id *id)
 {
-	CANCEL_SAFE;
-
-	if (pub->srq)
-		ibv_destroy_srq(pub->srq);
-	pub->srq = NULL;
+	if (id->pub.srq)
+		ibv_destroy_srq(id->pub.srq);
+	id->pub.srq = NULL;
 }

@@ -21,18 +21,15 @@ int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
 	CANCEL_SAFE;
 
-	return rdmacm_result(addr ? rcm_bind(rcm_id(id), addr) : -EINVAL);
+	return rdmacm_result(rcm_bind(rcm_id(id), addr));
 }
 
 int rdma_resolve_addr(
 	struct rdma_cm_id *id, struct sockaddr *src_addr, struct sockaddr *dst_addr, int timeout_ms)
 {
 	CANCEL_SAFE;
-	int err;
+	int err = rcm_resolve_addr(rcm_id(id), src_addr, dst_addr, timeout_ms);
 
-	if (!dst_addr || !rcm_is_ip(dst_addr))
-		return rdmacm_result(dst_addr ? -EAFNOSUPPORT : -EINVAL);
-	err = rcm_resolve_addr(rcm_id(id), src_addr, dst_addr, timeout_ms);
 	CANCEL_WAITS;
 	return rdmacm_result(err ? err : rcm_complete(rcm_id(id)));
 }

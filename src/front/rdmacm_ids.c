@@ -17,11 +17,8 @@ int rdma_create_id(
 	struct rcm *cm;
 	int err = rcm_get(&cm);
 
-	if (!err &&
-		(!id || (ps != RDMA_PS_TCP && ps != RDMA_PS_UDP && ps != RDMA_PS_IB && ps != RDMA_PS_IPOIB)))
-		err = -EINVAL;
 	if (!err)
-		err = rcm_id_create(cm, rcm_channel(channel), context, ps, &new);
+		err = id ? rcm_id_create(cm, rcm_channel(channel), context, ps, &new) : -EINVAL;
 	if (!err)
 		*id = &new->pub;
 	return rdmacm_result(err);

@@ -241,10 +241,10 @@ def entry_points():
 
 def check_cancel():
     names, listed, seen = set(entry_points()), set().union(*NOT_CANCEL_SAFE.values()), set()
-    for path in sorted([*(SRC / "front").glob("*.c"), *(SRC / "cm").glob("*.c")]):
+    for path in sorted((SRC / "front").glob("*.c")):
         text = path.read_text()
         for match in FUNCTION.finditer(text):
-            name, where = match[1], f"src/{path.parent.name}/{path.name}:{text.count(chr(10), 0, match.start()) + 1}"
+            name, where = match[1], f"src/front/{path.name}:{text.count(chr(10), 0, match.start()) + 1}"
             if name not in names or path.name in NO_LOCK_FILES:
                 continue
             seen.add(name)

@@ -10,6 +10,7 @@
  */
 #include "sim_world.h"
 
+#include "ib/port.h"
 #include "wire/ibt.h"
 
 #include <stdlib.h>
@@ -125,7 +126,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(exact, frame, len);
 		in.bytes = exact;
 		lock_take(&e->drive);
-		hca_engine_deliver(e, &in, hca_engine_now(e));
+		ibt_port_deliver(ibt_port_in(e->adapter), &in, hca_engine_now(e));
 		lock_drop(&e->drive);
 		free(exact);
 		sim_run(&s->w, sim_now(&s->w) + 10 * SIM_US);

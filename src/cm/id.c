@@ -9,7 +9,7 @@
 #include "cm/probe.h"
 #include "cm/route.h"
 #include "hca/adapter.h"
-#include "hca/stream.h"
+#include "iwarp/conn.h"
 #include "host/ports.h"
 #include "wire/ibt.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Connections over iWARP: the adapter's streams (hca/stream.h) with an id each, their events as rdma_cm has
+ * Connections over iWARP: the adapter's streams (iwarp/conn.h) with an id each, their events as rdma_cm has
  * them. MPA's private data has a length, so a program gets exactly what the other one gave.
  */
 #include "cm/iwarp.h"
@@ -12,7 +12,7 @@
 #include "cm/listen.h"
 #include "hca/adapter.h"
 #include "hca/qp.h"
-#include "hca/stream.h"
+#include "iwarp/conn.h"
 
 #include <endian.h>
 #include <errno.h>

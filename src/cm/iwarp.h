@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Connections over iWARP: the adapter's streams (hca/stream.h) with an id each, their events as rdma_cm has
+ * Connections over iWARP: the adapter's streams (iwarp/conn.h) with an id each, their events as rdma_cm has
  * them. What listen.c and connect.c ask for where an id has an iWARP device; no lock held. All 0 or -errno.
  */
 #ifndef CM_IWARP_H

@@ -86,7 +86,7 @@ static int listen_ib(struct rcm_id *id)
 
 	if (a->no_udp && !id->dev && verbs_device_any(a, IBV_TRANSPORT_IWARP))
 		return 0; /* bound to no address: iWARP alone will do */
-	err = hca_engine_udp(a);
+	err = hca_adapter_has(a, HCA_ROCE);
 	if (err)
 		return err;
 	cm_host_lock(&id->cm->host);

@@ -130,7 +130,7 @@ static int place_of(const struct hca_device *d)
 	for (int place = 0; *list; place++, list += n + (list[n] == ',')) {
 		n = strcspn(list, ",");
 		if (is_named(d->netdev, list, n) || is_named(d->vd.ibv.name, list, n) ||
-			is_named(d->iwarp ? "iwarp" : "roce", list, n))
+			is_named(hca_kinds[d->kind].name, list, n))
 			return place;
 	}
 	return -1;
@@ -360,7 +360,7 @@ static void fill_entry(struct hca_device *d, uint32_t index, struct ibv_gid_entr
 	hca_device_gid(d, index, e->gid.raw);
 	e->gid_index = index;
 	e->port_num = 1;
-	e->gid_type = d->iwarp ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2;
+	e->gid_type = hca_kinds[d->kind].gid_type;
 	e->ndev_ifindex = d->ifindex;
 }
 
@@ -415,7 +415,7 @@ int ibv_query_gid_type(struct ibv_context *c, uint8_t port, unsigned index, int 
 		errno = EINVAL;
 		return -1;
 	}
-	*type = !hca_context(c)->dev->iwarp;
+	*type = hca_kinds[hca_context(c)->dev->kind].gid_type == IBV_GID_TYPE_ROCE_V2;
 	return 0;
 }
 

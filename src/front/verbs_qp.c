@@ -194,10 +194,11 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	CANCEL_SAFE;
 	struct hca_context *ctx = hca_context(pd->context);
-	struct hca_ah *ah = ctx->dev->iwarp ? NULL : calloc(1, sizeof(*ah));
+	bool has_ah = hca_kinds[ctx->dev->kind].by_modify;
+	struct hca_ah *ah = has_ah ? calloc(1, sizeof(*ah)) : NULL;
 	int err;
 
-	if (ctx->dev->iwarp)
+	if (!has_ah)
 		errno = EOPNOTSUPP;
 	if (!ah)
 		return NULL;

@@ -52,7 +52,7 @@ int hca_adapter_up(struct hca_adapter *a)
 	if (a->dead)
 		err = -EIO;
 	else if (!a->up)
-		err = hca_engine_open(a);
+		err = bringup_open(a);
 	if (!err)
 		a->up = true;
 	lock_drop(&a->bring_up);
@@ -64,7 +64,7 @@ void hca_adapter_down(struct hca_adapter *a)
 	lock_take(&a->bring_up);
 	if (a->up && !a->dead && list_empty(&a->contexts) && !a->qps.count && !a->qp1.users) {
 		a->up = false;
-		hca_engine_close(a);
+		bringup_close(a);
 	}
 	lock_drop(&a->bring_up);
 }

@@ -25,7 +25,6 @@ struct hca_qp;
 struct hca_flow;
 struct host_ports;
 struct host_registry;
-struct hca_transport;
 
 enum {
 	HCA_MAX_QP = 16384, /* half of a slot's numbers: a free one is found at once */
@@ -59,7 +58,6 @@ struct hca_adapter {
 	uint16_t udp_port; /* that all of us use */
 	int no_udp;        /* -errno: it could not be had */
 	struct hca_engine engine;
-	const struct hca_transport *transport;
 	struct hca_qp1 qp1;
 	struct host_ports *ports;       /* NULL in simulations, or when it cannot be had */
 	struct hca_flow *read_flow;     /* what READ responses may be in flight towards ourselves */
@@ -80,6 +78,8 @@ void hca_adapter_fini(struct hca_adapter *a);
 void hca_adapter_exit(struct hca_adapter *a);
 /* Brings up the real thing (slot, sockets, helper) once: 0 or -errno, with a message for the user. */
 int hca_adapter_up(struct hca_adapter *a);
+/* 0; or why an adapter that is up has no queue pairs of this kind: -errno, with a message for the user. */
+EXPORTED int hca_adapter_has(struct hca_adapter *a, enum hca_kind kind);
 /* The last context was closed: takes it down again. */
 void hca_adapter_down(struct hca_adapter *a);
 
@@ -93,6 +93,14 @@ struct hca_flow *hca_adapter_flow(struct hca_adapter *a, const uint8_t dgid[16],
 struct hca_flow *hca_adapter_flow_find(struct hca_adapter *a, const uint8_t dgid[16], uint32_t qpn);
 /* Gives the reference back; NULL is fine. */
 void hca_adapter_flow_put(struct hca_adapter *a, struct hca_flow *f);
+
+/* ---- bringup/: puts an adapter together out of the providers that there are ---- */
+/* Opens links with the slot of the process, providers, the registry and the helper: 0 or -errno. */
+int bringup_open(struct hca_adapter *a);
+/* Stops and closes all that; the tables stay. */
+void bringup_close(struct hca_adapter *a);
+/* After fork, in the child: closes its copies of the descriptors and changes nothing that is the parent's. */
+void bringup_abandon(struct hca_adapter *a);
 
 /* ---- multicast (mcast.c) ---- */
 int hca_mcast_attach(struct hca_qp *qp, const uint8_t mgid[16]);

@@ -24,7 +24,7 @@
 enum { ROCE_OVERHEAD = 40 + 8 + 12 + 16 + 28 + 4, MAX_ADDRS = 64, MAX_NETDEVS = 64 };
 
 /* Numbers of iWARP devices are these further. */
-enum { IWARP_INDEX = 1024 };
+enum { KIND_INDEXES = 1024 }; /* numbers of a kind's uverbs devices */
 
 /* The largest IBA MTU whose packets fit the interface: IPv6, UDP, BTH, extension headers, ICRC. */
 enum ibv_mtu hca_mtu_of(unsigned netdev_mtu)
@@ -318,9 +318,9 @@ static void device_follow(struct hca_device *d, const struct netdev *nd, bool is
 		raise_port_event(d, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
 }
 
-static struct hca_device *device_new(struct hca_adapter *a, const struct netdev *nd, bool iwarp)
+static struct hca_device *device_new(struct hca_adapter *a, const struct netdev *nd, enum hca_kind kind)
 {
-	int index = (int)nd->ifindex - 1 + (iwarp ? IWARP_INDEX : 0);
+	int index = (int)nd->ifindex - 1 + (int)kind * KIND_INDEXES;
 	struct hca_device *d = calloc(1, sizeof(*d));
 	struct ibv_device *ibv;
 	char root[128];
@@ -342,12 +342,11 @@ static struct hca_device *device_new(struct hca_adapter *a, const struct netdev 
 	} else {
 		d->guid = guid_without_mac(nd->name);
 	}
-	d->iwarp = iwarp;
-	d->transport = iwarp ? hca_engine_iwarp() : NULL;
-	d->guid ^= iwarp ? 0x03ull << 24 : 0; /* ff:fd in the middle for ff:fe */
-	ibv->node_type = iwarp ? IBV_NODE_RNIC : IBV_NODE_CA;
-	ibv->transport_type = iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
-	snprintf(ibv->name, sizeof(ibv->name), "%s_%s", iwarp ? "iwarp" : "roce", nd->name);
+	d->kind = kind;
+	d->guid ^= kind == HCA_IWARP ? 0x03ull << 24 : 0; /* ff:fd in the middle for ff:fe */
+	ibv->node_type = hca_kinds[kind].node_type;
+	ibv->transport_type = hca_kinds[kind].transport_type;
+	snprintf(ibv->name, sizeof(ibv->name), "%s_%s", hca_kinds[kind].name, nd->name);
 	snprintf(ibv->dev_name, sizeof(ibv->dev_name), "uverbs%d", index);
 	if (!sysfs_root(root, sizeof(root))) {
 		snprintf(ibv->dev_path, sizeof(ibv->dev_path), "%s/class/infiniband_verbs/uverbs%d", root,
@@ -357,22 +356,22 @@ static struct hca_device *device_new(struct hca_adapter *a, const struct netdev 
 	return d;
 }
 
-static struct hca_device *device_of(struct hca_adapter *a, const struct netdev *nd, bool iwarp)
+static struct hca_device *device_of(struct hca_adapter *a, const struct netdev *nd, enum hca_kind kind)
 {
 	list_for_each(n, &a->devices)
 	{
 		struct hca_device *d = container_of(n, struct hca_device, node);
 
-		if (d->ifindex == nd->ifindex && d->iwarp == iwarp && !strcmp(d->netdev, nd->name))
+		if (d->ifindex == nd->ifindex && d->kind == kind && !strcmp(d->netdev, nd->name))
 			return d;
 	}
 	return NULL;
 }
 
-/* Programs take the first device: RoCE before iWARP, and loopback last of its kind. */
+/* Programs take the first device: kinds in their order, and loopback last of its kind. */
 static int rank(const struct hca_device *d)
 {
-	return d->iwarp * 2 + d->loopback;
+	return (int)d->kind * 2 + d->loopback;
 }
 
 static void device_insert(struct hca_adapter *a, struct hca_device *d)
@@ -401,8 +400,8 @@ static const struct netdev *netdev_of(const struct netdevs *all, const struct hc
 /* What the sysfs-like tree will say: taken under the lock, written without it. */
 struct snapshot {
 	int n;
-	struct sysfs_dev dev[2 * MAX_NETDEVS];
-	struct sysfs_gid gid[2 * MAX_NETDEVS][HCA_GID_TABLE];
+	struct sysfs_dev dev[HCA_KINDS * MAX_NETDEVS];
+	struct sysfs_gid gid[HCA_KINDS * MAX_NETDEVS][HCA_GID_TABLE];
 };
 
 static void take_snapshot(struct hca_adapter *a, struct snapshot *s)
@@ -414,7 +413,7 @@ static void take_snapshot(struct hca_adapter *a, struct snapshot *s)
 		struct sysfs_gid *gid = s->gid[s->n];
 		struct ibv_port_attr port;
 
-		if (d->gone || s->n == 2 * MAX_NETDEVS)
+		if (d->gone || s->n == HCA_KINDS * MAX_NETDEVS)
 			continue;
 		hca_port_attr(d, &port);
 		for (unsigned i = 0; i < HCA_GID_TABLE; i++) {
@@ -425,7 +424,7 @@ static void take_snapshot(struct hca_adapter *a, struct snapshot *s)
 			.netdev = d->netdev,
 			.index = atoi(d->vd.ibv.dev_name + strlen("uverbs")),
 			.node_guid = htobe64(d->guid),
-			.node_type = d->iwarp ? "4: RNIC" : "1: CA",
+			.node_type = hca_kinds[d->kind].node_desc,
 			.state = port.state,
 			.phys_state = port.phys_state,
 			.link_layer = "Ethernet",
@@ -438,13 +437,13 @@ static void take_snapshot(struct hca_adapter *a, struct snapshot *s)
 	}
 }
 
-static void add_device(struct hca_adapter *a, const struct netdev *nd, bool iwarp)
+static void add_device(struct hca_adapter *a, const struct netdev *nd, enum hca_kind kind)
 {
 	struct hca_device *d;
 
-	if (!(nd->flags & IFF_UP) || device_of(a, nd, iwarp))
+	if (!(nd->flags & IFF_UP) || device_of(a, nd, kind))
 		return;
-	d = device_new(a, nd, iwarp);
+	d = device_new(a, nd, kind);
 	if (!d)
 		return;
 	device_follow(d, nd, true);
@@ -470,8 +469,8 @@ int hca_devices_refresh(struct hca_adapter *a)
 		device_follow(d, netdev_of(all, d), false);
 	}
 	for (int i = 0; i < all->n; i++) {
-		add_device(a, &all->dev[i], false);
-		add_device(a, &all->dev[i], true);
+		for (int kind = 0; kind < HCA_KINDS; kind++)
+			add_device(a, &all->dev[i], (enum hca_kind)kind);
 	}
 	take_snapshot(a, snap);
 	lock_drop(&a->lock);
@@ -550,7 +549,7 @@ void hca_device_attr(const struct hca_device *d, struct ibv_device_attr *attr)
 		.local_ca_ack_delay = 15,
 		.phys_port_cnt = 1,
 	};
-	if (!d->iwarp)
+	if (d->kind != HCA_IWARP)
 		return;
 	/* No datagrams; and it is TCP that waits for a receive. */
 	attr->device_cap_flags &= ~(unsigned)IBV_DEVICE_RC_RNR_NAK_GEN;

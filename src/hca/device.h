@@ -9,6 +9,7 @@
 #include "base/frame.h"
 #include "base/gid.h"
 #include "base/list.h"
+#include "hca/kind.h"
 #include "hca/qp.h"
 
 #include <infiniband/verbs.h>
@@ -17,7 +18,6 @@
 enum { HCA_GID_TABLE = 32 };
 
 struct hca_adapter;
-struct hca_transport;
 
 /* Stock provider libraries look at `ops` behind an ibv_device to see whether it is theirs: it never is. */
 struct hca_verbs_device {
@@ -36,13 +36,12 @@ struct hca_gid {
 struct hca_device {
 	struct hca_verbs_device vd;
 	struct hca_adapter *adapter;
-	const struct hca_transport *transport; /* of its QPs; NULL: the adapter's */
 	struct list node;
 	char netdev[IF_NAMESIZE];
 	uint32_t ifindex;
 	_Atomic unsigned mtu; /* follows the interface while others look */
 	bool up, gone, loopback;
-	bool iwarp;    /* else RoCE */
+	enum hca_kind kind;
 	uint64_t guid; /* host order */
 	struct lock gid_lock;
 	struct hca_gid gid[HCA_GID_TABLE]; /* under gid_lock; entries change in place */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The engine moves packets: it alone knows both transports and links.
+ * The engine says who moves packets when. It knows no protocol and no socket: it loops over the adapter's
+ * providers (hca/provider.h). Declared here for the adapter's objects and for providers; engine/ is its code.
  *
  * The caller drives: ibv_post_send sends from its own thread, ibv_poll_cq on an empty queue receives, and a
  * thread blocked in ibv_get_cq_event waits on the sockets itself. A helper thread does the same when nobody
@@ -14,50 +15,34 @@
 #define HCA_ENGINE_H
 
 #include "base/export.h"
-#include "base/frame.h"
 #include "base/list.h"
 #include "base/lock.h"
+#include "hca/kind.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+struct frame_batch;
+struct frame_in;
 struct hca_adapter;
-struct hca_cq;
+struct hca_clock;
 struct hca_flow;
+struct hca_provider;
 struct hca_qp;
-struct hca_streams;
-struct hca_transport;
-struct link;
 
 struct pollfd;
 
 /* How many times QP1 can be called at: which is whose is QP1's business (hca/qp1.h). */
 enum { HCA_ALARMS = 9 };
 
-enum hca_woken { WOKEN_LINK = 1, WOKEN_STREAMS = 2 };
-
-enum { HCA_ROW = 8 };
-
-/* Frames by reference that were fetched together (engine_by_ref.c), from the one with this place on. */
-struct hca_row {
-	uint64_t connection; /* link_there.number; 0: none */
-	uint32_t place;
-	unsigned n;
-	struct frame_ref ref[HCA_ROW];
-	struct iovec to[HCA_ROW];
-};
-
 struct hca_engine {
 	struct hca_adapter *adapter;
-	struct link *link;
-	struct hca_streams *streams; /* TCP connections; NULL: none can be had */
-	struct {
-		struct link *link;
-		struct hca_streams *streams;
-	} abandoned;                  /* after fork, in the child: the parent's, which nobody uses or frees */
-	uint64_t (*clock)(void *arg); /* nanoseconds; a simulation brings its own */
+	struct hca_provider *provider[HCA_KINDS];  /* NULL: that kind cannot be had */
+	bool open;                                 /* there are any; false in a child after fork */
+	struct hca_provider *abandoned[HCA_KINDS]; /* there, the parent's, which nobody uses or frees */
+	uint64_t (*clock)(void *arg);              /* nanoseconds; a simulation brings its own */
 	void *clock_arg;
 
 	struct lock drive;
@@ -67,17 +52,12 @@ struct hca_engine {
 	_Atomic bool window_freed; /* a QP gave back its share of windows: waiters must be looked at */
 	_Atomic bool more_to_send; /* runnable is not empty: whoever stops driving must see that somebody goes
 				      on */
-	struct frame_batch *batch; /* drive lock */
-	struct frame_batch *answers; /* of all QPs in `answering`, not sent yet; drive lock */
-	struct hca_qp *answering[FRAME_BATCH_MAX];
-	unsigned nanswering;
-	struct hca_row row; /* drive lock */
 
 	struct lock coalesce_lock;
 	struct list coalescing;      /* QPs with requests that wait for more to go with; coalesce_lock */
 	_Atomic bool any_coalescing; /* coalescing is not empty */
 
-	struct lock count_lock; /* the adapter's counters of frames that left */
+	struct lock count_lock; /* the adapter's counters of what left */
 	unsigned unlooked;      /* drives in a row that did without the clock; drive lock */
 
 	struct lock timer_lock; /* heap of hca_qp by timer_key */
@@ -88,7 +68,7 @@ struct hca_engine {
 	_Atomic uint64_t next_timer;   /* earliest key or alarm; UINT64_MAX: none */
 	uint64_t timerfd_at;
 
-	/* helper; see engine_helper.c */
+	/* helper; see engine/helper.c */
 	pthread_t helper;
 	bool running;
 	_Atomic bool stop;
@@ -100,19 +80,16 @@ struct hca_engine {
 	_Atomic uint32_t blocked;        /* callers waiting on the sockets themselves */
 	_Atomic uint32_t waits;          /* how often callers did */
 	_Atomic bool dozes;              /* the helper waits to be called when one leaves */
-	_Atomic int short_waits;         /* of callers, in a row; see engine_helper.c */
-	_Atomic unsigned woken; /* enum hca_woken: what has something for who slept on the descriptors */
-	unsigned link_quiet,
-		link_skipped;          /* looks at the link in vain, and times it was left out; drive lock */
-	struct link *wire;             /* the link to the network, which `link` may stand before */
-	_Atomic unsigned look;         /* enum hca_look: what the helper was asked to look at */
-	_Atomic bool ticks;            /* the helper comes to look before long: answers may be held back */
+	_Atomic int short_waits;         /* of callers, in a row; see engine/sleep.c */
+	_Atomic unsigned woken; /* hca_provider.bit: which have something for who slept on the descriptors */
+	_Atomic unsigned look;  /* enum hca_look: what the helper was asked to look at */
+	_Atomic bool ticks;     /* the helper comes to look before long: answers may be held back */
 	_Atomic bool any_delayed_acks; /* delayed_acks is not empty */
 };
 
-/* NULL clock: CLOCK_MONOTONIC. Takes over the link. */
-int hca_engine_init(
-	struct hca_engine *e, struct hca_adapter *a, struct link *link, uint64_t (*clock)(void *), void *arg);
+/* NULL clock: CLOCK_MONOTONIC. Providers come by hca_provider_init(). */
+void hca_engine_init(struct hca_engine *e, struct hca_adapter *a, uint64_t (*clock)(void *), void *arg);
+/* Closes the providers, too. */
 void hca_engine_fini(struct hca_engine *e);
 int hca_engine_start_helper(struct hca_engine *e);
 void hca_engine_stop_helper(struct hca_engine *e);
@@ -130,14 +107,8 @@ static inline uint64_t hca_engine_now(struct hca_engine *e)
 	return e->clock(e->clock_arg);
 }
 
-/* Opens the real link with its slot, the registry and the helper: 0 or -errno (engine_open.c). */
-int hca_engine_open(struct hca_adapter *a);
-/* 0; or why there can be no RoCE: -errno, with a message for the user. */
-EXPORTED int hca_engine_udp(struct hca_adapter *a);
-/* Stops and closes all that; the tables stay. */
-void hca_engine_close(struct hca_adapter *a);
-/* After fork, in the child: closes its copies of the descriptors and changes nothing that is the parent's. */
-void hca_engine_abandon(struct hca_adapter *a);
+/* After fork, in the child: closes its copies of descriptors and changes nothing that is the parent's. */
+void hca_engine_abandon(struct hca_engine *e);
 
 /*
  * Receives what is there, runs timers, sends what became possible. How many frames came; -1: somebody else is
@@ -164,8 +135,8 @@ static inline bool hca_engine_has_pending_tx(struct hca_engine *e)
 	return atomic_load(&e->any_delayed_acks) || atomic_load(&e->any_coalescing) ||
 	       atomic_load(&e->more_to_send);
 }
-/* The same of what the link holds back. */
-bool hca_engine_link_holds(struct hca_engine *e);
+/* The same of what providers defer. */
+bool hca_engine_has_deferred(struct hca_engine *e);
 /* Requests were posted: sends them from the caller's thread, or leaves them a moment; qp->lock held. */
 void hca_engine_post(struct hca_engine *e, struct hca_qp *qp);
 /* Sends the QP's requests from the caller's thread; qp->lock held. */
@@ -188,11 +159,7 @@ static inline void hca_engine_drive_if_overdue(struct hca_engine *e)
 	if (atomic_load_explicit(&e->posts_since_rx, memory_order_relaxed) >= HCA_POSTS_PER_RX)
 		hca_engine_drive_overdue(e);
 }
-/* A QP with a stream has gone to ERR: the stream follows. Any thread, any lock but the flows'. */
-void hca_engine_stream_ends(struct hca_engine *e);
-/* The QP and its stream part: drive lock and qp->lock held. */
-void hca_engine_part(struct hca_engine *e, struct hca_qp *qp);
-/* Ends streams that are over; drive lock held, no other. */
+/* Providers end what is over; drive lock held, no other. */
 void hca_engine_tidy(struct hca_engine *e);
 /* A receive was posted, for which somebody may wait. Any thread. */
 void hca_engine_recv_posted(struct hca_engine *e);
@@ -200,7 +167,7 @@ void hca_engine_recv_posted(struct hca_engine *e);
 void hca_engine_window_freed(struct hca_engine *e);
 /*
  * Waits until no frame that was being worked on when it was called still is, and no other process acts on
- * what our board said before.
+ * what we exported before.
  */
 void hca_engine_quiesce(struct hca_engine *e);
 /* The QP leaves: no timer, no list knows it any more. */
@@ -220,23 +187,28 @@ EXPORTED int hca_engine_wait_fd(struct hca_engine *e, int fd);
 EXPORTED int hca_engine_wait_fds(struct hca_engine *e, struct pollfd *fds, unsigned n, int ms);
 /* Sends frames that belong to no QP; any thread. 0 or -errno. */
 int hca_engine_send(struct hca_engine *e, const struct frame_batch *b);
-/* Gives a frame to the process of another slot, see link_ops.hand_over; under the drive lock. */
+/* Gives a frame to the process of another slot, see hca_provider_ops.hand_over; drive lock. */
 int hca_engine_hand_over(struct hca_engine *e, uint32_t slot, const struct frame_in *in, bool wait);
-/*
- * Whether frames of this flow go by memory (frame_dest.local). Asks the other process for it when it was not
- * asked yet; `wait`: for a moment, for its answer; then with no lock held.
- */
-bool hca_engine_reach(struct hca_engine *e, const struct hca_flow *f, bool wait);
-/* The QP's path is fixed anew: tells its peer, if it is reached through shared memory. qp->lock held. */
-void hca_engine_say_here(struct hca_engine *e, struct hca_qp *qp);
-/* Joins or leaves a multicast group; under the drive lock. 0 or -errno. */
-int hca_engine_mcast(struct hca_engine *e, const uint8_t mgid[16], uint32_t ifindex, bool join);
-/* A frame that another process or a test brought. */
-void hca_engine_deliver(struct hca_engine *e, const struct frame_in *in, uint64_t now);
 uint64_t hca_clock_monotonic(void *arg);
 /* The same, some milliseconds old, for a fifth of the price. */
 uint64_t hca_clock_coarse(void);
-/* Of iWARP devices. */
-const struct hca_transport *hca_engine_iwarp(void);
+
+/* ---- for providers ---- */
+uint64_t hca_clock_now(struct hca_clock *c);
+/* The QP met a frame or a timer and may have to send: it gets its turn at the end of this drive. Drive lock.
+ */
+void hca_engine_make_runnable(struct hca_engine *e, struct hca_qp *qp);
+/* Answers, then requests, of all QPs that are runnable; drive lock. */
+void hca_engine_run_runnable(struct hca_engine *e, uint64_t now);
+/* Lets QPs go on that wait for this window (NULL: none); drive lock. */
+void hca_engine_resume_waiters(struct hca_engine *e, struct hca_flow *f, uint64_t now);
+/* Whether the QP's acknowledge is delayed a moment longer; drive lock. */
+bool hca_engine_delay_ack(struct hca_engine *e, struct hca_qp *qp, uint64_t now);
+/* All that is held back leaves now; drive lock. */
+void hca_engine_send_held(struct hca_engine *e);
+/* So much left: the adapter's counters; any thread. */
+void hca_engine_count_sent(struct hca_engine *e, unsigned n, uint64_t bytes);
+/* Somebody must drive in `ns` at the latest. Any thread. */
+void hca_engine_drive_within(struct hca_engine *e, uint64_t ns);
 
 #endif

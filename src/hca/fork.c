@@ -63,7 +63,7 @@ void hca_fork_child(struct hca_adapter *a)
 	lock_init(&a->engine.drive);
 	a->dead = true;
 	if (a->up)
-		hca_engine_abandon(a);
+		bringup_abandon(a);
 }
 
 void hca_fork_adopt(struct hca_adapter *to, struct hca_adapter *dead)

@@ -2,6 +2,7 @@
 /* Multicast: which QPs are attached to which group. The link joins a group for its first member. */
 #include "hca/adapter.h"
 #include "hca/device.h"
+#include "hca/provider.h"
 #include "hca/qp.h"
 
 #include <errno.h>
@@ -56,7 +57,7 @@ int hca_mcast_attach(struct hca_qp *qp, const uint8_t mgid[16])
 		free(m); /* attaching twice is attaching once */
 	} else {
 		if (!joined(a, mgid, qp->dev->ifindex))
-			err = -hca_engine_mcast(&a->engine, mgid, qp->dev->ifindex, true);
+			err = -qp->home->ops.mcast(qp->home, mgid, qp->dev->ifindex, true);
 		if (err)
 			free(m);
 		else
@@ -68,11 +69,12 @@ int hca_mcast_attach(struct hca_qp *qp, const uint8_t mgid[16])
 
 static void drop(struct hca_adapter *a, struct member *m)
 {
+	struct hca_provider *home = m->qp->home;
 	uint32_t ifindex = m->qp->dev->ifindex;
 
 	list_del(&m->node);
 	if (!joined(a, m->mgid, ifindex))
-		hca_engine_mcast(&a->engine, m->mgid, ifindex, false);
+		home->ops.mcast(home, m->mgid, ifindex, false);
 	free(m);
 }
 

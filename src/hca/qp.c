@@ -12,7 +12,7 @@
 #include "hca/device.h"
 #include "hca/flow.h"
 #include "host/registry.h"
-#include "hca/transport.h"
+#include "hca/provider.h"
 #include "wire/ibt.h"
 
 #include <assert.h>
@@ -26,7 +26,7 @@ static int check_init(const struct hca_device *dev, const struct ibv_qp_init_att
 	const struct ibv_qp_cap *c = &attr->cap;
 	const struct hca_service *service = hca_service_of(attr->qp_type);
 
-	if (!service || (!service->reliable && dev->transport && dev->transport->stream))
+	if (!service || !(hca_kinds[dev->kind].services & service->bit))
 		return EOPNOTSUPP;
 	if (!attr->send_cq || !attr->recv_cq || !attr->pd)
 		return EINVAL;
@@ -63,39 +63,45 @@ static void take_refs(struct hca_qp *qp, int n)
 		qp->srq->users += (unsigned)n;
 }
 
-/* Room for the state of both transports that a queue pair of a stream may have. */
-static struct hca_qp *alloc(const struct hca_adapter *a, const struct hca_transport *t)
+static size_t state_size(const struct hca_adapter *a, enum hca_kind kind)
 {
-	size_t first = ((t->stream ? a->transport : t)->state_size + 63) & ~(size_t)63;
-	size_t size = (sizeof(struct hca_qp) + first + (t->stream ? t->state_size : 0) + 63) & ~(size_t)63;
+	const struct hca_provider *p = a->engine.provider[kind];
+
+	return p ? (p->ops.state_size + 63) & ~(size_t)63 : 0;
+}
+
+/* Frames may carry any queue pair; one of iWARP has state of its own besides. */
+static struct hca_qp *alloc(struct hca_adapter *a, enum hca_kind kind)
+{
+	size_t frames = state_size(a, HCA_ROCE), stream = kind == HCA_IWARP ? state_size(a, kind) : 0;
+	size_t size = ((sizeof(struct hca_qp) + 63) & ~(size_t)63) + frames + stream;
 	struct hca_qp *qp = aligned_alloc(64, size);
 
 	if (!qp)
 		return NULL;
 	memset(qp, 0, size);
-	qp->home = qp->transport = t;
-	qp->stream_state = t->stream ? qp->transport_state + first : NULL;
+	qp->home = qp->provider = a->engine.provider[kind];
+	qp->stream_state = stream ? qp->frame_state + frames : NULL;
 	return qp;
 }
 
 struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex *attr)
 {
 	struct hca_adapter *a = ctx->adapter;
-	const struct hca_transport *t;
+	enum hca_kind kind = ctx->dev->kind;
 	struct hca_qp *qp;
 	struct ibv_qp *ibv;
 	int err = check_init(ctx->dev, attr);
 
 	if (!err)
 		err = -hca_adapter_up(a);
-	if (!err && !ctx->dev->iwarp)
-		err = -hca_engine_udp(a);
+	if (!err)
+		err = -hca_adapter_has(a, kind);
 	if (err) {
 		errno = err;
 		return NULL;
 	}
-	t = ctx->dev->transport ? ctx->dev->transport : a->transport;
-	qp = alloc(a, t);
+	qp = alloc(a, kind);
 	if (!qp)
 		return NULL;
 	if (!attr->cap.max_send_sge)
@@ -128,7 +134,8 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 	qp->send_cq = hca_cq(attr->send_cq);
 	qp->recv_cq = hca_cq(attr->recv_cq);
 	qp->srq = (struct hca_srq *)attr->srq;
-	if (t->stream)
+	qp->by_modify = hca_kinds[kind].by_modify;
+	if (!qp->by_modify)
 		atomic_store_explicit(&qp->send_cq->streams, true, memory_order_relaxed);
 	qp->service = *hca_service_of(attr->qp_type);
 	qp->sig_all = attr->sq_sig_all;
@@ -141,13 +148,13 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 	ibv->recv_cq = attr->recv_cq;
 	ibv->srq = attr->srq;
 	ibv->qp_type = attr->qp_type;
-	ibv->state = t->stream ? IBV_QPS_INIT : IBV_QPS_RESET; /* an RNIC has no state before it */
+	ibv->state = qp->by_modify ? IBV_QPS_RESET : IBV_QPS_INIT;
 	pthread_mutex_init(&ibv->mutex, NULL);
 	pthread_cond_init(&ibv->cond, NULL);
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 		hca_qp_wr_init(qp, attr->send_ops_flags);
 	qp->count = &qp->own_count;
-	t->reset(qp);
+	qp->home->ops.reset(qp);
 	err = -hca_adapter_add_qp(a, qp);
 	if (err)
 		goto free_rq;
@@ -207,10 +214,10 @@ bool hca_qp_flow_take_unreliable(
 
 static void reset(struct hca_qp *qp)
 {
-	qp->transport->reset(qp);
-	if (qp->transport != qp->home) {
-		hca_qp_set_carrier(qp, qp->home);
-		qp->home->reset(qp);
+	qp->provider->ops.reset(qp);
+	if (qp->provider != qp->home) {
+		hca_qp_set_provider(qp, qp->home);
+		qp->home->ops.reset(qp);
 	}
 	qp->generation++;
 	hca_qp_set_flow(qp, NULL);
@@ -232,15 +239,15 @@ static void reset(struct hca_qp *qp)
 }
 
 /* The connection is ended in the background. */
-static void part(struct hca_qp *qp)
+static void detach(struct hca_qp *qp)
 {
 	struct hca_engine *e = &qp->adapter->engine;
 
-	if (!qp->home->stream)
+	if (qp->by_modify)
 		return;
 	lock_take(&e->drive);
 	lock_take(&qp->lock);
-	hca_engine_part(e, qp);
+	qp->home->ops.detach(qp);
 	lock_drop(&qp->lock);
 	lock_drop(&e->drive);
 }
@@ -250,7 +257,7 @@ int hca_qp_destroy(struct hca_qp *qp)
 	if (hca_mcast_attached(qp))
 		return EBUSY;
 	hca_engine_flush_pending_tx(&qp->adapter->engine); /* the peer waits for what we hold back */
-	part(qp);
+	detach(qp);
 	hca_adapter_del_qp(qp->adapter, qp); /* no frame finds it any more */
 	lock_take(&qp->lock);
 	reset(qp);
@@ -339,7 +346,7 @@ void hca_qp_count_way(struct hca_qp *qp)
 
 	qp->count->local = qp->dest.local;
 	*(qp->dest.local ? &c->qps_local : &c->qps_wire) += 1;
-	if (qp->dest.local || !qp->home->stream)
+	if (qp->dest.local || qp->by_modify)
 		log_info("QP 0x%06x: to QP 0x%06x by %s", hca_qpn(qp), qp->attr.dest_qp_num,
 			qp->dest.local ? "memory" : "the wire");
 	else
@@ -364,7 +371,7 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	if (err)
 		return err;
 	if (to == IBV_QPS_RESET) {
-		hca_engine_part(&qp->adapter->engine, qp);
+		qp->home->ops.detach(qp);
 		reset(qp);
 		hca_qp_set_state(qp, to);
 		return 0;
@@ -372,12 +379,8 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	store_attr(qp, attr, mask);
 	if (mask & IBV_QP_AV)
 		qp->dest = dest;
-	if (mask & (IBV_QP_AV | IBV_QP_DEST_QPN)) {
-		hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, qp->dest.dgid, qp->attr.dest_qp_num));
-		qp->dest.local = hca_engine_reach(&qp->adapter->engine, qp->flow, false);
-		hca_qp_count_way(qp);
-		hca_engine_say_here(&qp->adapter->engine, qp);
-	}
+	if (mask & (IBV_QP_AV | IBV_QP_DEST_QPN))
+		qp->home->ops.set_path(qp);
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		qp->sqd_notify = attr->en_sqd_async_notify;
 	qp->max_tx_payload = hca_mtu_bytes(
@@ -387,18 +390,13 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	return 0;
 }
 
-/* The way to a peer is fixed here: what a connection sends must not overtake itself on two ways. */
-static void find_way(struct hca_qp *qp, const struct ibv_qp_attr *attr)
+/* The path to a peer is fixed here: what a connection sends must not overtake itself on two paths. */
+static void find_path(struct hca_qp *qp, const struct ibv_qp_attr *attr)
 {
-	struct hca_adapter *a = qp->adapter;
 	struct frame_dest dest;
-	struct hca_flow *f;
 
-	if (hca_device_resolve(qp->dev, &attr->ah_attr, &dest))
-		return;
-	f = hca_adapter_flow(a, dest.dgid, attr->dest_qp_num & 0xffffff);
-	hca_engine_reach(&a->engine, f, true);
-	hca_adapter_flow_put(a, f);
+	if (!hca_device_resolve(qp->dev, &attr->ah_attr, &dest))
+		qp->home->ops.find_path(qp->home, &dest, attr->dest_qp_num & 0xffffff);
 }
 
 int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
@@ -408,7 +406,7 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 
 	hca_engine_flush_pending_tx(e);
 	if ((mask & IBV_QP_AV) && (mask & IBV_QP_DEST_QPN))
-		find_way(qp, attr);
+		find_path(qp, attr);
 	/* Frames are worked on under the drive lock: no change may come in their middle. */
 	lock_take(&e->drive);
 	lock_take(&qp->lock);
@@ -416,13 +414,12 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	if (!err) {
 		uint64_t now = hca_engine_now(e);
 
-		qp->transport->modified(qp, mask, now);
+		qp->provider->ops.modified(qp, mask, now);
 		hca_engine_kick(e, qp, now);
 	}
 	hca_board_show_qp(qp->adapter, qp);
 	lock_drop(&qp->lock);
-	if (qp->home->stream)
-		hca_engine_tidy(e);
+	hca_engine_tidy(e);
 	lock_drop(&e->drive);
 	hca_engine_quiesce(e); /* what others did by the old attributes is over */
 	return err;
@@ -445,7 +442,7 @@ int hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init
 	attr->cap = qp->cap;
 	attr->sq_draining = hca_qp_state(qp) == IBV_QPS_SQD && !qp->sqd_drained_raised;
 	lock_drop(&qp->lock);
-	if (qp->home->stream)
+	if (!qp->by_modify)
 		hide_path(attr);
 	*init = (struct ibv_qp_init_attr){
 		.qp_context = qp->ex.qp_base.qp_context,
@@ -594,11 +591,11 @@ void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to)
 	if (to == IBV_QPS_SQD)
 		qp->sqd_drained_raised = false;
 	if (to == IBV_QPS_ERR) {
-		qp->transport->abort(qp);
-		if (qp->home != qp->transport)
-			qp->home->abort(qp);
-		if (qp->stream && from != IBV_QPS_ERR)
-			hca_engine_stream_ends(&qp->adapter->engine);
+		qp->provider->ops.abort(qp);
+		if (qp->home != qp->provider)
+			qp->home->ops.abort(qp);
+		if (from != IBV_QPS_ERR)
+			qp->home->ops.failed(qp);
 		qp->deadline = 0;
 		leave_flow(qp);
 		hca_engine_window_freed(&qp->adapter->engine);

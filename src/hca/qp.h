@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Queue pairs: the send and receive queues, the state machine, completions and flushing. What goes on the
- * wire, and when a request is done, is the transport's business (hca/transport.h).
+ * wire, and when a request is done, is the provider's business (hca/provider.h).
  *
  *            modify            modify            modify
  *   RESET ----------> INIT ----------> RTR ----------> RTS <------> SQD
@@ -25,7 +25,7 @@
 
 #include <infiniband/verbs.h>
 
-struct hca_transport;
+struct hca_provider;
 struct hca_flow;
 struct hca_stream;
 struct hca_device;
@@ -59,7 +59,7 @@ struct hca_send_wqe {
 	__be32 imm;          /* immediate data; or, host order, the rkey to invalidate */
 	uint32_t psn, npkts; /* first PSN and number of PSNs, once started */
 	bool by_ref;         /* it went as one frame by reference */
-	uint32_t moved;      /* bytes of it that the initiator has moved by itself: engine_direct.c */
+	uint32_t moved;      /* bytes of it that the initiator has moved by itself: ib/onesided.c */
 	union {
 		struct {
 			uint64_t addr;
@@ -98,22 +98,23 @@ struct hca_qp {
 	struct hca_pd *pd;
 	struct hca_cq *send_cq, *recv_cq;
 	struct hca_srq *srq;
-	const struct hca_transport *home;      /* its device's */
-	const struct hca_transport *transport; /* that one; or, of a stream whose ends are on one host, the
-						  adapter's. Changed under drive lock and lock */
-	void *stream_state; /* of `home`, when that is a stream's: both at once, see engine_meet.c */
+	struct hca_provider *home;     /* its device's */
+	struct hca_provider *provider; /* that one; or, of an iWARP connection whose ends are on one host,
+					  that of frames. Changed under drive lock and lock */
+	void *stream_state;            /* iWARP's: beside frame_state, since either may carry it */
 	struct lock lock;
 	struct lock post_lock; /* one poster at a time: guards free descriptors and wr_*; taken before lock */
 
 	struct hca_service service;
 	struct ibv_qp_attr attr; /* what modify set, as query reports it */
 	struct ibv_qp_cap cap;
+	bool by_modify; /* it is connected by modify, not by a manager of its provider: hca/kind.h */
 	bool sig_all, wr_api, sqd_notify, sqd_drained_raised, last_wqe_raised, comm_est_raised;
 	uint32_t direct_min_len;   /* WRITEs and READs from this length on wait until they can be done without
 			     the transport; 0: none does */
 	bool direct_disabled;      /* it waited, and then could not; not again */
 	bool moving;               /* the oldest request is being done by ourselves, and is not over */
-	bool by_ring;              /* its peer sends through shared memory: see engine_path.c */
+	bool by_ring;              /* its peer sends through shared memory: see ib/path.c */
 	uint8_t generation;        /* counts resets, round and round */
 	uint32_t max_tx_payload;   /* UD: the port's MTU */
 	struct frame_dest dest;    /* RC, UC: the path, fixed at RTR */
@@ -150,7 +151,7 @@ struct hca_qp {
 	struct host_qp_counters *count;
 	struct host_qp_counters own_count; /* when the registry has no record left */
 
-	_Alignas(64) char transport_state[];
+	_Alignas(64) char frame_state[];
 };
 
 static inline struct hca_qp *hca_qp(struct ibv_qp *qp)
@@ -169,14 +170,14 @@ static inline enum ibv_qp_state hca_qp_state(const struct hca_qp *qp)
 }
 
 /* What carries it, for who posts and has no lock; and its change, under drive lock and lock. */
-static inline const struct hca_transport *hca_qp_carrier(const struct hca_qp *qp)
+static inline struct hca_provider *hca_qp_provider(const struct hca_qp *qp)
 {
-	return __atomic_load_n(&qp->transport, __ATOMIC_RELAXED);
+	return __atomic_load_n(&qp->provider, __ATOMIC_RELAXED);
 }
 
-static inline void hca_qp_set_carrier(struct hca_qp *qp, const struct hca_transport *t)
+static inline void hca_qp_set_provider(struct hca_qp *qp, struct hca_provider *p)
 {
-	__atomic_store_n(&qp->transport, t, __ATOMIC_RELAXED);
+	__atomic_store_n(&qp->provider, p, __ATOMIC_RELAXED);
 }
 
 static inline enum ibv_qp_type hca_qp_type(const struct hca_qp *qp)

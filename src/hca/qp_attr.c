@@ -2,12 +2,11 @@
 /*
  * Which attributes each arrow of the QP state machine must and may bring, per type: IBA volume 1, table 91
  * ("QP state transition properties"), a row per arrow. The last column is iWARP's: its queue pairs have no
- * path, and come to RTS with their connection (hca/stream.h), from INIT or RTR.
+ * path, and come to RTS with their connection (iwarp/conn.h), from INIT or RTR.
  */
 #include "hca/qp.h"
 
 #include "base/log.h"
-#include "hca/transport.h"
 
 #include <errno.h>
 
@@ -55,7 +54,7 @@ static const struct arrow arrows[] = {
 
 static int column_of(const struct hca_qp *qp)
 {
-	return qp->home->stream ? IWARP : qp->service.column;
+	return qp->by_modify ? qp->service.column : IWARP;
 }
 
 int hca_qp_check_attr(const struct hca_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask)

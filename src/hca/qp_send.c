@@ -8,7 +8,7 @@
 #include "hca/adapter.h"
 #include "hca/context.h"
 #include "hca/device.h"
-#include "hca/transport.h"
+#include "hca/provider.h"
 #include "wire/ibt.h"
 
 #include <errno.h>
@@ -33,11 +33,9 @@ static const uint8_t offered[] = {
 /* 0 or an errno: EOPNOTSUPP where the transport could, but not this peer. */
 static int check_offered(struct hca_qp *qp, unsigned opcode)
 {
-	const struct hca_transport *t = hca_qp_carrier(qp);
-
 	if (opcode >= sizeof(offered) || !(offered[opcode] & qp->service.bit))
 		return EINVAL;
-	return t->offers && !t->offers(qp, opcode) ? EOPNOTSUPP : 0;
+	return hca_qp_provider(qp)->ops.offers(qp, opcode) ? 0 : EOPNOTSUPP;
 }
 
 static bool may_post_send(const struct hca_qp *qp)
@@ -230,7 +228,7 @@ int hca_qp_post_recv(struct hca_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 	}
 	if (err)
 		*bad = wr;
-	if (hca_qp_carrier(qp)->stream)
+	if (!qp->by_modify && hca_qp_provider(qp) == qp->home)
 		hca_engine_recv_posted(&qp->adapter->engine);
 	/* Posted to a queue in error: flushed at once. */
 	if (hca_qp_state(qp) == IBV_QPS_ERR) {

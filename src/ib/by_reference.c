@@ -77,7 +77,7 @@ struct message {
 	const struct frame_in *in;
 	const struct ibt_op_info *op; /* of the ONLY packet */
 	uint32_t len, npkts, mtu;     /* as its sender cuts it */
-	hca_fetch_fn *fetch;
+	ibt_fetch_fn *fetch;
 	void *arg;
 };
 
@@ -223,7 +223,7 @@ static bool by_packets(struct hca_qp *qp, const struct message *m, uint64_t now)
 }
 
 bool ibt_receive_by_ref(
-	struct hca_qp *qp, const struct frame_in *in, hca_fetch_fn *fetch, void *arg, uint64_t now)
+	struct hca_qp *qp, const struct frame_in *in, ibt_fetch_fn *fetch, void *arg, uint64_t now)
 {
 	struct message m = {.fetch = fetch, .arg = arg};
 

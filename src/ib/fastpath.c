@@ -3,7 +3,7 @@
  * The usual case between two processes of one host, beside the slow path: a SEND or WRITE of one packet, or
  * of one frame by reference (by_reference.c), in order, nothing wrong, nothing pending. It is numbered,
  * charged and checked as any other, so that each of them may be followed by one of the slow path; but it
- * takes no clock, and nothing is said back: the way itself tells what was executed (hca/transport.h).
+ * takes no clock, and nothing is said back: the way itself tells what was executed (ibt.h).
  * Everything else is left as it is, for the slow path to find and to find words for.
  *
  * The spec's timer runs all the same, but is not set anew for each: see ibt_timer().
@@ -102,7 +102,7 @@ static void number(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t npkts)
 		r->credits--;
 }
 
-enum hca_fast ibt_request_fast(
+enum ibt_fast ibt_request_fast(
 	struct hca_qp *qp, uint64_t (*coarse)(void), struct frame_out *f, struct iovec *iov)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;

@@ -26,10 +26,21 @@
 
 #include "hca/flow.h"
 #include "hca/qp.h"
-#include "hca/transport.h"
+#include "hca/provider.h"
 #include "wire/ibt.h"
 
-extern const struct hca_transport ibt_transport;
+/* What ibt_request_fast() says. */
+enum ibt_fast {
+	FAST_FRAME,   /* a frame is to be sent */
+	FAST_IDLE,    /* there is nothing more, or nothing before something of ours is executed */
+	FAST_DECLINE, /* this needs ibt_request() */
+};
+
+/*
+ * Copies bytes [off, off + len) of the payload of a frame by reference out of the sender's memory, the last
+ * ones last; false: that cannot be done, or not of all.
+ */
+typedef bool ibt_fetch_fn(void *arg, uint32_t off, const struct iovec *to, unsigned n, uint32_t len);
 
 /* An answer the responder owes, in the order it will be given. */
 struct ibt_answer {
@@ -137,7 +148,7 @@ struct ibt_qp {
 
 static inline struct ibt_qp *ibt_qp(struct hca_qp *qp)
 {
-	return (struct ibt_qp *)qp->transport_state;
+	return (struct ibt_qp *)qp->frame_state;
 }
 
 static inline uint8_t ibt_service(const struct hca_qp *qp)
@@ -279,25 +290,60 @@ void ibt_delay_ack(struct hca_qp *qp, uint64_t now);
 /* Puts the acknowledge that is due in front of requests, so that a reply never overtakes it. */
 void ibt_flush_ack(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
 
-/* transport.c: see hca/transport.h */
-bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now);
-
-/* by_reference.c: see hca/transport.h; and for fastpath.c: puts a request that has not begun, false: it goes
- * by packets
+/*
+ * transport.c: what port.c calls. No I/O, no clock, no allocation: it is told the time, is handed frames, and
+ * fills frames to send. Everything with qp->lock held. The first three as in hca/provider.h.
  */
+void ibt_reset(struct hca_qp *qp);
+void ibt_abort(struct hca_qp *qp);
+void ibt_modified(struct hca_qp *qp, int mask, uint64_t now);
+/*
+ * Requests of our send queue. Fills `out` (which is empty) with frames to one destination; true: call again
+ * after sending them. May run in the thread that posts, beside the responder of other QPs.
+ */
+bool ibt_requests(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
+/* Answers to the peer's requests; only under the drive lock, since it reads the peer's targets. */
+bool ibt_answers(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
+/* What ibt_answers() filled has been sent. */
+void ibt_answered(struct hca_qp *qp);
+/*
+ * A frame for this QP; under the drive lock. Answers and requests may follow from it. Whether it was
+ * executed, now or before, as far as its sender can be told so.
+ */
+bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now);
+/*
+ * For who can do a request without packets (onesided.c): whether nothing of the send queue has begun, so that
+ * the oldest request may be done elsewhere; and that it was, and is completed.
+ */
+bool ibt_nothing_started(struct hca_qp *qp);
+void ibt_skip_oldest(struct hca_qp *qp);
+
+/* by_reference.c */
+/* For fastpath.c: puts a request that has not begun; false: it goes by packets. */
 bool ibt_put_by_ref(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_out *f, struct iovec *iov);
+/* ibt_receive() for a frame by reference: a whole message. What cannot be fetched is asked for again. */
 bool ibt_receive_by_ref(
-	struct hca_qp *qp, const struct frame_in *in, hca_fetch_fn *fetch, void *arg, uint64_t now);
+	struct hca_qp *qp, const struct frame_in *in, ibt_fetch_fn *fetch, void *arg, uint64_t now);
+/* The path does not take frames by reference: the last one is sent again, and there are no more. */
 void ibt_by_ref_failed(struct hca_qp *qp);
 /* The peer asks for this packet again: if it went by reference, that is not for it. */
 void ibt_by_ref_refused(struct hca_qp *qp, uint32_t psn);
 
-/* fastpath.c: see hca/transport.h */
+/*
+ * fastpath.c: the usual case of a path that loses nothing, changes no order, and tells what was executed
+ * (link_ops.put): one frame, nothing unusual before it, no clock. What it leaves is for the functions above.
+ */
 /* It is the packet that the responder waits for, and there is nothing unusual about it. */
 bool ibt_is_next(struct hca_qp *qp, const struct frame_in *in);
-enum hca_fast ibt_request_fast(
+/* coarse: a time that may be some milliseconds old. */
+enum ibt_fast ibt_request_fast(
 	struct hca_qp *qp, uint64_t (*coarse)(void), struct frame_out *f, struct iovec *iov);
+/* Executed, and there is nothing to answer or to send. */
 bool ibt_receive_fast(struct hca_qp *qp, const struct frame_in *in);
+/*
+ * The peer has executed what we sent under this note, up to this PSN; or (done false) has not. now 0: nobody
+ * has looked at the clock; false: somebody has to, and call again.
+ */
 bool ibt_executed(struct hca_qp *qp, uint32_t note, uint32_t psn, bool done, uint64_t now);
 
 /* ud.c */

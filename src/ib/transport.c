@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-static void abort_requests(struct hca_qp *qp)
+void ibt_abort(struct hca_qp *qp)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
@@ -23,13 +23,13 @@ static void abort_requests(struct hca_qp *qp)
 	r->pkt = 0;
 }
 
-static void reset(struct hca_qp *qp)
+void ibt_reset(struct hca_qp *qp)
 {
-	abort_requests(qp);
-	memset(qp->transport_state, 0, sizeof(struct ibt_qp));
+	ibt_abort(qp);
+	memset(qp->frame_state, 0, sizeof(struct ibt_qp));
 }
 
-static void modified(struct hca_qp *qp, int mask, uint64_t now)
+void ibt_modified(struct hca_qp *qp, int mask, uint64_t now)
 {
 	struct ibt_qp *s = ibt_qp(qp);
 
@@ -50,22 +50,22 @@ static void modified(struct hca_qp *qp, int mask, uint64_t now)
 		ibt_settle(qp, now);
 }
 
-static bool request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
+bool ibt_requests(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 {
 	return !qp->service.connected ? ibt_ud_request(qp, now, out) : ibt_request(qp, now, out);
 }
 
-static bool respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
+bool ibt_answers(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 {
 	return qp->service.reliable ? ibt_respond(qp, now, out) : false;
 }
 
-static void answered(struct hca_qp *qp)
+void ibt_answered(struct hca_qp *qp)
 {
 	ibt_qp(qp)->resp.ack_leaving = false;
 }
 
-static bool nothing_started(struct hca_qp *qp)
+bool ibt_nothing_started(struct hca_qp *qp)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
@@ -73,7 +73,7 @@ static bool nothing_started(struct hca_qp *qp)
 	       !hca_sq_at(&qp->sq, r->next)->started;
 }
 
-static void skip_oldest(struct hca_qp *qp)
+void ibt_skip_oldest(struct hca_qp *qp)
 {
 	ibt_qp(qp)->req.next = qp->sq.tail;
 }
@@ -168,23 +168,3 @@ bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 	}
 	return true;
 }
-
-const struct hca_transport ibt_transport = {
-	.name = "ib",
-	.state_size = sizeof(struct ibt_qp),
-	.reset = reset,
-	.abort = abort_requests,
-	.modified = modified,
-	.request = request,
-	.respond = respond,
-	.answered = answered,
-	.receive = ibt_receive,
-	.request_fast = ibt_request_fast,
-	.receive_fast = ibt_receive_fast,
-	.receive_by_ref = ibt_receive_by_ref,
-	.by_ref_failed = ibt_by_ref_failed,
-	.executed = ibt_executed,
-	.nothing_started = nothing_started,
-	.skip_oldest = skip_oldest,
-	.timer = ibt_timer,
-};

@@ -6,6 +6,7 @@
 #include "hca/device.h"
 #include "hca/flow.h"
 #include "ib/echo.h"
+#include "ib/port.h"
 
 #include <string.h>
 
@@ -55,7 +56,7 @@ static void aim(struct hca_qp *qp, struct hca_send_wqe *w)
 		return;
 	if (!qp->flow || !hca_flow_is_to(qp->flow, w->ud.dest.dgid, qpn_slot(w->ud.qpn)))
 		hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, w->ud.dest.dgid, w->ud.qpn));
-	w->ud.dest.local = hca_engine_reach(&qp->adapter->engine, qp->flow, false);
+	w->ud.dest.local = ibt_port_reach(ibt_port_of(qp), qp->flow, false);
 }
 
 /* A group's members cannot all be asked for echoes: multicast goes out as it comes. */

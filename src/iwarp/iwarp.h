@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The iWARP transport: RDMAP over DDP over MPA, a TCP connection per queue pair. No socket, no clock, no
- * allocation: the owner of the socket asks where bytes go and which bytes to send (stream.h), and says how
- * many moved.
+ * allocation: the owner of the socket (port.h) asks where bytes go and which bytes to send (life.h), and says
+ * how many moved.
  *
  *   connect.c   opening: MPA's request and reply
  *   reader.c    the stream coming in, cut into segments      writer.c    the stream going out
@@ -10,7 +10,7 @@
  *   deliver.c   a segment that is complete: what it does
  *   request.c   the send queue as segments                   answer.c    READ and atomic responses
  *   error.c     TERMINATE, sent and received; what an error means for requests, receives, the queue pair
- *   stream.c    the life of the connection
+ *   life.c      the life of the connection
  *
  * TCP does not lose, so nothing is acknowledged and nothing kept: a SEND or WRITE is done when the socket has
  * taken its last byte (RFC 5040), a READ or atomic when its response is there. Completions are in
@@ -20,10 +20,9 @@
 #define IWARP_IWARP_H
 
 #include "hca/qp.h"
-#include "hca/transport.h"
 #include "iwarp/connect.h"
+#include "iwarp/life.h"
 #include "iwarp/reader.h"
-#include "iwarp/stream.h"
 #include "iwarp/writer.h"
 
 /* How far a request is: hca_send_wqe.started. `psn` is its message number, `npkts` the bytes of a READ that

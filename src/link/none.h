@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A link that carries nothing, for a process that has no UDP port: it has a slot, and so QP numbers that no
- * other process of the network namespace has. Streams (hca/stream.h) need no more.
+ * other process of the network namespace has. Streams (iwarp/conn.h) need no more.
  */
 #ifndef LINK_NONE_H
 #define LINK_NONE_H

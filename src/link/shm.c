@@ -438,6 +438,14 @@ static int shm_hand_over(struct link *link, uint32_t slot, const struct frame_in
 	return wire->ops->hand_over(wire, slot, in, wait);
 }
 
+static void shm_interfaces_changed(struct link *link)
+{
+	struct link *wire = ((struct shm_link *)link)->wire;
+
+	if (wire->ops->interfaces_changed)
+		wire->ops->interfaces_changed(wire);
+}
+
 static int shm_mcast(struct link *link, const uint8_t mgid[16], uint32_t ifindex, bool join)
 {
 	struct link *wire = ((struct shm_link *)link)->wire;
@@ -503,6 +511,7 @@ static const struct link_ops shm_ops = {
 	.settle = link_shm_settle,
 	.hand_over = shm_hand_over,
 	.mcast = shm_mcast,
+	.interfaces_changed = shm_interfaces_changed,
 	.close = shm_close,
 	.abandon = shm_abandon,
 };

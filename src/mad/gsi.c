@@ -150,7 +150,7 @@ void mad_unregister(struct hca_adapter *a, int agent)
 	lock_take(&a->engine.drive);
 	mad_agent_remove(&a->qp1.gsi->agents, (unsigned)agent);
 	a->qp1.users--;
-	if (a->engine.link)
+	if (a->engine.open)
 		mad_arm(a, agent, UINT64_MAX);
 	lock_drop(&a->engine.drive);
 	lock_drop(&a->bring_up);

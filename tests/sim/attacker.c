@@ -2,7 +2,7 @@
 #include "attacker.h"
 
 #include "ib/echo.h"
-#include "ib/ibt.h"
+#include "ib/port.h"
 #include "link/link.h"
 
 #include <string.h>
@@ -42,7 +42,7 @@ static void emit(struct attacker *a, struct draft *d)
 {
 	static uint8_t payload[PAYLOAD_MAX];
 	static struct frame_batch b;
-	struct link *link = a->node->adapter.engine.link;
+	struct link *link = ibt_port_in(&a->node->adapter)->link;
 	struct frame_out *f = &b.frame[0];
 
 	spare_canaries(d);

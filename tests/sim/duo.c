@@ -262,7 +262,7 @@ void expect_alive(struct duo *d)
 /* ---- packets made by hand ---- */
 void forge(struct duo *d, unsigned port, unsigned as, unsigned to, const uint8_t *bytes, uint32_t len)
 {
-	struct link *l = d->w.node[port].adapter.engine.link;
+	struct link *l = ibt_port_in(&d->w.node[port].adapter)->link;
 	struct frame_batch *b = calloc(1, sizeof(*b));
 	uint32_t hdr = len < FRAME_HDR_MAX ? len : FRAME_HDR_MAX;
 

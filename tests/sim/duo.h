@@ -8,7 +8,7 @@
 
 #include "sim_world.h"
 
-#include "ib/ibt.h"
+#include "ib/port.h"
 
 #include <stdlib.h>
 #include <string.h>

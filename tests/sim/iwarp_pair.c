@@ -108,6 +108,39 @@ static uint8_t *large(size_t size)
 	return p;
 }
 
+/* ---- a provider whose bytes the pair moves itself ---- */
+static bool not_sent(struct hca_qp *qp, bool driving, uint64_t now)
+{
+	return false;
+}
+
+static bool not_due(struct hca_provider *v, unsigned woken, bool busy)
+{
+	return false;
+}
+
+static int no_fds(struct hca_provider *v, int fds[HCA_PROVIDER_FDS])
+{
+	return 0;
+}
+
+static void nothing(struct hca_provider *v)
+{
+}
+
+static const struct hca_provider_ops pipe_ops = {
+	.state_size = sizeof(struct iwarp_qp),
+	.offers = iwarp_offers,
+	.reset = iwarp_reset,
+	.abort = iwarp_abort,
+	.modified = iwarp_modified,
+	.timer = iwarp_timer,
+	.send = not_sent,
+	.due = not_due,
+	.fds = no_fds,
+	.close = nothing,
+};
+
 static void side_init(struct iwarp_pair *p, unsigned i)
 {
 	static struct {
@@ -128,7 +161,8 @@ static void side_init(struct iwarp_pair *p, unsigned i)
 	s->out.bytes = kept[i].pipe;
 	fill(s->mem, i);
 	s->node = &p->w.node[i];
-	s->node->adapter.transport = &iwarp_transport;
+	hca_provider_init(&s->provider, &pipe_ops, &s->node->adapter.engine, HCA_IWARP);
+	s->node->dev.kind = HCA_IWARP;
 	s->cq = sim_cq(s->node, 1024);
 	s->mr = sim_mr(s->node, s->mem, IW_MEM, s->iova);
 	s->opts = sim_qp_opts(s->cq);
@@ -211,7 +245,7 @@ void iwarp_pair_begin(struct iwarp_pair *p)
 
 	lock_take(&qp->lock);
 	if (p->side[0].opened && qp->deadline)
-		qp->transport->timer(qp, p->now);
+		iwarp_timer(qp, p->now);
 	lock_drop(&qp->lock);
 }
 
@@ -302,7 +336,7 @@ void iwarp_pair_wait(struct iwarp_pair *p, uint64_t ns)
 
 		lock_take(&qp->lock);
 		if (qp->deadline && qp->deadline <= p->now)
-			qp->transport->timer(qp, p->now);
+			iwarp_timer(qp, p->now);
 		lock_drop(&qp->lock);
 	}
 	iwarp_pair_run(p);

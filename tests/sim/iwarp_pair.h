@@ -10,6 +10,7 @@
 #include "choices.h"
 #include "sim_world.h"
 
+#include "hca/provider.h"
 #include "iwarp/iwarp.h"
 
 enum { PIPE_SIZE = 1 << 17, IW_MEM = 1 << 20 };
@@ -23,6 +24,7 @@ struct pipe {
 
 struct iwarp_side {
 	struct sim_node *node;
+	struct hca_provider provider;
 	struct hca_cq *cq;
 	struct hca_mr *mr;
 	struct hca_qp *qp;

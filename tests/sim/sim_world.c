@@ -2,7 +2,7 @@
 #include "sim_world.h"
 
 #include "cm/router.h"
-#include "ib/ibt.h"
+#include "ib/port.h"
 #include "mad/gsi.h"
 #include "seeds.h"
 
@@ -41,7 +41,6 @@ static void node_init(struct sim_world *w, unsigned i, struct link *link)
 	must(!mad_gsi_open(&n->adapter, routers), "make QP1");
 	n->adapter.seed = (w->seed * SIM_NODES + i + 1) ^ (uint64_t)n->deaths << 48;
 	n->adapter.slot = i + 1;
-	n->adapter.transport = &ibt_transport;
 	memset(&n->dev, 0, sizeof(n->dev));
 	n->dev.adapter = &n->adapter;
 	n->dev.mtu = 9000;
@@ -52,8 +51,8 @@ static void node_init(struct sim_world *w, unsigned i, struct link *link)
 	node_gid(i, w->ipv6, n->gid);
 	memcpy(n->dev.gid[0].raw, n->gid, 16);
 	list_add_tail(&n->adapter.devices, &n->dev.node);
-	must(link && !hca_engine_init(&n->adapter.engine, &n->adapter, link, sim_clock, w->net),
-		"make an engine");
+	hca_engine_init(&n->adapter.engine, &n->adapter, sim_clock, w->net);
+	must(link && !ibt_port_open(&n->adapter, link), "make a port");
 	n->adapter.up = true;
 	n->ctx = hca_context_open(&n->dev);
 	n->pd = n->ctx ? hca_pd_alloc(n->ctx) : NULL;

@@ -91,7 +91,7 @@ static void node_open(struct model *m, unsigned me)
 	{
 		struct hca_device *d = container_of(node, struct hca_device, node);
 
-		dev = d->loopback && !d->iwarp ? d : dev;
+		dev = d->loopback && d->kind != HCA_IWARP ? d : dev;
 	}
 	n->ctx = dev ? hca_context_open(dev) : NULL;
 	n->pd = n->ctx ? hca_pd_alloc(n->ctx) : NULL;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Streams that managers let go of: while another thread drives, and before their time. */
-#include "hca/adapter.h"
-#include "hca/engine_streams.h"
+#include "iwarp/port.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -13,7 +12,6 @@
 enum { CLOSERS = 2, TIMES = 20000 };
 
 static struct hca_adapter adapter;
-static struct frame_batch none;
 static _Atomic int closing = CLOSERS;
 
 static bool hear(struct hca_stream *s, const struct hca_stream_event *ev)
@@ -31,22 +29,15 @@ static void *close_many(void *arg)
 
 static int open_streams(void **state)
 {
-	struct hca_engine *e = &adapter.engine;
-
-	e->adapter = &adapter;
-	e->clock = hca_clock_monotonic;
-	e->wake_fd = -1;
-	e->answers = &none;
-	frame_batch_begin(e->answers);
-	lock_init(&e->drive);
-	list_init(&e->runnable);
-	return hca_streams_open(e);
+	hca_adapter_init(&adapter);
+	hca_engine_init(&adapter.engine, &adapter, NULL, NULL);
+	return iwarp_port_open(&adapter);
 }
 
 static int close_streams(void **state)
 {
-	hca_streams_close(&adapter.engine);
-	lock_fini(&adapter.engine.drive);
+	hca_engine_fini(&adapter.engine);
+	hca_adapter_fini(&adapter);
 	return 0;
 }
 
@@ -54,7 +45,6 @@ static int close_streams(void **state)
  * at it later. */
 static void closed_streams_are_left_to_who_drives(void **state)
 {
-	struct hca_engine *e = &adapter.engine;
 	pthread_t thread[CLOSERS];
 
 	for (int i = 0; i < CLOSERS; i++)
@@ -64,24 +54,25 @@ static void closed_streams_are_left_to_who_drives(void **state)
 	for (int i = 0; i < CLOSERS; i++)
 		assert_int_equal(pthread_join(thread[i], NULL), 0);
 	hca_stream_settle(&adapter);
-	assert_true(list_empty(&e->streams->all));
+	assert_true(list_empty(&iwarp_port_in(&adapter)->all));
 }
 
 /* Nobody is left to be woken for, but the helper sleeps on the descriptor all the same. */
 static void alarm_of_one_that_is_gone_rings_once(void **state)
 {
-	struct hca_engine *e = &adapter.engine;
-	struct pollfd p = {.fd = hca_streams_fd(e), .events = POLLIN};
+	struct hca_provider *v = adapter.engine.provider[HCA_IWARP];
+	struct hca_clock clock = {.e = &adapter.engine};
+	struct pollfd p = {.fd = iwarp_port_in(&adapter)->epfd, .events = POLLIN};
 	struct hca_stream *s = hca_stream_new(&adapter, hear, NULL, NULL);
 
-	stream_wake_at((struct stream *)s, hca_engine_now(e) + 1000000);
+	stream_wake_at((struct stream *)s, hca_clock_now(&clock) + 1000000);
 	hca_stream_close(s);
 	hca_stream_settle(&adapter);
-	assert_true(list_empty(&e->streams->all));
-	assert_false(hca_streams_due(e, 0));
+	assert_true(list_empty(&iwarp_port_in(&adapter)->all));
+	assert_false(v->ops.due(v, 0, false));
 	assert_int_equal(poll(&p, 1, -1), 1);
-	assert_true(hca_streams_due(e, WOKEN_STREAMS));
-	hca_streams_drive(e, true, hca_engine_now(e));
+	assert_true(v->ops.due(v, v->bit, false));
+	v->ops.receive(v, v->bit, &clock);
 	assert_int_equal(poll(&p, 1, 0), 0);
 }
 

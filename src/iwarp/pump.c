@@ -6,12 +6,10 @@
  * everything that changes the stream itself is done by who drives. A poster that finds something of that kind
  * to do leaves a note (stream_nudge).
  */
-#include "hca/engine_streams.h"
+#include "iwarp/port.h"
 
 #include "base/guard.h"
-#include "hca/adapter.h"
 #include "hca/qp.h"
-#include "hca/transport.h"
 #include "iwarp/reader.h"
 #include "iwarp/writer.h"
 #include "link/tcp.h"
@@ -60,9 +58,9 @@ int stream_open(struct stream *s, struct hca_qp *qp, const struct iwarp_params *
 	s->qp = qp;
 	iwarp_open(qp, p, s->stage, s->stage + IWARP_STAGE, longest_segment(s), now);
 	lock_drop(&qp->lock);
-	s->e->streams->nopen++;
+	s->port->nopen++;
 	list_del(&s->node); /* to the front: who polls looks there, however many are still to open */
-	list_add_tail(s->e->streams->all.next, &s->node);
+	list_add_tail(s->port->all.next, &s->node);
 	return 0;
 }
 
@@ -86,7 +84,7 @@ static void count_out(struct hca_engine *e, struct hca_qp *qp, size_t n)
 static void set_blocked(struct stream *s, bool blocked)
 {
 	if (atomic_exchange(&s->blocked, blocked) != blocked)
-		atomic_fetch_add(&s->e->streams->blocked, blocked ? 1 : -1u);
+		atomic_fetch_add(&s->port->blocked, blocked ? 1 : -1u);
 }
 
 /*
@@ -144,8 +142,9 @@ void stream_unblock(struct stream *s)
 	hca_engine_make_runnable(s->e, s->qp);
 }
 
-bool hca_stream_out(struct hca_engine *e, struct hca_qp *qp, bool driving, uint64_t now)
+bool iwarp_port_send(struct hca_qp *qp, bool driving, uint64_t now)
 {
+	struct hca_engine *e = qp->provider->e;
 	struct stream *s = stream_of(qp);
 	unsigned rounds = driving ? ROUNDS_OUT : UINT32_MAX;
 	bool more;
@@ -162,7 +161,7 @@ bool hca_stream_out(struct hca_engine *e, struct hca_qp *qp, bool driving, uint6
 			atomic_fetch_add_explicit(&e->posts_since_rx, 1, memory_order_relaxed);
 	}
 	if (iwarp_life(qp) != IWARP_OPEN)
-		stream_nudge(e);
+		stream_nudge(s->port);
 	return more;
 }
 
@@ -208,7 +207,7 @@ static void note_hunger(struct stream *s, struct hca_qp *qp)
 	if (starves == did)
 		return;
 	atomic_store(&s->starving, starves);
-	atomic_fetch_add(&s->e->streams->starving, starves ? 1 : -1u);
+	atomic_fetch_add(&s->port->starving, starves ? 1 : -1u);
 	watch_again(s);
 }
 
@@ -246,12 +245,12 @@ static void leave(struct stream *s)
 	struct hca_qp *qp = s->qp;
 
 	if (atomic_exchange(&s->starving, false))
-		atomic_fetch_sub(&s->e->streams->starving, 1);
+		atomic_fetch_sub(&s->port->starving, 1);
 	set_blocked(s, false);
 	qp->stream = NULL;
 	qp->connecting = false;
 	s->qp = NULL;
-	s->e->streams->nopen -= !s->by_memory;
+	s->port->nopen -= !s->by_memory;
 	stream_stop_meeting(s);
 }
 
@@ -301,7 +300,7 @@ void stream_part(struct stream *s, uint64_t now)
 	bool clean;
 
 	if (iwarp_life(qp) == IWARP_OPEN)
-		qp->home->abort(qp);
+		iwarp_abort(qp);
 	clean = iwarp_life(qp) != IWARP_RESET && iwarp_life(qp) != IWARP_GONE && take_rest(s, qp, now);
 	leave(s);
 	s->state = STREAM_LINGERING;
@@ -309,17 +308,17 @@ void stream_part(struct stream *s, uint64_t now)
 		s->rest_len = 0;
 	stream_wake_at(s, clean ? now + LINGER_NS : now);
 	stream_watch(s, EPOLLIN | (s->rest_len ? EPOLLOUT : 0));
-	stream_nudge(s->e);
+	stream_nudge(s->port);
 	if (clean)
 		stream_linger(s, now);
 }
 
-void hca_engine_part(struct hca_engine *e, struct hca_qp *qp)
+void iwarp_port_detach(struct hca_qp *qp)
 {
-	assert_locked(&e->drive);
+	assert_locked(&qp->home->e->drive);
 	assert_locked(&qp->lock);
 	if (qp->stream)
-		stream_part(stream_of(qp), hca_engine_now(e));
+		stream_part(stream_of(qp), hca_engine_now(qp->home->e));
 }
 
 void stream_linger(struct stream *s, uint64_t now)

@@ -238,13 +238,13 @@ bool iwarp_starves(struct hca_qp *qp)
 	return iwarp_qp(qp)->rx.waiting;
 }
 
-static void reset(struct hca_qp *qp)
+void iwarp_reset(struct hca_qp *qp)
 {
 	memset(qp->stream_state, 0, sizeof(struct iwarp_qp));
 }
 
 /* To ERR: requests and receives are about to be flushed. */
-static void abort_all(struct hca_qp *qp)
+void iwarp_abort(struct hca_qp *qp)
 {
 	struct iwarp_qp *s = iwarp_qp(qp);
 
@@ -259,14 +259,14 @@ static void abort_all(struct hca_qp *qp)
 	s->answer_tail = s->answer_next = s->answer_head;
 }
 
-static void modified(struct hca_qp *qp, int mask, uint64_t now)
+void iwarp_modified(struct hca_qp *qp, int mask, uint64_t now)
 {
 	iwarp_qp(qp)->now = now;
 	if (hca_qp_state(qp) == IBV_QPS_SQD && iwarp_qp(qp)->life == IWARP_OPEN)
 		iwarp_settle(qp);
 }
 
-static void timer(struct hca_qp *qp, uint64_t now)
+void iwarp_timer(struct hca_qp *qp, uint64_t now)
 {
 	struct iwarp_qp *s = iwarp_qp(qp);
 
@@ -282,34 +282,3 @@ static void timer(struct hca_qp *qp, uint64_t now)
 			qp->deadline = s->rx.give_up_at;
 	}
 }
-
-/* Bytes move by the calls of stream.h; there are no frames. */
-static bool no_frames(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
-{
-	return false;
-}
-
-static bool no_frame(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
-{
-	qp->count->dropped++;
-	return false;
-}
-
-static void nothing(struct hca_qp *qp)
-{
-}
-
-const struct hca_transport iwarp_transport = {
-	.name = "iwarp",
-	.state_size = sizeof(struct iwarp_qp),
-	.stream = true,
-	.offers = iwarp_offers,
-	.reset = reset,
-	.abort = abort_all,
-	.modified = modified,
-	.request = no_frames,
-	.respond = no_frames,
-	.answered = nothing,
-	.receive = no_frame,
-	.timer = timer,
-};

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Putting a real adapter together: the UDP link, the transports, the registry, the helper. */
-#include "hca/engine_parts.h"
-
+/* Putting a real adapter together: links, providers, the registry, the helper. */
 #include "base/fd.h"
 #include "base/guard.h"
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/board.h"
 #include "hca/device.h"
-#include "hca/flow.h"
 #include "hca/mr.h"
 #include "host/ports.h"
 #include "host/registry.h"
-#include "ib/ibt.h"
-#include "iwarp/stream.h"
+#include "ib/port.h"
+#include "iwarp/port.h"
 #include "link/link.h"
 #include "link/none.h"
 #include "link/shm.h"
@@ -23,11 +20,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-const struct hca_transport *hca_engine_iwarp(void)
-{
-	return &iwarp_transport;
-}
 
 static uint16_t wanted_port(void)
 {
@@ -66,7 +58,6 @@ static void add_memory(struct hca_adapter *a, struct link **link, uint16_t port)
 		hca_keys_show(a, board);
 }
 
-/* What other processes see of us. */
 static void close_shared(struct hca_adapter *a)
 {
 	host_ports_close(a->ports);
@@ -104,37 +95,12 @@ static int open_link(struct hca_adapter *a, struct link **link)
 	return err;
 }
 
-enum hca_look { LOOK_ASKED = 1, LOOK_OWN = 2 };
-
-void hca_engine_look(struct hca_engine *e, bool asked)
-{
-	atomic_fetch_or(&e->look, asked ? LOOK_ASKED : LOOK_OWN);
-	hca_engine_wake_helper(e);
-}
-
-void hca_engine_look_now(struct hca_engine *e)
-{
-	unsigned look =
-		atomic_load_explicit(&e->look, memory_order_relaxed) ? atomic_exchange(&e->look, 0) : 0;
-
-	if (!look)
-		return;
-	host_ports_look(e->adapter->ports, !(look & LOOK_OWN));
-	host_registry_look(e->adapter->registry);
-}
-
-void hca_engine_interfaces_changed(struct hca_engine *e)
-{
-	if (e->wire && e->wire->ops->interfaces_changed)
-		e->wire->ops->interfaces_changed(e->wire);
-}
-
 static void asked_to_look(void *arg)
 {
 	hca_engine_look(arg, true);
 }
 
-int hca_engine_udp(struct hca_adapter *a)
+static int has_roce(struct hca_adapter *a)
 {
 	if (a->no_udp == -EADDRINUSE)
 		log_error("UDP port %u is in use by another program or user on this host; "
@@ -145,33 +111,39 @@ int hca_engine_udp(struct hca_adapter *a)
 	return a->no_udp;
 }
 
-int hca_engine_open(struct hca_adapter *a)
+int hca_adapter_has(struct hca_adapter *a, enum hca_kind kind)
 {
-	struct hca_engine *e = &a->engine;
-	struct link *link;
-	int err;
+	if (kind == HCA_ROCE)
+		return has_roce(a);
+	return a->engine.provider[kind] ? 0 : -ENODEV;
+}
 
-	a->udp_port = wanted_port();
-	err = open_link(a, &link);
+static int open_providers(struct hca_adapter *a)
+{
+	struct link *link;
+	int err = open_link(a, &link);
+
 	if (err)
 		return err;
 	link->look = asked_to_look;
-	link->look_arg = e;
-	e->wire = link;
+	link->look_arg = &a->engine;
 	add_memory(a, &link, a->udp_port);
-	err = hca_engine_init(e, a, link, NULL, NULL);
+	hca_engine_init(&a->engine, a, NULL, NULL);
+	err = ibt_port_open(a, link);
+	if (!err)
+		err = iwarp_port_open(a);
 	if (err) {
 		hca_keys_show(a, NULL);
-		link->ops->close(link);
-		return err;
+		hca_engine_fini(&a->engine);
 	}
-	a->transport = &ibt_transport;
-	err = hca_streams_open(e);
-	if (err) {
-		hca_engine_fini(e);
-		return err;
-	}
-	err = host_registry_open(&a->registry, a->slot);
+	return err;
+}
+
+/* What other processes see of us; without it we go on. */
+static void open_shared(struct hca_adapter *a)
+{
+	int err = host_registry_open(&a->registry, a->slot);
+
 	if (err)
 		log_info("no registry (%s): nobody can read this process's counters", strerror(-err));
 	host_registry_ask(a->udp_port, 0);
@@ -180,17 +152,28 @@ int hca_engine_open(struct hca_adapter *a)
 	if (err)
 		log_warn("no file of RDMA ports (%s): no program can be connected to by address",
 			strerror(-err));
-	err = hca_engine_start_helper(e);
+}
+
+int bringup_open(struct hca_adapter *a)
+{
+	int err;
+
+	a->udp_port = wanted_port();
+	err = open_providers(a);
+	if (err)
+		return err;
+	open_shared(a);
+	err = hca_engine_start_helper(&a->engine);
 	if (err) {
 		log_error("cannot start the helper thread: %s", fd_reason(-err));
 		close_shared(a);
 		hca_keys_show(a, NULL);
-		hca_engine_fini(e);
+		hca_engine_fini(&a->engine);
 	}
 	return err;
 }
 
-void hca_engine_close(struct hca_adapter *a)
+void bringup_close(struct hca_adapter *a)
 {
 	hca_engine_drive(&a->engine); /* what lies in our socket may be another process's */
 	hca_engine_stop_helper(&a->engine);
@@ -212,18 +195,9 @@ void hca_adapter_exit(struct hca_adapter *a)
 	host_registry_retire(a->registry);
 }
 
-void hca_engine_abandon(struct hca_adapter *a)
+void bringup_abandon(struct hca_adapter *a)
 {
-	struct hca_engine *e = &a->engine;
-
-	if (e->link && e->link->ops->abandon)
-		e->link->ops->abandon(e->link);
-	e->abandoned.link = e->link;
-	e->link = NULL;
-	hca_streams_abandon(e);
-	if (e->running)
-		hca_engine_close_helper_fds(e);
-	e->running = false;
+	hca_engine_abandon(&a->engine);
 	host_registry_abandon(a->registry);
 	host_ports_abandon(a->ports);
 	a->ports = NULL;

@@ -3,14 +3,12 @@
  * Opening streams: TCP, then MPA's request and reply. What is offered and asked for is the same for all
  * streams of a process; ANYRDMA_IWARP changes it (man anyrdma).
  */
-#include "hca/engine_streams.h"
+#include "iwarp/port.h"
 
 #include "base/fd.h"
 #include "base/gid.h"
 #include "base/log.h"
-#include "hca/adapter.h"
 #include "hca/qp.h"
-#include "hca/transport.h"
 #include "link/tcp.h"
 
 #include <errno.h>
@@ -92,11 +90,11 @@ static struct iwarp_options our_options(struct stream *s)
 }
 
 /* ---- queue pairs ---- */
-struct hca_qp *stream_free_qp(struct hca_engine *e, uint32_t qpn)
+struct hca_qp *stream_free_qp(struct iwarp_port *port, uint32_t qpn)
 {
-	struct hca_qp *qp = idmap_get(&e->adapter->qps, qpn);
+	struct hca_qp *qp = idmap_get(&port->provider.e->adapter->qps, qpn);
 
-	if (!qp || !qp->home->stream || qp->stream)
+	if (!qp || qp->home != &port->provider || qp->stream)
 		return NULL;
 	return hca_qp_state(qp) == IBV_QPS_INIT || hca_qp_state(qp) == IBV_QPS_RTR ? qp : NULL;
 }
@@ -127,7 +125,7 @@ static void tell_opened(struct stream *s)
 	tell(s, &ev);
 	hca_engine_make_runnable(s->e, s->qp);
 	if (atomic_load(&s->closing) || hca_qp_state(s->qp) == IBV_QPS_ERR)
-		stream_nudge(s->e);
+		stream_nudge(s->port);
 }
 
 /* What the peer wants of us, and offers; where its revision does not say, it is for the program to know. */
@@ -228,7 +226,7 @@ static void agreed(struct stream *s, uint64_t now)
 		tell_opened(s);
 		return;
 	}
-	qp = stream_free_qp(s->e, s->qpn);
+	qp = stream_free_qp(s->port, s->qpn);
 	if (!qp || stream_open(s, qp, &s->mpa.params, now))
 		stream_over(s, true, -EINVAL);
 	else
@@ -345,7 +343,7 @@ static int start_request(struct stream *s, const struct hca_stream_request *r, u
 {
 	struct iwarp_options o;
 
-	if (s->state != STREAM_FRESH || !stream_free_qp(s->e, r->qpn))
+	if (s->state != STREAM_FRESH || !stream_free_qp(s->port, r->qpn))
 		return -EINVAL;
 	s->qpn = r->qpn;
 	s->tclass = r->tclass;
@@ -403,7 +401,7 @@ static bool make_room(struct stream *l)
 {
 	if (l->pending < most_pending())
 		return true;
-	list_for_each(n, &l->e->streams->all)
+	list_for_each(n, &l->port->all)
 	{
 		struct stream *s = container_of(n, struct stream, node);
 
@@ -420,7 +418,7 @@ static bool make_room(struct stream *l)
 static void accept_one(struct stream *l, int fd, const struct sockaddr_storage *local,
 	const struct sockaddr_storage *remote, uint64_t now)
 {
-	struct stream *s = make_room(l) ? stream_new(l->e, l->tell, NULL) : NULL;
+	struct stream *s = make_room(l) ? stream_new(l->port, l->tell, NULL) : NULL;
 	struct iwarp_options o;
 
 	if (!s) {
@@ -459,7 +457,7 @@ void stream_accept_all(struct stream *l, uint64_t now)
 
 static int accept_with(struct stream *s, const struct hca_stream_request *r, uint64_t now)
 {
-	struct hca_qp *qp = stream_free_qp(s->e, r->qpn);
+	struct hca_qp *qp = stream_free_qp(s->port, r->qpn);
 	int err;
 
 	if (s->state != STREAM_WAITING || !qp)

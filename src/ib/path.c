@@ -14,15 +14,13 @@
  * When the ring is gone (the peer has died, or was cut off: link/shm_settle.c), packets are heard again, and
  * what is sent goes by packets, which ask for acknowledges.
  */
-#include "hca/engine_parts.h"
+#include "ib/port.h"
 
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/flow.h"
 #include "hca/qp.h"
-#include "hca/transport.h"
 #include "link/link.h"
-#include "wire/ibt.h"
 
 enum { HERE_LEN = 4 };
 
@@ -40,40 +38,41 @@ static bool hears_ring(struct hca_qp *qp, const struct frame_in *in)
 	return !in->slot && !qp->dest.local; /* it cannot be known; as for a packet */
 }
 
-bool hca_engine_hears(struct hca_engine *e, struct hca_qp *qp, const struct frame_in *in)
+bool ibt_path_hears(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *in)
 {
 	if (!qp->service.connected)
 		return true;
 	if (in->from)
 		return hears_ring(qp, in);
-	return !qp->by_ring || !e->link->ops->paired(e->link, peer_slot(qp));
+	return !qp->by_ring || !p->link->ops->paired(p->link, peer_slot(qp));
 }
 
-void hca_engine_leave_ring(struct hca_engine *e, struct hca_qp *qp)
+void ibt_path_leave_ring(struct ibt_port *p, struct hca_qp *qp)
 {
-	if (qp->home->stream || e->link->ops->carries(e->link, qp->flow->slot))
-		return; /* a stream has no other path: its connection ends */
+	if (qp->home != &p->provider || p->link->ops->carries(p->link, qp->flow->slot))
+		return; /* an iWARP connection has no other path: it ends */
 	qp->dest.local = qp->by_ring = false;
 	qp->count->local = 0;
 	log_info("QP 0x%06x: to QP 0x%06x by the wire from now on", hca_qpn(qp), qp->attr.dest_qp_num);
 	hca_board_show_qp(qp->adapter, qp);
 }
 
-static void say_here(struct hca_engine *e, struct hca_qp *qp, bool ask)
+static void say_here(struct hca_qp *qp, bool ask)
 {
+	struct link *link = ibt_port_of(qp)->link;
 	struct frame_out f = {.hdr_len = BTH_LEN + HERE_LEN, .own = 1};
 
 	bth_put(f.hdr, OPCODE_HERE, false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, false, ask);
 	put_be32(f.hdr + BTH_LEN, hca_qpn(qp));
-	e->link->ops->put(e->link, qp->flow->slot, &qp->dest, &f, NULL);
+	link->ops->put(link, qp->flow->slot, &qp->dest, &f, NULL);
 }
 
-void hca_engine_say_here(struct hca_engine *e, struct hca_qp *qp)
+void ibt_path_say_here(struct hca_qp *qp)
 {
 	assert_locked(&qp->lock);
 	qp->by_ring = false;
 	if (qp->dest.local && qp->service.connected)
-		say_here(e, qp, true);
+		say_here(qp, true);
 }
 
 static bool is_connected(const struct hca_qp *qp)
@@ -83,15 +82,15 @@ static bool is_connected(const struct hca_qp *qp)
 	return s == IBV_QPS_RTR || s == IBV_QPS_RTS || s == IBV_QPS_SQD;
 }
 
-void hca_engine_hear_here(struct hca_engine *e, const struct frame_in *in)
+void ibt_path_hear_here(struct ibt_port *p, const struct frame_in *in)
 {
-	struct hca_qp *qp = idmap_get(&e->adapter->qps, bth_dqpn(in->bytes));
+	struct hca_qp *qp = idmap_get(&p->adapter->qps, bth_dqpn(in->bytes));
 
-	if (!qp || in->len != BTH_LEN + HERE_LEN || !qp->service.connected)
+	if (!qp || qp->provider != &p->provider || in->len != BTH_LEN + HERE_LEN || !qp->service.connected)
 		return;
 	lock_take(&qp->lock);
 	if (is_connected(qp) && get_be32(in->bytes + BTH_LEN) == qp->attr.dest_qp_num && hears_ring(qp, in) &&
 		qp->by_ring && bth_psn(in->bytes))
-		say_here(e, qp, false);
+		say_here(qp, false);
 	lock_drop(&qp->lock);
 }

@@ -28,16 +28,16 @@
  * The three before the last are what hca_engine_has_pending_tx(): the alarm is the timerfd, which the helper
  * hears in WATCH and a caller that sleeps on the sockets at any time.
  */
-#include "hca/engine_parts.h"
+#include "engine/parts.h"
 
-#include "base/cancel.h"
 #include "base/fd.h"
 #include "base/guard.h"
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/board.h"
 #include "hca/device.h"
-#include "link/link.h"
+#include "host/ports.h"
+#include "host/registry.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -60,15 +60,6 @@ enum {
 	PATIENT_WAKES = 1024, /* the same when STAND_BY found work lying there, again and again */
 };
 
-static void drain_timer(struct hca_engine *e)
-{
-	uint64_t n;
-
-	if (read(e->timer_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
-		log_debug("timerfd: %d", errno);
-	hca_engine_alarm_rang(e);
-}
-
 static void drain_wake(struct hca_engine *e)
 {
 	uint64_t n;
@@ -77,47 +68,23 @@ static void drain_wake(struct hca_engine *e)
 		log_debug("eventfd: %d", errno);
 }
 
-enum { LINK_FDS = 5 }; /* the link's at most 4, and one for all streams */
-
-/* The link's descriptors as poll() takes them; returns how many. */
-static nfds_t link_fds(struct hca_engine *e, struct pollfd *p)
-{
-	int fds[LINK_FDS], n = e->link->ops->fds(e->link, fds);
-
-	if (e->streams)
-		fds[n++] = hca_streams_fd(e);
-	for (int i = 0; i < n; i++)
-		p[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
-	return (nfds_t)n;
-}
-
-/* Before sleeping on the link's descriptors: false: something is there that they do not tell of. */
-static bool link_sleep(struct hca_engine *e)
-{
-	return !e->link->ops->sleep || e->link->ops->sleep(e->link);
-}
-
-static void link_woke(struct hca_engine *e)
-{
-	if (e->link->ops->woke)
-		e->link->ops->woke(e->link);
-}
-
 bool hca_engine_unread(struct hca_engine *e)
 {
-	struct pollfd p[LINK_FDS];
+	struct pollfd p[ENGINE_FDS];
+	uint8_t bit[ENGINE_FDS];
 
-	return poll(p, link_fds(e, p), 0) > 0;
+	return poll(p, engine_fds(e, p, bit), 0) > 0;
 }
 
-static bool link_readable(struct hca_engine *e)
+/* Whether something has come that nobody has taken. */
+static bool has_unread(struct hca_engine *e)
 {
-	bool nothing = e->link->ops->quiet && e->link->ops->quiet(e->link);
+	bool nothing = engine_is_quiet(e);
 
 	/* Nobody sleeps here: what a sleeper has to do to be sure is only done where a look is not enough. */
 	if (!nothing) {
-		nothing = link_sleep(e);
-		link_woke(e);
+		nothing = engine_sleep(e);
+		engine_woke(e);
 	}
 	return !nothing || hca_engine_unread(e);
 }
@@ -127,38 +94,45 @@ static struct timespec *until_next_look(struct hca_engine *e, struct timespec *t
 {
 	atomic_store(&e->ticks, false);
 	*ts = (struct timespec){.tv_nsec = atomic_load(&e->more_to_send) ? 0 : STAND_BY_MIN_NS};
-	return hca_engine_has_pending_tx(e) || hca_engine_link_holds(e) ? ts : NULL;
+	return hca_engine_has_pending_tx(e) || hca_engine_has_deferred(e) ? ts : NULL;
+}
+
+static void interfaces_changed(struct hca_engine *e)
+{
+	hca_devices_changed(e->adapter, e->netlink_fd);
+	for_each_provider(p, e)
+	{
+		p->ops.interfaces_changed(p);
+	}
 }
 
 /*
- * Asleep on everything; true when the link has something. Not by epoll, which would stay on the sockets' wait
- * queues in STAND_BY too and cost every sender a call.
+ * Asleep on everything; true when a provider has something. Not by epoll, which would stay on the sockets'
+ * wait queues in STAND_BY too and cost every sender a call.
  */
 static bool watch_once(struct hca_engine *e)
 {
-	struct pollfd p[3 + LINK_FDS] = {{.fd = e->timer_fd, .events = POLLIN},
+	enum { OWN = 3 };
+	struct pollfd p[OWN + ENGINE_FDS] = {{.fd = e->timer_fd, .events = POLLIN},
 		{.fd = e->wake_fd, .events = POLLIN}, {.fd = e->netlink_fd, .events = POLLIN}};
+	uint8_t bit[ENGINE_FDS];
 	struct timespec ts, none = {0};
-	nfds_t n = link_fds(e, p + 3);
+	nfds_t n = engine_fds(e, p + OWN, bit);
 	unsigned woken = 0;
-	bool sleepy = link_sleep(e);
-	int got = ppoll(p, n + 3, sleepy ? until_next_look(e, &ts) : &none, NULL);
+	bool sleepy = engine_sleep(e);
+	int got = ppoll(p, OWN + n, sleepy ? until_next_look(e, &ts) : &none, NULL);
 
-	link_woke(e);
+	engine_woke(e);
 	if (got <= 0)
 		return !sleepy;
 	if (p[0].revents)
-		drain_timer(e);
+		engine_drain_timer(e);
 	if (p[1].revents)
 		drain_wake(e);
-	if (p[2].revents) {
-		hca_devices_changed(e->adapter, e->netlink_fd);
-		hca_engine_interfaces_changed(e);
-	}
-	for (nfds_t i = 0; i < n; i++) {
-		if (p[3 + i].revents)
-			woken |= p[3 + i].fd == hca_streams_fd(e) ? WOKEN_STREAMS : WOKEN_LINK;
-	}
+	if (p[2].revents)
+		interfaces_changed(e);
+	for (nfds_t i = 0; i < n; i++)
+		woken |= p[OWN + i].revents ? bit[i] : 0;
 	if (woken)
 		atomic_fetch_or(&e->woken, woken);
 	return woken || !sleepy;
@@ -223,9 +197,9 @@ static bool stand_by(struct hca_engine *e)
 		}
 		quiet = 0;
 		if (!goes_on(e, seen)) {
-			if (hca_engine_has_pending_tx(e) || hca_engine_link_holds(e))
+			if (hca_engine_has_pending_tx(e) || hca_engine_has_deferred(e))
 				hca_engine_drive(e);
-			return link_readable(e);
+			return has_unread(e);
 		}
 		wait = wait * 2 < STAND_BY_MAX_NS ? wait * 2 : STAND_BY_MAX_NS;
 	}
@@ -278,6 +252,26 @@ static bool drive_bursts(struct hca_engine *e)
 	return drove;
 }
 
+/* ---- what other processes ask us to look at ---- */
+enum hca_look { LOOK_ASKED = 1, LOOK_OWN = 2 };
+
+void hca_engine_look(struct hca_engine *e, bool asked)
+{
+	atomic_fetch_or(&e->look, asked ? LOOK_ASKED : LOOK_OWN);
+	hca_engine_wake_helper(e);
+}
+
+static void look_now(struct hca_engine *e)
+{
+	unsigned look =
+		atomic_load_explicit(&e->look, memory_order_relaxed) ? atomic_exchange(&e->look, 0) : 0;
+
+	if (!look)
+		return;
+	host_ports_look(e->adapter->ports, !(look & LOOK_OWN));
+	host_registry_look(e->adapter->registry);
+}
+
 static void *helper_main(void *arg)
 {
 	struct hca_engine *e = arg;
@@ -289,14 +283,14 @@ static void *helper_main(void *arg)
 	hca_board_begin(e->adapter);
 	while (!atomic_load(&e->stop)) {
 		uint32_t seen = atomic_load(&e->drives), written = atomic_load(&e->written);
-		bool link = watch_once(e), drove;
+		bool came = watch_once(e), drove;
 
 		if (atomic_load(&e->stop))
 			break;
-		hca_engine_look_now(e);
+		look_now(e);
 		atomic_store(&e->ticks, true);
 		drove = drive_bursts(e);
-		if (!link)
+		if (!came)
 			continue;
 		if (drove && atomic_load(&e->drives) == seen && !atomic_load(&e->blocked)) {
 			if (atomic_load(&e->written) != written)
@@ -311,7 +305,7 @@ static void *helper_main(void *arg)
 				patience = PATIENT_WAKES;
 			useless = 0;
 			hca_engine_drive(e);
-			hca_engine_look_now(e);
+			look_now(e);
 		}
 	}
 	hca_board_end(e->adapter);
@@ -377,184 +371,4 @@ void hca_engine_close_helper_fds(struct hca_engine *e)
 		if (*fds[i] >= 0)
 			close(fd_take(fds[i]));
 	}
-}
-
-/* ---- a caller that sleeps ---- */
-/*
- * A blocking read() goes on after a signal whose handler was installed with SA_RESTART; poll() never does.
- * Which signal it was cannot be known: go on when every handler of the program is of that kind.
- */
-static bool signals_restart(void)
-{
-	for (int sig = 1; sig <= SIGRTMAX; sig++) {
-		struct sigaction sa;
-
-		if (sig == SIGSEGV || sig == SIGBUS || sigaction(sig, NULL, &sa))
-			continue;
-		if (sa.sa_handler != SIG_DFL && sa.sa_handler != SIG_IGN && !(sa.sa_flags & SA_RESTART))
-			return false;
-	}
-	return true;
-}
-
-static bool ready(struct pollfd *p, nfds_t n)
-{
-	return poll(p, n, 0) > 0;
-}
-
-/*
- * Going to sleep and being woken takes longer than a peer that answers at once. After SHORT_WAITS waits in a
- * row that were short, the next one looks for a moment before it sleeps; when nothing comes in that time, it
- * was one too many, and the next SPIN_MISSED short ones sleep again.
- */
-enum { SHORT_NS = 100 * 1000, SHORT_WAITS = 4, SPIN_NS = 50 * 1000, SPIN_MISSED = -16 };
-
-static bool spin(struct hca_engine *e, struct pollfd *p, nfds_t n)
-{
-	uint64_t until = hca_engine_now(e) + SPIN_NS;
-
-	if (atomic_load_explicit(&e->short_waits, memory_order_relaxed) < SHORT_WAITS)
-		return false;
-	do {
-		if (hca_engine_drive(e) && ready(p, n))
-			return true;
-	} while (hca_engine_now(e) < until);
-	atomic_store_explicit(&e->short_waits, SPIN_MISSED, memory_order_relaxed);
-	return false;
-}
-
-static void learn_wait(struct hca_engine *e, uint64_t since)
-{
-	int n = atomic_load_explicit(&e->short_waits, memory_order_relaxed);
-
-	n = hca_engine_now(e) - since > SHORT_NS ? (n < 0 ? n : 0) : n < SHORT_WAITS ? n + 1 : n;
-	atomic_store_explicit(&e->short_waits, n, memory_order_relaxed);
-}
-
-static void leave_sockets(void *arg)
-{
-	struct hca_engine *e = arg;
-
-	atomic_fetch_sub(&e->blocked, 1);
-	if (atomic_load(&e->dozes))
-		hca_engine_wake_helper(e);
-}
-
-static void leave_asleep(void *arg)
-{
-	struct hca_engine *e = arg;
-
-	link_woke(e);
-	leave_sockets(e);
-}
-
-/* The only place where a thread that waits may be cancelled. */
-static int sleep_on(struct hca_engine *e, struct pollfd *p, nfds_t n, int ms, int cancel)
-{
-	bool at_once = !link_sleep(e) || atomic_load(&e->more_to_send) || atomic_load(&e->window_freed);
-	int err;
-
-	pthread_cleanup_push(leave_asleep, e);
-	cancel_restore(cancel);
-	err = poll(p, n, at_once ? 0 : ms) < 0 ? -errno : 0;
-	cancel_off();
-	guard_doubt();
-	pthread_cleanup_pop(0);
-	link_woke(e);
-	return err;
-}
-
-/* What a caller waits for. */
-struct wait {
-	struct pollfd *p; /* its descriptors, and room for ours behind them */
-	nfds_t n;         /* its own */
-	uint64_t until;
-	bool restart; /* as a read does, not as poll */
-};
-
-enum { OUR_FDS = 1 + LINK_FDS }; /* the timer's, and the link's */
-
-static int ms_left(struct hca_engine *e, uint64_t until)
-{
-	uint64_t now = hca_engine_now(e);
-
-	return until == UINT64_MAX ? -1 : now < until ? (int)((until - now + 999999) / 1000000) : 0;
-}
-
-static bool woken_for(const struct wait *w)
-{
-	for (nfds_t i = 0; i < w->n; i++) {
-		if (w->p[i].revents)
-			return true;
-	}
-	return false;
-}
-
-/* Drives and sleeps until one of the caller's descriptors is ready, or its time is over. */
-static int wait_asleep(struct hca_engine *e, const struct wait *w, int cancel)
-{
-	struct pollfd *timer = w->p + w->n;
-	nfds_t n = w->n + 1 + link_fds(e, timer + 1);
-
-	*timer = (struct pollfd){.fd = e->timer_fd, .events = POLLIN};
-	for (;;) {
-		int err, ms;
-
-		if ((hca_engine_drive(e) || hca_engine_has_pending_tx(e) || hca_engine_link_holds(e)) &&
-			ready(w->p, w->n))
-			return 0; /* the program may have something to say before we let go */
-		hca_engine_flush_pending_tx(e);
-		ms = ms_left(e, w->until);
-		err = sleep_on(e, w->p, n, ms, cancel);
-		if (err && !(w->restart && signals_restart()))
-			return err;
-		if (!err && (woken_for(w) || !ms))
-			return 0;
-		if (!err && timer->revents)
-			drain_timer(e);
-		else if (!err)
-			atomic_store(&e->woken, WOKEN_LINK | WOKEN_STREAMS);
-	}
-}
-
-static int wait_for(struct hca_engine *e, const struct wait *w)
-{
-	uint64_t since = hca_engine_now(e);
-	int err = 0, cancel = cancel_off();
-
-	guard_doubt();
-	if (!ready(w->p, w->n) && !spin(e, w->p, w->n)) {
-		atomic_fetch_add(&e->waits, 1);
-		atomic_fetch_add(&e->blocked, 1);
-		err = wait_asleep(e, w, cancel);
-		leave_sockets(e);
-	}
-	learn_wait(e, since);
-	cancel_restore(cancel);
-	return err;
-}
-
-int hca_engine_wait_fd(struct hca_engine *e, int fd)
-{
-	struct pollfd p[1 + OUR_FDS] = {{.fd = fd, .events = POLLIN}};
-
-	return e->link ? wait_for(e, &(struct wait){.p = p, .n = 1, .until = UINT64_MAX, .restart = true})
-		       : 0;
-}
-
-int hca_engine_wait_fds(struct hca_engine *e, struct pollfd *fds, unsigned n, int ms)
-{
-	enum { MOST = 64 };
-	struct pollfd p[MOST + OUR_FDS];
-	struct wait w = {.p = p, .n = n, .until = UINT64_MAX};
-	int err;
-
-	if (!e->link || n > MOST)
-		return poll(fds, n, ms) < 0 ? -errno : 0;
-	if (ms >= 0)
-		w.until = hca_engine_now(e) + (uint64_t)ms * 1000000;
-	memcpy(p, fds, n * sizeof(*fds));
-	err = wait_for(e, &w);
-	memcpy(fds, p, n * sizeof(*fds));
-	return err;
 }

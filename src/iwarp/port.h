@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the engine's files about streams share: engine_stream.c moves bytes between sockets and queue pairs,
- * engine_mpa.c opens connections, engine_meet.c finds out that both ends are on one host, and
- * engine_streams.c has all of them, wakes for them and ends them.
+ * The provider of iWARP: all TCP connections (streams) of an adapter, and what its files share. pump.c moves
+ * bytes between sockets and queue pairs, open.c opens connections, local_upgrade.c finds out that both ends
+ * are on one host, and port.c has all of them, wakes for them and ends them.
  * Everything under the drive lock where nothing else is said.
  */
-#ifndef HCA_ENGINE_STREAMS_H
-#define HCA_ENGINE_STREAMS_H
+#ifndef IWARP_PORT_H
+#define IWARP_PORT_H
 
-#include "hca/engine_parts.h"
-#include "hca/stream.h"
-#include "iwarp/stream.h"
+#include "hca/adapter.h"
+#include "hca/provider.h"
+#include "iwarp/conn.h"
+#include "iwarp/life.h"
 
 enum stream_state {
 	STREAM_FRESH,
@@ -29,6 +30,7 @@ enum stream_state {
 struct stream {
 	struct hca_stream pub;
 	struct hca_engine *e;
+	struct iwarp_port *port;
 	struct list node;
 	hca_stream_fn *tell;
 	enum stream_state state;
@@ -62,7 +64,8 @@ struct stream {
 	uint32_t rest_len, rest_sent;
 };
 
-struct hca_streams {
+struct iwarp_port {
+	struct hca_provider provider;
 	struct list all;
 	unsigned nopen;   /* with a queue pair, whose bytes they carry */
 	unsigned meeting; /* that wait for the link to reach somebody */
@@ -73,17 +76,28 @@ struct hca_streams {
 	_Atomic unsigned starving, blocked; /* how many are */
 };
 
-/* ---- engine_streams.c ---- */
-struct stream *stream_new(struct hca_engine *e, hca_stream_fn *tell, void *user);
+/* Without descriptors there is no iWARP: 0 all the same, or -ENOMEM. */
+int iwarp_port_open(struct hca_adapter *a);
+
+/* The adapter's; NULL: it has none. */
+static inline struct iwarp_port *iwarp_port_in(struct hca_adapter *a)
+{
+	struct hca_provider *v = a->engine.provider[HCA_IWARP];
+
+	return v ? container_of(v, struct iwarp_port, provider) : NULL;
+}
+
+/* ---- port.c ---- */
+struct stream *stream_new(struct iwarp_port *port, hca_stream_fn *tell, void *user);
 /* EPOLLIN, EPOLLOUT, or 0: not at all. */
 void stream_watch(struct stream *s, uint32_t events);
 void stream_wake_at(struct stream *s, uint64_t at);
 /* The next tidying up looks at all streams. Any thread. */
-void stream_nudge(struct hca_engine *e);
+void stream_nudge(struct iwarp_port *port);
 /* No socket any more: says so, once. reset: the peer is told that it broke. */
 void stream_over(struct stream *s, bool reset, int status);
 
-/* ---- engine_mpa.c ---- */
+/* ---- open.c ---- */
 void stream_accept_all(struct stream *listener, uint64_t now);
 /* Tries again; then the TCP connection is there, or is not. */
 void stream_knock(struct stream *s, uint64_t now);
@@ -94,7 +108,7 @@ void stream_shake(struct stream *s, uint64_t now);
 void stream_broke(struct stream *s, int status, uint64_t now);
 void stream_tell_asked(struct stream *s, uint64_t now);
 
-/* ---- engine_meet.c ---- */
+/* ---- local_upgrade.c ---- */
 /* Whether the peer seems to be on this host, and we could go by memory. */
 bool stream_may_meet(struct stream *s);
 /* Fills in who we are, before MPA says it. */
@@ -107,11 +121,14 @@ void stream_met(struct stream *s);
 /* The socket of a stream by memory has something: how much happened. */
 int stream_hear_end(struct stream *s, uint64_t now);
 /* A queue pair that can be connected, or NULL. */
-struct hca_qp *stream_free_qp(struct hca_engine *e, uint32_t qpn);
+struct hca_qp *stream_free_qp(struct iwarp_port *port, uint32_t qpn);
 
-/* ---- engine_stream.c ---- */
+/* ---- pump.c ---- */
 /* Ties both together and begins; the queue pair is in INIT or RTR and has no stream. 0 or -errno. */
 int stream_open(struct stream *s, struct hca_qp *qp, const struct iwarp_params *p, uint64_t now);
+/* See hca/provider.h. */
+bool iwarp_port_send(struct hca_qp *qp, bool driving, uint64_t now);
+void iwarp_port_detach(struct hca_qp *qp);
 /* The socket has room again. */
 void stream_unblock(struct stream *s);
 /* Receives what is there: how much happened. */

@@ -16,8 +16,8 @@
  * functions here take the drive lock, but for hca_stream_close(): the manager may hold its own lock then,
  * under which `user` is changed, and looked at when an event is told.
  */
-#ifndef HCA_STREAM_H
-#define HCA_STREAM_H
+#ifndef IWARP_CONN_H
+#define IWARP_CONN_H
 
 #include "base/export.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A stream whose ends are on one host: MPA opens it, TCP ends it, and between these the queue pair's frames
- * go by memory, as RoCE's do: the adapter's transport carries it, over the rings of link/shm.h, with all that
- * engine_direct.c and engine_by_ref.c do for it.
+ * go by memory, as RoCE's do: the transport of src/ib carries it, over the rings of link/shm.h, with all that
+ * ib/onesided.c and ib/fetch.c do for it.
  *
  *   SHAKING --- the peer says who it is ---> MEETING --- the link has reached it, or not in time
  *       ^------------------------------------------------------------'
@@ -10,18 +10,17 @@
  * Each end looks whether the peer is who it says: addresses and ports of the connection are the same from
  * both sides, so nothing is in between that changes them, and the process that the link reaches in that slot
  * shows the number that the peer named. Each end makes its queue pair ready before it says yes, and sends
- * nothing before it knows that both did (hca_qp.shaking). Nobody waits under a lock: two processes may well
- * connect to each other at the same moment.
+ * nothing before it knows that both did (hca_qp.connecting). Nobody waits under a lock: two processes may
+ * well connect to each other at the same moment.
  */
-#include "hca/engine_streams.h"
+#include "iwarp/port.h"
 
 #include "base/gid.h"
 #include "base/log.h"
-#include "hca/adapter.h"
 #include "hca/device.h"
 #include "hca/flow.h"
 #include "hca/qp.h"
-#include "hca/transport.h"
+#include "ib/port.h"
 #include "link/link.h"
 #include "link/tcp.h"
 #include "wire/ibt.h"
@@ -48,10 +47,11 @@ static uint16_t port_of(const struct sockaddr_storage *sa)
 bool stream_may_meet(struct stream *s)
 {
 	struct hca_adapter *a = s->e->adapter;
+	struct ibt_port *frames = ibt_port_in(a);
 	uint8_t gid[16];
 
 	gid_of_sockaddr((struct sockaddr *)&s->remote, gid);
-	return s->e->link->ops->meet && hca_devices_have(a, gid);
+	return frames && frames->link->ops->meet && hca_devices_have(a, gid);
 }
 
 void stream_introduce(struct stream *s)
@@ -62,7 +62,7 @@ void stream_introduce(struct stream *s)
 		.psn = hca_adapter_random(s->e->adapter) & PSN_MASK,
 		.port = port_of(&s->local),
 		.other_port = port_of(&s->remote),
-		.identity = s->e->link->who};
+		.identity = ibt_port_in(s->e->adapter)->link->who};
 	gid_of_sockaddr((struct sockaddr *)&s->local, own->gid);
 	gid_of_sockaddr((struct sockaddr *)&s->remote, own->other_gid);
 }
@@ -77,7 +77,7 @@ static bool mirrors(const struct mpa_meet *a, const struct mpa_meet *b)
 static int look(struct stream *s, bool first, uint64_t now)
 {
 	const struct mpa_meet *met = &s->mpa.met;
-	struct link *link = s->e->link;
+	struct link *link = ibt_port_in(s->e->adapter)->link;
 	uint64_t who;
 	int there;
 
@@ -95,8 +95,8 @@ static void carry_by_memory(struct stream *s, struct hca_qp *qp, uint64_t now)
 	const struct mpa_meet *own = &s->mpa.own, *met = &s->mpa.met;
 	struct ibv_qp_attr *attr = &qp->attr;
 
-	hca_qp_set_carrier(qp, qp->adapter->transport);
-	qp->transport->reset(qp);
+	hca_qp_set_provider(qp, &ibt_port_in(qp->adapter)->provider);
+	ibt_reset(qp);
 	qp->deadline = 0;
 	qp->dest = (struct frame_dest){
 		.ifindex = qp->dev->ifindex, .hop_limit = 64, .local = true}; /* nobody looks at the class */
@@ -111,16 +111,16 @@ static void carry_by_memory(struct stream *s, struct hca_qp *qp, uint64_t now)
 	attr->rnr_retry = RNR_RETRIES;
 	attr->min_rnr_timer = RNR_TIMER;
 	hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, qp->dest.dgid, met->qpn));
-	qp->transport->modified(qp, IBV_QP_RQ_PSN | IBV_QP_SQ_PSN | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY, now);
-	hca_engine_say_here(&qp->adapter->engine, qp);
+	ibt_modified(qp, IBV_QP_RQ_PSN | IBV_QP_SQ_PSN | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY, now);
+	ibt_path_say_here(qp);
 	hca_board_show_qp(qp->adapter, qp);
 }
 
 /* The peer does not want to, after all. Nothing was sent. */
 static void carry_by_stream(struct hca_qp *qp)
 {
-	qp->transport->reset(qp);
-	hca_qp_set_carrier(qp, qp->home);
+	ibt_reset(qp);
+	hca_qp_set_provider(qp, qp->home);
 	qp->dest.local = false;
 	hca_qp_set_flow(qp, NULL);
 	hca_board_show_qp(qp->adapter, qp);
@@ -129,7 +129,7 @@ static void carry_by_stream(struct hca_qp *qp)
 /* Ready to receive; false: the program has other plans with it. */
 static bool make_ready(struct stream *s, uint64_t now)
 {
-	struct hca_qp *qp = s->qp ? s->qp : stream_free_qp(s->e, s->qpn);
+	struct hca_qp *qp = s->qp ? s->qp : stream_free_qp(s->port, s->qpn);
 	bool ready;
 
 	if (!qp || (!s->qp && stream_open(s, qp, &s->mpa.params, now)))
@@ -145,7 +145,7 @@ static bool make_ready(struct stream *s, uint64_t now)
 /* ---- meeting ---- */
 void stream_stop_meeting(struct stream *s)
 {
-	s->e->streams->meeting -= s->meeting;
+	s->port->meeting -= s->meeting;
 	s->meeting = false;
 }
 
@@ -153,7 +153,7 @@ static void wait_for_link(struct stream *s, uint64_t now)
 {
 	if (!s->meeting) {
 		s->meeting = true;
-		s->e->streams->meeting++;
+		s->port->meeting++;
 	}
 	s->state = STREAM_MEETING;
 	stream_watch(s, 0);
@@ -187,11 +187,11 @@ void stream_meet(struct stream *s, uint64_t now)
 void stream_met(struct stream *s)
 {
 	struct hca_qp *qp = s->qp;
-	struct hca_streams *all = s->e->streams;
+	struct iwarp_port *all = s->port;
 
 	lock_take(&qp->lock);
 	s->by_memory = s->mpa.params.memory;
-	if (!s->by_memory && qp->transport != qp->home)
+	if (!s->by_memory && qp->provider != qp->home)
 		carry_by_stream(qp);
 	hca_qp_count_way(qp);
 	lock_drop(&qp->lock);
@@ -213,13 +213,13 @@ int stream_hear_end(struct stream *s, uint64_t now)
 	if (n == -EAGAIN || n == -EINTR)
 		return 0;
 	/* What the peer put into the ring before it closed comes before that. */
-	hca_engine_drain(s->e);
+	ibt_port_drain(ibt_port_in(s->e->adapter));
 	lock_take(&qp->lock);
 	if (n > 0)
 		log_info("QP 0x%06x: bytes on a stream that goes by memory", hca_qpn(qp));
 	iwarp_lost(qp, now);
 	lock_drop(&qp->lock);
 	hca_engine_make_runnable(s->e, qp);
-	stream_nudge(s->e);
+	stream_nudge(s->port);
 	return 1;
 }

@@ -4,13 +4,11 @@
  * WRITE or READ is done here and now (src/local), before the transport hears of it. So they stay in order
  * with everything that goes by frames, and the peer's packet numbers never know.
  */
-#include "hca/engine_parts.h"
+#include "ib/port.h"
 
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/flow.h"
-#include "hca/qp.h"
-#include "hca/transport.h"
 #include "link/link.h"
 #include "local/direct.h"
 
@@ -20,10 +18,10 @@
 static bool is_next(struct hca_qp *qp)
 {
 	return qp->sq.tail != qp->sq.head && local_can(hca_sq_at(&qp->sq, qp->sq.tail)) &&
-	       hca_qp_state(qp) == IBV_QPS_RTS && qp->transport->nothing_started(qp);
+	       hca_qp_state(qp) == IBV_QPS_RTS && ibt_nothing_started(qp);
 }
 
-void hca_engine_peer(struct local_peer *p, const struct hca_flow *f, const struct link_there *there)
+void ibt_local_peer(struct local_peer *p, const struct hca_flow *f, const struct link_there *there)
 {
 	*p = (struct local_peer){.board = there->export,
 		.number = there->number,
@@ -33,7 +31,7 @@ void hca_engine_peer(struct local_peer *p, const struct hca_flow *f, const struc
 		.self = there->self};
 }
 
-void hca_engine_shut_out(struct hca_flow *f)
+void ibt_shut_out(struct hca_flow *f)
 {
 	if (!atomic_exchange(&f->closed, true))
 		log_info("process in slot %u: one-sided requests go through its adapter, its memory is "
@@ -41,7 +39,7 @@ void hca_engine_shut_out(struct hca_flow *f)
 			f->slot, strerror(errno));
 }
 
-bool hca_engine_peer_is_shown(const struct hca_qp *qp, const struct hca_board *board)
+static bool peer_is_exported(const struct hca_qp *qp, const struct hca_board *board)
 {
 	struct hca_board_qp q;
 
@@ -58,7 +56,7 @@ static bool in_a_row(const struct hca_sq *sq)
 	return sq->head - sq->tail > 1 && local_can(hca_sq_at(sq, sq->head - 2));
 }
 
-static void wait_or_not(struct hca_engine *e, struct hca_qp *qp)
+static void wait_or_not(struct ibt_port *p, struct hca_qp *qp)
 {
 	const struct hca_send_wqe *last = hca_sq_at(&qp->sq, qp->sq.head - 1);
 	const struct link_there *there;
@@ -68,12 +66,12 @@ static void wait_or_not(struct hca_engine *e, struct hca_qp *qp)
 	if (qp->direct_disabled || qp->sq.tail == qp->sq.head || !qp->service.reliable || !local_can(last) ||
 		(last->length < HCA_DIRECT_MIN && !row))
 		return;
-	there = e->link->ops->enter(e->link, qp->flow->slot);
+	there = p->link->ops->enter(p->link, qp->flow->slot);
 	if (!there)
 		return;
-	if (hca_engine_peer_is_shown(qp, there->export))
+	if (peer_is_exported(qp, there->export))
 		qp->direct_min_len = row && qp->seen.window ? 1 : HCA_DIRECT_MIN;
-	e->link->ops->leave(e->link, qp->flow->slot);
+	p->link->ops->leave(p->link, qp->flow->slot);
 }
 
 static void done(struct hca_qp *qp, uint64_t now)
@@ -81,7 +79,7 @@ static void done(struct hca_qp *qp, uint64_t now)
 	qp->count->direct++;
 	qp->count->direct_bytes += hca_sq_at(&qp->sq, qp->sq.tail)->length;
 	hca_qp_complete_send(qp, IBV_WC_SUCCESS, now);
-	qp->transport->skip_oldest(qp);
+	ibt_skip_oldest(qp);
 }
 
 /* The oldest request, or as much of it as there is time for. */
@@ -101,7 +99,7 @@ static enum local_act do_next(struct hca_qp *qp, const struct local_peer *p, uin
 	return act;
 }
 
-void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
+void ibt_onesided(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 {
 	enum { PIECE = 1 << 20 }; /* a tenth of a millisecond, in which nobody else gets at this QP */
 	uint32_t budget = PIECE;
@@ -111,23 +109,23 @@ void hca_engine_direct(struct hca_engine *e, struct hca_qp *qp, uint64_t now)
 
 	assert_locked(&qp->lock);
 	qp->moving = false;
-	if (!qp->dest.local || !e->adapter->board) {
+	if (!qp->dest.local || !p->adapter->board) {
 		qp->direct_min_len = 0;
 		return;
 	}
 	if (!is_next(qp)) {
-		wait_or_not(e, qp);
+		wait_or_not(p, qp);
 		return;
 	}
-	there = e->link->ops->enter(e->link, qp->flow->slot);
+	there = p->link->ops->enter(p->link, qp->flow->slot);
 	if (!there)
 		return;
-	hca_engine_peer(&peer, qp->flow, there);
+	ibt_local_peer(&peer, qp->flow, there);
 	while (act == LOCAL_DONE && budget && is_next(qp))
 		act = do_next(qp, &peer, &budget, now);
 	qp->moving = act == LOCAL_DONE && is_next(qp);
-	e->link->ops->leave(e->link, qp->flow->slot);
+	p->link->ops->leave(p->link, qp->flow->slot);
 	qp->direct_disabled = act == LOCAL_LEFT && qp->direct_min_len;
 	if (act == LOCAL_CLOSED)
-		hca_engine_shut_out(qp->flow);
+		ibt_shut_out(qp->flow);
 }

@@ -6,13 +6,13 @@
  * not ask the set while few queue pairs are connected: reading from a socket that has nothing costs less.
  * Only now and then it looks there for the others, who want to connect.
  */
-#include "hca/engine_streams.h"
+#include "iwarp/port.h"
 
 #include "base/fd.h"
 #include "base/fence.h"
 #include "base/log.h"
-#include "hca/adapter.h"
 #include "hca/qp.h"
+#include "iwarp/iwarp.h"
 #include "link/tcp.h"
 
 #include <errno.h>
@@ -24,34 +24,9 @@
 enum { FEW = 2, SELDOM = 32, READY = 64 };
 
 /* ---- life ---- */
-int hca_streams_open(struct hca_engine *e)
-{
-	struct hca_streams *all = calloc(1, sizeof(*all));
-	struct epoll_event timer = {.events = EPOLLIN};
-
-	if (!all)
-		return -ENOMEM;
-	list_init(&all->all);
-	all->next = UINT64_MAX;
-	all->epfd = fd_above_stdio(epoll_create1(EPOLL_CLOEXEC));
-	all->timer_fd = fd_above_stdio(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-	if (all->epfd >= 0 && all->timer_fd >= 0 &&
-		!epoll_ctl(all->epfd, EPOLL_CTL_ADD, all->timer_fd, &timer)) {
-		e->streams = all;
-		return 0;
-	}
-	log_info("no iWARP connections: %s", fd_reason(errno));
-	if (all->epfd >= 0)
-		close(all->epfd);
-	if (all->timer_fd >= 0)
-		close(all->timer_fd);
-	free(all);
-	return 0;
-}
-
 static void stream_free(struct stream *s)
 {
-	list_for_each(n, &s->e->streams->all)
+	list_for_each(n, &s->port->all)
 	{
 		struct stream *other = container_of(n, struct stream, node);
 
@@ -66,15 +41,16 @@ static void stream_free(struct stream *s)
 	free(s);
 }
 
-/* After fork, in the child, only the descriptors: memory and locks are as the parent's threads left them. */
-void hca_streams_abandon(struct hca_engine *e)
+static struct iwarp_port *port_of(struct hca_provider *v)
 {
-	struct hca_streams *all = e->streams;
+	return container_of(v, struct iwarp_port, provider);
+}
 
-	if (!all)
-		return;
-	e->abandoned.streams = all;
-	e->streams = NULL;
+/* After fork, in the child, only the descriptors: memory and locks are as the parent's threads left them. */
+static void abandon(struct hca_provider *v)
+{
+	struct iwarp_port *all = port_of(v);
+
 	list_for_each(n, &all->all)
 	{
 		if (container_of(n, struct stream, node)->fd >= 0)
@@ -84,12 +60,10 @@ void hca_streams_abandon(struct hca_engine *e)
 	close(all->timer_fd);
 }
 
-void hca_streams_close(struct hca_engine *e)
+static void close_port(struct hca_provider *v)
 {
-	struct hca_streams *all = e->streams;
+	struct iwarp_port *all = port_of(v);
 
-	if (!all)
-		return;
 	for (struct list *n; (n = all->all.next) != &all->all;) {
 		struct stream *s = container_of(n, struct stream, node);
 
@@ -100,36 +74,38 @@ void hca_streams_close(struct hca_engine *e)
 	close(all->epfd);
 	close(all->timer_fd);
 	free(all);
-	e->streams = NULL;
 }
 
-int hca_streams_fd(struct hca_engine *e)
+static int fds(struct hca_provider *v, int fd[HCA_PROVIDER_FDS])
 {
-	return e->streams ? e->streams->epfd : -1;
+	fd[0] = port_of(v)->epfd;
+	return 1;
 }
 
-bool hca_streams_carry(struct hca_engine *e)
+static bool is_busy(struct hca_provider *v)
 {
-	return e->streams && e->streams->nopen;
+	return port_of(v)->nopen;
 }
 
-bool hca_streams_nudged(struct hca_engine *e)
+/* A look at a socket is a system call: who polls does so now and then, whether there is something or not. */
+static bool is_quiet(struct hca_provider *v)
 {
-	return e->streams && atomic_load_explicit(&e->streams->nudged, memory_order_relaxed);
+	return true;
 }
 
-struct stream *stream_new(struct hca_engine *e, hca_stream_fn *tell, void *user)
+struct stream *stream_new(struct iwarp_port *port, hca_stream_fn *tell, void *user)
 {
 	struct stream *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return NULL;
 	s->pub.user = user;
-	s->e = e;
+	s->e = port->provider.e;
+	s->port = port;
 	s->tell = tell;
 	s->fd = -1;
 	s->deadline = UINT64_MAX;
-	list_add_tail(&e->streams->all, &s->node);
+	list_add_tail(&port->all, &s->node);
 	return s;
 }
 
@@ -141,14 +117,14 @@ void stream_watch(struct stream *s, uint32_t events)
 
 	if (events == s->watched || s->fd < 0)
 		return;
-	if (epoll_ctl(s->e->streams->epfd, op, s->fd, &ev))
+	if (epoll_ctl(s->port->epfd, op, s->fd, &ev))
 		log_warn("a connection cannot be waited for: %s", fd_reason(errno));
 	s->watched = events;
 }
 
 void stream_wake_at(struct stream *s, uint64_t at)
 {
-	struct hca_streams *all = s->e->streams;
+	struct iwarp_port *all = s->port;
 	struct itimerspec ts = {.it_value.tv_sec = (time_t)(at / 1000000000ull),
 		.it_value.tv_nsec = (long)(at % 1000000000ull)};
 
@@ -159,25 +135,23 @@ void stream_wake_at(struct stream *s, uint64_t at)
 	timerfd_settime(all->timer_fd, TFD_TIMER_ABSTIME, &ts, NULL);
 }
 
-void stream_nudge(struct hca_engine *e)
+void stream_nudge(struct iwarp_port *port)
 {
-	if (!atomic_exchange(&e->streams->nudged, true))
-		hca_engine_wake_helper(e);
+	if (!atomic_exchange(&port->nudged, true))
+		hca_engine_wake_helper(port->provider.e);
 }
 
-void hca_engine_stream_ends(struct hca_engine *e)
+static void recv_posted(struct hca_provider *v)
 {
-	if (e->streams)
-		stream_nudge(e);
-}
-
-void hca_engine_recv_posted(struct hca_engine *e)
-{
-	if (!e->streams)
-		return;
 	fence_full(); /* the receive is there before we look who waits for one */
-	if (atomic_load(&e->streams->starving))
-		stream_nudge(e);
+	if (atomic_load(&port_of(v)->starving))
+		stream_nudge(port_of(v));
+}
+
+static void failed(struct hca_qp *qp)
+{
+	if (qp->stream)
+		stream_nudge(port_of(qp->home));
 }
 
 /* ---- the end ---- */
@@ -208,7 +182,7 @@ void stream_over(struct stream *s, bool reset, int status)
 		tell(s, s->opened ? STREAM_ENDED : STREAM_FAILED, status ? status : -ECONNRESET);
 	}
 	if (!s->owned || atomic_load(&s->closing))
-		stream_nudge(s->e);
+		stream_nudge(s->port);
 }
 
 static void end_open(struct stream *s, uint64_t now)
@@ -266,20 +240,18 @@ static void look_at(struct stream *s, uint64_t now)
 		end_stream(s, now);
 }
 
-void hca_streams_tidy(struct hca_engine *e, uint64_t now)
+static void tidy(struct hca_provider *v, struct hca_clock *clock)
 {
-	if (!atomic_exchange(&e->streams->nudged, false))
-		return;
-	hca_engine_run_runnable(e, now); /* last words first */
-	list_for_each_safe(n, &e->streams->all) look_at(container_of(n, struct stream, node), now);
-	hca_engine_run_runnable(e, now);
-}
+	struct iwarp_port *all = port_of(v);
+	uint64_t now;
 
-void hca_engine_tidy(struct hca_engine *e)
-{
-	assert_locked(&e->drive);
-	if (e->streams)
-		hca_streams_tidy(e, hca_engine_now(e));
+	if (!atomic_load_explicit(&all->nudged, memory_order_relaxed) ||
+		!atomic_exchange(&all->nudged, false))
+		return;
+	now = hca_clock_now(clock);
+	hca_engine_run_runnable(v->e, now); /* last words first */
+	list_for_each_safe(n, &all->all) look_at(container_of(n, struct stream, node), now);
+	hca_engine_run_runnable(v->e, now);
 }
 
 /* ---- time ---- */
@@ -320,7 +292,7 @@ static void time_is_over(struct stream *s, uint64_t now)
 	}
 }
 
-static void run_deadlines(struct hca_streams *all, uint64_t now)
+static void run_deadlines(struct iwarp_port *all, uint64_t now)
 {
 	uint64_t next = UINT64_MAX;
 
@@ -376,7 +348,7 @@ static int step(struct stream *s, uint32_t events, uint64_t now)
 	}
 }
 
-static int step_ready(struct hca_streams *all, uint64_t now)
+static int step_ready(struct iwarp_port *all, uint64_t now)
 {
 	struct epoll_event ev[READY];
 	int n = epoll_wait(all->epfd, ev, READY, 0), done = 0;
@@ -394,7 +366,7 @@ static int step_ready(struct hca_streams *all, uint64_t now)
 }
 
 /* They are at the beginning of the list: stream_open(). */
-static int step_open(struct hca_streams *all, uint64_t now)
+static int step_open(struct iwarp_port *all, uint64_t now)
 {
 	unsigned left = all->nopen;
 	int done = 0;
@@ -415,7 +387,7 @@ static int step_open(struct hca_streams *all, uint64_t now)
 }
 
 /* The link may have reached somebody. */
-static void step_meeting(struct hca_streams *all, uint64_t now)
+static void step_meeting(struct iwarp_port *all, uint64_t now)
 {
 	list_for_each_safe(n, &all->all)
 	{
@@ -426,23 +398,23 @@ static void step_meeting(struct hca_streams *all, uint64_t now)
 	}
 }
 
-bool hca_streams_due(struct hca_engine *e, unsigned woken)
+/* Not each time while none carries bytes. */
+static bool due(struct hca_provider *v, unsigned woken, bool busy)
 {
-	struct hca_streams *all = e->streams;
+	struct iwarp_port *all = port_of(v);
 
-	if (!all)
-		return false;
 	if (list_empty(&all->all)) /* the alarm of one that is gone: it wakes until somebody takes it */
-		return woken & WOKEN_STREAMS;
-	return all->nopen || all->meeting || (woken & WOKEN_STREAMS) || ++all->skipped >= SELDOM;
+		return woken & v->bit;
+	return all->nopen || all->meeting || (woken & v->bit) || ++all->skipped >= SELDOM;
 }
 
-int hca_streams_drive(struct hca_engine *e, bool woken, uint64_t now)
+static int receive(struct hca_provider *v, unsigned woken, struct hca_clock *clock)
 {
-	struct hca_streams *all = e->streams;
+	struct iwarp_port *all = port_of(v);
+	uint64_t now = hca_clock_now(clock);
 	int done = 0;
 
-	atomic_store_explicit(&e->posts_since_rx, 0, memory_order_relaxed);
+	atomic_store_explicit(&v->e->posts_since_rx, 0, memory_order_relaxed);
 	if (all->meeting)
 		step_meeting(all, now);
 	if (all->nopen <= FEW)
@@ -456,14 +428,60 @@ int hca_streams_drive(struct hca_engine *e, bool woken, uint64_t now)
 	return done;
 }
 
+static const struct hca_provider_ops port_ops = {
+	.state_size = sizeof(struct iwarp_qp),
+	.offers = iwarp_offers,
+	.reset = iwarp_reset,
+	.abort = iwarp_abort,
+	.failed = failed,
+	.modified = iwarp_modified,
+	.detach = iwarp_port_detach,
+	.timer = iwarp_timer,
+	.send = iwarp_port_send,
+	.due = due,
+	.receive = receive,
+	.is_busy = is_busy,
+	.tidy = tidy,
+	.fds = fds,
+	.is_quiet = is_quiet,
+	.recv_posted = recv_posted,
+	.close = close_port,
+	.abandon = abandon,
+};
+
+int iwarp_port_open(struct hca_adapter *a)
+{
+	struct iwarp_port *all = calloc(1, sizeof(*all));
+	struct epoll_event timer = {.events = EPOLLIN};
+
+	if (!all)
+		return -ENOMEM;
+	list_init(&all->all);
+	all->next = UINT64_MAX;
+	all->epfd = fd_above_stdio(epoll_create1(EPOLL_CLOEXEC));
+	all->timer_fd = fd_above_stdio(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+	if (all->epfd >= 0 && all->timer_fd >= 0 &&
+		!epoll_ctl(all->epfd, EPOLL_CTL_ADD, all->timer_fd, &timer)) {
+		hca_provider_init(&all->provider, &port_ops, &a->engine, HCA_IWARP);
+		return 0;
+	}
+	log_info("no iWARP connections: %s", fd_reason(errno));
+	if (all->epfd >= 0)
+		close(all->epfd);
+	if (all->timer_fd >= 0)
+		close(all->timer_fd);
+	free(all);
+	return 0;
+}
+
 /* ---- for the manager ---- */
 struct hca_stream *hca_stream_new(struct hca_adapter *a, hca_stream_fn *tell_fn, void *manager, void *user)
 {
 	struct stream *s = NULL;
 
 	lock_take(&a->engine.drive);
-	if (a->engine.streams)
-		s = stream_new(&a->engine, tell_fn, user);
+	if (iwarp_port_in(a))
+		s = stream_new(iwarp_port_in(a), tell_fn, user);
 	if (s) {
 		s->pub.manager = manager;
 		s->owned = true;
@@ -475,11 +493,12 @@ struct hca_stream *hca_stream_new(struct hca_adapter *a, hca_stream_fn *tell_fn,
 void hca_stream_close(struct hca_stream *pub)
 {
 	struct stream *s = (struct stream *)pub;
-	struct hca_engine *e = s->e;
+	struct iwarp_port *port = s->port;
+	bool alive = s->e->open; /* and not a child's copy of the parent's */
 
 	atomic_store(&s->closing, true); /* from here on who drives may free it */
-	if (e->streams)
-		stream_nudge(e);
+	if (alive)
+		stream_nudge(port);
 }
 
 int hca_stream_disconnect(struct hca_adapter *a, struct hca_stream *pub)
@@ -509,7 +528,6 @@ void hca_stream_settle(struct hca_adapter *a)
 	struct hca_engine *e = &a->engine;
 
 	lock_take(&e->drive);
-	if (e->streams)
-		hca_streams_tidy(e, hca_engine_now(e));
+	hca_engine_tidy(e);
 	lock_drop(&e->drive);
 }

@@ -8,8 +8,8 @@
  *   in       iwarp_recv_iov(), readv(), iwarp_received()          until there is nothing there
  *   end      iwarp_life() says what to do with the socket
  */
-#ifndef IWARP_STREAM_H
-#define IWARP_STREAM_H
+#ifndef IWARP_LIFE_H
+#define IWARP_LIFE_H
 
 #include "iwarp/connect.h"
 
@@ -19,9 +19,6 @@
 #include <sys/uio.h>
 
 struct hca_qp;
-struct hca_transport;
-
-extern const struct hca_transport iwarp_transport;
 
 enum iwarp_life {
 	IWARP_NONE, /* no connection */
@@ -76,7 +73,11 @@ uint32_t iwarp_writes(struct hca_qp *qp);
 /* Whether a receive is missing for what has come. */
 bool iwarp_starves(struct hca_qp *qp);
 enum iwarp_life iwarp_life(struct hca_qp *qp);
-/* Whether this peer takes requests of this kind (enum ibv_wr_opcode). */
+/* As in hca/provider.h. */
 bool iwarp_offers(struct hca_qp *qp, unsigned opcode);
+void iwarp_reset(struct hca_qp *qp);
+void iwarp_abort(struct hca_qp *qp);
+void iwarp_modified(struct hca_qp *qp, int mask, uint64_t now);
+void iwarp_timer(struct hca_qp *qp, uint64_t now);
 
 #endif

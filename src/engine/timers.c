@@ -4,15 +4,17 @@
  * early, never late: a QP that moves its deadline back stays where it is and is put in again when its time
  * has come.
  */
-#include "hca/engine_parts.h"
+#include "engine/parts.h"
 
 #include "base/guard.h"
+#include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/qp.h"
-#include "hca/transport.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/timerfd.h>
+#include <unistd.h>
 
 static void heap_put(struct hca_engine *e, unsigned i, struct hca_qp *qp)
 {
@@ -77,7 +79,7 @@ static bool heap_add(struct hca_engine *e, struct hca_qp *qp)
 	return true;
 }
 
-void hca_engine_alarm_by(struct hca_engine *e, uint64_t at)
+void engine_alarm_by(struct hca_engine *e, uint64_t at)
 {
 	struct itimerspec ts = {.it_value.tv_sec = (time_t)(at / 1000000000ull),
 		.it_value.tv_nsec = (long)(at % 1000000000ull)};
@@ -113,7 +115,7 @@ static void heap_publish(struct hca_engine *e)
 	uint64_t next = heap_next(e);
 
 	atomic_store_explicit(&e->next_timer, next, memory_order_relaxed);
-	hca_engine_alarm_by(e, next);
+	engine_alarm_by(e, next);
 }
 
 void hca_engine_arm_now(struct hca_engine *e, struct hca_qp *qp)
@@ -148,8 +150,17 @@ void hca_engine_alarm_rang(struct hca_engine *e)
 	lock_take(&e->timer_lock);
 	e->timerfd_at = UINT64_MAX;
 	next = heap_next(e);
-	hca_engine_alarm_by(e, next > soon ? next : soon);
+	engine_alarm_by(e, next > soon ? next : soon);
 	lock_drop(&e->timer_lock);
+}
+
+void engine_drain_timer(struct hca_engine *e)
+{
+	uint64_t n;
+
+	if (read(e->timer_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
+		log_debug("timerfd: %d", errno);
+	hca_engine_alarm_rang(e);
 }
 
 /* Takes off the alarms that are due: a bit for each. */
@@ -182,7 +193,7 @@ static struct hca_qp *timer_due(struct hca_engine *e, uint64_t now)
 	return qp;
 }
 
-void hca_engine_run_timers(struct hca_engine *e, uint64_t now)
+void engine_run_timers(struct hca_engine *e, uint64_t now)
 {
 	struct hca_qp *qp;
 	uint32_t alarms;
@@ -198,7 +209,7 @@ void hca_engine_run_timers(struct hca_engine *e, uint64_t now)
 		lock_take(&qp->lock);
 		if (qp->deadline && qp->deadline <= now) {
 			qp->deadline = 0;
-			qp->transport->timer(qp, now);
+			qp->provider->ops.timer(qp, now);
 			hca_engine_make_runnable(e, qp);
 		}
 		hca_engine_arm(e, qp);
@@ -206,7 +217,7 @@ void hca_engine_run_timers(struct hca_engine *e, uint64_t now)
 	}
 }
 
-void hca_engine_disarm(struct hca_engine *e, struct hca_qp *qp)
+void engine_disarm(struct hca_engine *e, struct hca_qp *qp)
 {
 	lock_take(&e->timer_lock);
 	if (qp->timer_pos >= 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Frames by reference: messages whose bytes the transport fetches out of the memory of the process that sent
- * them. It is entered for each, as for a READ of our own (engine_direct.c): a region that its owner takes
+ * them. It is entered for each, as for a READ of our own (onesided.c): a region that its owner takes
  * away meanwhile is not found any more, or its owner waits until the copy is done.
  *
  * A call of the kernel costs as much as 8 KiB, so SENDs that wait one behind the other are fetched together,
@@ -9,22 +9,19 @@
  * checked and completed in its turn, and finds then that its bytes are there. A posted receive is ours until
  * its completion, so nobody can tell.
  */
-#include "hca/engine_parts.h"
+#include "ib/port.h"
 
 #include "hca/adapter.h"
 #include "hca/flow.h"
-#include "hca/qp.h"
-#include "hca/transport.h"
 #include "link/link.h"
 #include "local/fetch.h"
-#include "wire/ibt.h"
 
-_Static_assert((int)HCA_ROW == (int)LOCAL_ROW, "as many as are fetched together");
+_Static_assert((int)IBT_FETCHED == (int)LOCAL_ROW, "as many as are fetched together");
 
 enum { ROW_BYTES = 256 << 10 }; /* fetched together: the first of them waits for the last */
 
 struct source {
-	struct hca_engine *e;
+	struct ibt_port *p;
 	struct hca_qp *qp;
 	const struct frame_in *in;
 };
@@ -38,7 +35,7 @@ static bool is_same_ref(const struct frame_ref *a, const struct frame_ref *b)
 /* Was this frame, of this connection, fetched to this place before? */
 static bool is_fetched(const struct source *s, uint64_t connection, const struct iovec *to)
 {
-	const struct hca_row *row = &s->e->row;
+	const struct ibt_fetched *row = &s->p->fetched;
 	uint32_t i = s->in->place - row->place;
 
 	return row->connection == connection && i < row->n && is_same_ref(&s->in->refs[0], &row->ref[i]) &&
@@ -52,7 +49,7 @@ static bool look_ahead(const struct source *s, uint32_t i, struct frame_ref *ref
 	struct ibv_sge sge;
 	unsigned n;
 
-	if (!s->e->link->ops->ahead(s->e->link, s->in, i, &a) || a.dqpn != hca_qpn(s->qp) ||
+	if (!s->p->link->ops->ahead(s->p->link, s->in, i, &a) || a.dqpn != hca_qpn(s->qp) ||
 		(a.opcode != (IBT_RC | OP_SEND_ONLY) && a.opcode != (IBT_RC | OP_SEND_ONLY_IMM)))
 		return false;
 	*ref = a.ref;
@@ -63,14 +60,14 @@ static bool look_ahead(const struct source *s, uint32_t i, struct frame_ref *ref
 /* The message in hand, with those that wait behind it; false: there are none, or it has to go alone. */
 static bool fetch_row(const struct source *s, const struct local_peer *p, const struct iovec *to)
 {
-	struct hca_row *row = &s->e->row;
+	struct ibt_fetched *row = &s->p->fetched;
 	uint64_t len = s->in->refs[0].len;
 
 	row->connection = 0;
 	row->place = s->in->place;
 	row->ref[0] = s->in->refs[0];
 	row->to[0] = *to;
-	for (row->n = 1; row->n < HCA_ROW; row->n++) {
+	for (row->n = 1; row->n < IBT_FETCHED; row->n++) {
 		if (!look_ahead(s, row->n - 1, &row->ref[row->n], &row->to[row->n]))
 			break;
 		len += row->ref[row->n].len;
@@ -89,7 +86,7 @@ static bool fetch_row(const struct source *s, const struct local_peer *p, const 
  */
 static bool goes_in_rows(const struct source *s, uint32_t off, unsigned n, uint32_t len)
 {
-	return s->e->link->ops->ahead && !off && n == 1 && s->in->nrefs == 1 && len == s->in->ref_len &&
+	return s->p->link->ops->ahead && !off && n == 1 && s->in->nrefs == 1 && len == s->in->ref_len &&
 	       !s->qp->srq && s->qp->recv.valid && bth_opcode(s->in->bytes) != (IBT_RC | OP_WRITE_ONLY) &&
 	       bth_opcode(s->in->bytes) != (IBT_RC | OP_WRITE_ONLY_IMM);
 }
@@ -120,39 +117,39 @@ static bool is_wanted(const struct source *s, const struct hca_board *board)
 static bool fetch(void *arg, uint32_t off, const struct iovec *to, unsigned n, uint32_t len)
 {
 	const struct source *s = arg;
-	const struct link_ops *ops = s->e->link->ops;
+	const struct link_ops *ops = s->p->link->ops;
 	struct hca_flow *f = s->qp->flow;
 	const struct link_there *there;
 	struct local_peer peer;
 	enum local_act act;
 
-	if (!s->e->adapter->board || !f || !s->qp->dest.local || f->slot != s->in->slot)
+	if (!s->p->adapter->board || !f || !s->qp->dest.local || f->slot != s->in->slot)
 		return false;
-	there = ops->enter(s->e->link, f->slot);
+	there = ops->enter(s->p->link, f->slot);
 	if (!there)
 		return false;
-	hca_engine_peer(&peer, f, there);
+	ibt_local_peer(&peer, f, there);
 	act = is_wanted(s, there->export) ? copy(s, &peer, off, to, n, len) : LOCAL_LEFT;
-	ops->leave(s->e->link, f->slot);
+	ops->leave(s->p->link, f->slot);
 	if (act == LOCAL_CLOSED)
-		hca_engine_shut_out(f);
+		ibt_shut_out(f);
 	return act == LOCAL_DONE;
 }
 
-void hca_engine_deliver_by_ref(struct hca_engine *e, const struct frame_in *in, uint64_t now)
+void ibt_port_deliver_by_ref(struct ibt_port *p, const struct frame_in *in, uint64_t now)
 {
-	struct hca_qp *qp = idmap_get(&e->adapter->qps, bth_dqpn(in->bytes));
-	struct source s = {e, qp, in};
+	struct hca_qp *qp = idmap_get(&p->adapter->qps, bth_dqpn(in->bytes));
+	struct source s = {p, qp, in};
 	bool done;
 
-	if (!qp || !qp->transport->receive_by_ref) {
-		e->adapter->count->no_qp++;
+	if (!qp || qp->provider != &p->provider) {
+		p->adapter->count->no_qp++;
 		return;
 	}
 	lock_take(&qp->lock);
-	done = hca_engine_hears(e, qp, in) && qp->transport->receive_by_ref(qp, in, fetch, &s, now);
-	e->link->ops->took(e->link, in, done);
+	done = ibt_path_hears(p, qp, in) && ibt_receive_by_ref(qp, in, fetch, &s, now);
+	p->link->ops->took(p->link, in, done);
 	lock_drop(&qp->lock);
 	if (!done)
-		hca_engine_make_runnable(e, qp);
+		hca_engine_make_runnable(p->provider.e, qp);
 }

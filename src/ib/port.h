@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The provider of frames: the IBA transport (ibt.h) over a link. RoCE has it over UDP; between processes of
+ * one host frames go through shared memory instead.
+ *
+ *   port.c      its life, receiving, waiting
+ *   port_in.c   whom a frame is for
+ *   port_out.c  requests of a queue pair, answers of all of them together
+ *   path.c      which queue pairs hear what comes through shared memory, and what by packets
+ *   onesided.c  requests that the initiator does itself in the memory of a peer on this host
+ *   fetch.c     messages by reference: the receiver takes them out of the sender's memory
+ */
+#ifndef IB_PORT_H
+#define IB_PORT_H
+
+#include "base/list.h"
+#include "hca/provider.h"
+#include "ib/ibt.h"
+
+struct hca_board;
+struct link;
+struct link_there;
+struct local_peer;
+
+enum { IBT_FETCHED = 8 };
+
+/* Frames by reference that were fetched together (fetch.c), from the one with this place on. */
+struct ibt_fetched {
+	uint64_t connection; /* link_there.number; 0: none */
+	uint32_t place;
+	unsigned n;
+	struct frame_ref ref[IBT_FETCHED];
+	struct iovec to[IBT_FETCHED];
+};
+
+/* Under the drive lock, but for `link`, which any thread sends by. */
+struct ibt_port {
+	struct hca_provider provider;
+	struct hca_adapter *adapter;
+	struct link *link;
+	struct frame_batch batch;
+	struct frame_batch answers; /* of all QPs in `answering`, not sent yet */
+	struct hca_qp *answering[FRAME_BATCH_MAX];
+	unsigned nanswering;
+	struct ibt_fetched fetched;
+	unsigned link_quiet, link_skipped; /* looks at the link in vain, and times it was left out */
+};
+
+/* Takes over the link, whatever it says: 0 or -ENOMEM. */
+int ibt_port_open(struct hca_adapter *a, struct link *link);
+
+/* The adapter's; NULL: it has none. */
+struct ibt_port *ibt_port_in(struct hca_adapter *a);
+
+/* Of a queue pair that frames carry. */
+static inline struct ibt_port *ibt_port_of(const struct hca_qp *qp)
+{
+	return container_of(qp->provider, struct ibt_port, provider);
+}
+
+/* ---- port.c ---- */
+/* Takes all that has come so far; drive lock. */
+void ibt_port_drain(struct ibt_port *p);
+/*
+ * Whether frames of this flow go through shared memory (frame_dest.local). Asks the other process for it when
+ * it was not asked yet; `wait`: for a moment, for its answer; then with no lock held.
+ */
+bool ibt_port_reach(struct ibt_port *p, const struct hca_flow *f, bool wait);
+
+/* ---- port_in.c; drive lock ---- */
+/* A frame that the link, another process or a test brought. */
+void ibt_port_deliver(struct ibt_port *p, const struct frame_in *in, uint64_t now);
+/* One that came through shared memory, if it is of the kind that the fast path takes. */
+bool ibt_port_deliver_fast(struct ibt_port *p, const struct frame_in *in);
+/* What link_executed_fn says; false: it needs the time, which was not given (0). */
+bool ibt_port_executed(struct ibt_port *p, uint32_t note, uint32_t psn, bool done, uint64_t now);
+
+/* ---- port_out.c: see hca/provider.h ---- */
+enum hca_post ibt_port_post(struct hca_qp *qp);
+bool ibt_port_send(struct hca_qp *qp, bool driving, uint64_t now);
+bool ibt_port_answer(struct hca_qp *qp, uint64_t now);
+void ibt_port_flush_answers(struct hca_provider *v);
+
+/* ---- path.c; qp->lock held ---- */
+/* Whether the QP takes frames that come this way, see there. */
+bool ibt_path_hears(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *in);
+/* Sends by packets from now on, if the ring is gone; it is local. */
+void ibt_path_leave_ring(struct ibt_port *p, struct hca_qp *qp);
+/* The QP's path is fixed anew: tells its peer, if it is reached through shared memory. */
+void ibt_path_say_here(struct hca_qp *qp);
+/* A frame that says HERE; drive lock, not qp->lock. */
+void ibt_path_hear_here(struct ibt_port *p, const struct frame_in *in);
+
+/* ---- fetch.c; drive lock ---- */
+/* A frame by reference (base/frame.h). */
+void ibt_port_deliver_by_ref(struct ibt_port *p, const struct frame_in *in, uint64_t now);
+
+/* ---- onesided.c ---- */
+/* The process as those see it who act in its memory; it was entered. */
+void ibt_local_peer(struct local_peer *p, const struct hca_flow *f, const struct link_there *there);
+/* The kernel does not let us in. */
+void ibt_shut_out(struct hca_flow *f);
+/* Does what can be done without the transport; qp->lock held, any thread. */
+void ibt_onesided(struct ibt_port *p, struct hca_qp *qp, uint64_t now);
+
+#endif

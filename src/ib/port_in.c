@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/* Frames in: whom each is for. */
+#include "ib/port.h"
+
+#include "hca/adapter.h"
+#include "hca/device.h"
+#include "hca/flow.h"
+#include "hca/qp.h"
+#include "ib/echo.h"
+#include "link/link.h"
+#include "wire/ibt.h"
+
+#include <string.h>
+
+static void give(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *in, uint64_t now)
+{
+	bool done = false;
+
+	lock_take(&qp->lock);
+	qp->count->rx_packets++;
+	qp->count->rx_bytes += in->len;
+	if (qp->provider != &p->provider)
+		qp->count->dropped++; /* it moves bytes, no frames */
+	else if (ibt_path_hears(p, qp, in))
+		done = ibt_receive(qp, in, now);
+	else
+		qp->count->wrong_peer++;
+	if (in->from)
+		p->link->ops->took(p->link, in, done);
+	lock_drop(&qp->lock);
+	hca_engine_make_runnable(p->provider.e, qp);
+}
+
+bool ibt_port_deliver_fast(struct ibt_port *p, const struct frame_in *in)
+{
+	struct hca_qp *qp = idmap_get(&p->adapter->qps, bth_dqpn(in->bytes));
+	bool done;
+
+	if (!qp || qp->provider != &p->provider)
+		return false;
+	lock_take(&qp->lock);
+	done = ibt_path_hears(p, qp, in) && ibt_receive_fast(qp, in);
+	if (done) {
+		qp->count->rx_packets++;
+		qp->count->rx_bytes += in->len;
+		p->link->ops->took(p->link, in, true);
+	}
+	lock_drop(&qp->lock);
+	return done;
+}
+
+bool ibt_port_executed(struct ibt_port *p, uint32_t note, uint32_t psn, bool done, uint64_t now)
+{
+	struct hca_qp *qp = idmap_get(&p->adapter->qps, note & 0xffffff);
+	bool taken, more;
+
+	if (!qp || qp->provider != &p->provider)
+		return true;
+	lock_take(&qp->lock);
+	taken = ibt_executed(qp, note, psn, done, now);
+	hca_engine_arm(p->provider.e, qp);
+	more = qp->sq.tail != qp->sq.head || (qp->flow && hca_flow_is_waited_for(qp->flow));
+	lock_drop(&qp->lock);
+	if (taken && more)
+		hca_engine_make_runnable(p->provider.e, qp);
+	return taken;
+}
+
+struct mcast_give {
+	struct ibt_port *p;
+	const struct frame_in *in;
+	uint64_t now;
+};
+
+static void mcast_give(struct hca_qp *qp, void *arg)
+{
+	struct mcast_give *g = arg;
+
+	give(g->p, qp, g->in, g->now);
+}
+
+/* Only who could send to the QP is answered: a datagram's sender any, a connection's the peer. */
+static bool may_ask(struct hca_adapter *a, const struct frame_in *in)
+{
+	const struct hca_qp *qp = idmap_get(&a->qps, bth_dqpn(in->bytes));
+
+	return qp && (!qp->service.connected || !memcmp(in->sgid, qp->dest.dgid, 16));
+}
+
+static void handle_echo(struct ibt_port *p, const struct frame_in *in, uint64_t now)
+{
+	struct frame_batch *b = &p->batch;
+	uint32_t qpn;
+	uint64_t sent;
+
+	if (!hca_devices_have(p->adapter, in->dgid))
+		return;
+	frame_batch_begin(b);
+	if (ibt_echo_reply(in, b)) {
+		if (!may_ask(p->adapter, in)) {
+			p->adapter->count->no_qp++;
+			return;
+		}
+		p->adapter->count->echo_requests++;
+		p->link->ops->send(p->link, b);
+	} else if (ibt_echo_parse(in, &qpn, &sent)) {
+		struct hca_flow *f = hca_adapter_flow_find(p->adapter, in->sgid, qpn);
+
+		if (f)
+			hca_flow_echoed(f, sent);
+		hca_engine_resume_waiters(p->provider.e, f, now);
+		hca_adapter_flow_put(p->adapter, f);
+	}
+}
+
+void ibt_port_deliver(struct ibt_port *p, const struct frame_in *in, uint64_t now)
+{
+	struct hca_adapter *a = p->adapter;
+	uint32_t qpn = bth_dqpn(in->bytes);
+	struct hca_qp *qp;
+
+	assert_locked(&p->provider.e->drive);
+	if (bth_opcode(in->bytes) == OPCODE_ECHO_REQUEST || bth_opcode(in->bytes) == OPCODE_ECHO_REPLY) {
+		handle_echo(p, in, now);
+		return;
+	}
+	if (in->from && bth_opcode(in->bytes) == OPCODE_HERE) {
+		ibt_path_hear_here(p, in);
+		return;
+	}
+	if (qpn == QP_MULTICAST) {
+		struct mcast_give g = {p, in, now};
+
+		hca_mcast_each(a, in->dgid, mcast_give, &g);
+		return;
+	}
+	if (qpn == QP_GSI) {
+		a->qp1.ops->receive(a, in, now);
+		return;
+	}
+	qp = idmap_get(&a->qps, qpn);
+	/* The peer of an iWARP connection is whom TCP is connected to, and writes into a ring. A packet's
+	 * address says less: any user of this host has it. */
+	if (qp && (in->from || qp->home == &p->provider))
+		give(p, qp, in, now);
+	else
+		a->count->no_qp++;
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/* Frames out: the requests of a QP, and answers of all QPs together. */
+#include "ib/port.h"
+
+#include "base/cancel.h"
+#include "base/guard.h"
+#include "hca/adapter.h"
+#include "hca/flow.h"
+#include "link/link.h"
+#include "local/direct.h"
+#include "wire/qpn.h"
+
+#include <string.h>
+
+enum {
+	ROUND_BATCHES = 4, /* what one QP may send before others get their turn */
+	DOUBT_EVERY = 256, /* requests, after which who posts looks at its signal mask */
+};
+
+/* ---- requests ---- */
+/* Frames of the batch from `first` on are this QP's. */
+static void count_frames(struct hca_qp *qp, const struct frame_batch *b, unsigned first)
+{
+	unsigned n = b->nframes - first;
+	uint64_t bytes = 0;
+
+	for (unsigned i = first; i < b->nframes; i++)
+		bytes += frame_len(&b->frame[i]);
+	qp->count->tx_packets += n;
+	qp->count->tx_bytes += bytes;
+	hca_engine_count_sent(qp->provider->e, n, bytes);
+}
+
+/* It did not go by the fast path after all. */
+static void send_one(
+	struct ibt_port *p, struct hca_qp *qp, const struct frame_out *f, const struct iovec *iov)
+{
+	CANCEL_SAFE;
+	struct frame_batch b;
+
+	b.dest = qp->dest;
+	b.nframes = 1;
+	b.niov = f->iov_count;
+	b.wanted = false;
+	b.frame[0] = *f;
+	memcpy(b.iov, iov, f->iov_count * sizeof(*iov));
+	p->link->ops->send(p->link, &b);
+}
+
+/* Whether there is something that the initiator could do itself; SENDs are not asked twice. */
+static bool may_be_onesided(const struct hca_qp *qp)
+{
+	const struct hca_sq *sq = &qp->sq;
+
+	return qp->direct_min_len ||
+	       (sq->head != sq->tail &&
+		       (local_can(hca_sq_at(sq, sq->tail)) || local_can(hca_sq_at(sq, sq->head - 1))));
+}
+
+/* What goes through shared memory, at once. Whether that is all there was. */
+static bool send_fast(struct ibt_port *p, struct hca_qp *qp)
+{
+	struct frame_out f;
+	struct iovec iov[HCA_MAX_SGE];
+	enum ibt_fast q;
+
+	assert_locked(&qp->lock);
+	if (!(qp->sq.head % DOUBT_EVERY))
+		guard_doubt();
+	if (may_be_onesided(qp))
+		ibt_onesided(p, qp, 0);
+	if (qp->moving)
+		return false;
+	while ((q = ibt_request_fast(qp, hca_clock_coarse, &f, iov)) == FAST_FRAME) {
+		bool out = !p->link->ops->put(p->link, qp->flow->slot, &qp->dest, &f, iov);
+
+		/* Counted afterwards: the peer is at it already. */
+		qp->count->tx_packets++;
+		qp->count->tx_bytes += frame_len(&f);
+		hca_engine_count_sent(p->provider.e, 1, frame_len(&f));
+		if (!out)
+			ibt_path_leave_ring(p, qp);
+		if (!out && (f.by_ref || !qp->dest.local))
+			ibt_by_ref_failed(qp); /* the slow path does it, in its own way */
+		else if (!out)
+			send_one(p, qp, &f, iov);
+	}
+	hca_engine_arm(p->provider.e, qp);
+	return q == FAST_IDLE;
+}
+
+enum hca_post ibt_port_post(struct hca_qp *qp)
+{
+	if (!qp->dest.local)
+		return POST_MAY_WAIT;
+	return send_fast(ibt_port_of(qp), qp) ? POST_SENT : POST_NOW;
+}
+
+/* qp->lock is held all the while, since requests must leave in order whoever sends them. */
+static bool send_requests(
+	struct ibt_port *p, struct hca_qp *qp, struct frame_batch *b, unsigned rounds, uint64_t now)
+{
+	bool more = true;
+
+	if (qp->dest.local && send_fast(p, qp))
+		return false;
+	if (qp->moving)
+		return true; /* what follows waits for it */
+	if (qp->dest.local)
+		ibt_path_leave_ring(p, qp);
+	qp->flow_closed = false; /* unless it asks and finds it so */
+	while (more && rounds--) {
+		frame_batch_begin(b);
+		more = ibt_requests(qp, now, b);
+		if (!b->nframes)
+			continue;
+		count_frames(qp, b, 0);
+		p->link->ops->send(p->link, b);
+	}
+	return more;
+}
+
+/* Who posts has a batch of its own; who drives has the port's. */
+static bool send_posted(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
+{
+	struct frame_batch b;
+
+	return send_requests(p, qp, &b, UINT32_MAX, now);
+}
+
+bool ibt_port_send(struct hca_qp *qp, bool driving, uint64_t now)
+{
+	struct ibt_port *p = ibt_port_of(qp);
+
+	if (qp->connecting)
+		return false;
+	return driving ? send_requests(p, qp, &p->batch, ROUND_BATCHES, now) : send_posted(p, qp, now);
+}
+
+/* ---- answers ---- */
+/*
+ * Answers of all QPs that go to one place leave together. They leave in order because only who holds the
+ * drive lock sends them, so qp->lock is not held during the system call: the program, woken by what just
+ * arrived, wants to post now.
+ */
+static void flush_answers(struct ibt_port *p)
+{
+	struct frame_batch *b = &p->answers;
+
+	if (b->nframes)
+		p->link->ops->send(p->link, b);
+	frame_batch_begin(b);
+	while (p->nanswering) {
+		struct hca_qp *qp = p->answering[--p->nanswering];
+
+		lock_take(&qp->lock);
+		ibt_answered(qp);
+		lock_drop(&qp->lock);
+	}
+}
+
+void ibt_port_flush_answers(struct hca_provider *v)
+{
+	flush_answers(container_of(v, struct ibt_port, provider));
+}
+
+/* qp->lock held. By memory each process has a ring of its own: what is for two goes by the wire. */
+static bool goes_with(const struct frame_batch *b, const struct hca_qp *qp)
+{
+	return frame_dest_same(&b->dest, &qp->dest) && b->dest.local == qp->dest.local &&
+	       (!qp->dest.local || qpn_slot(bth_dqpn(b->frame[0].hdr)) == qpn_slot(qp->attr.dest_qp_num));
+}
+
+static bool put_answers(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
+{
+	struct frame_batch *b = &p->answers;
+	unsigned before;
+	bool more;
+
+	lock_take(&qp->lock);
+	if (b->nframes && (frame_batch_full(b, 1) || !goes_with(b, qp))) {
+		lock_drop(&qp->lock); /* it takes the locks of those who answered */
+		flush_answers(p);
+		lock_take(&qp->lock);
+	}
+	before = b->nframes;
+	b->wanted = false;
+	more = ibt_answers(qp, now, b);
+	count_frames(qp, b, before);
+	lock_drop(&qp->lock);
+	if (b->nframes == before)
+		return more;
+	p->provider.e->asked |= b->wanted;
+	p->answering[p->nanswering++] = qp; /* once per frame at most: there is room */
+	return more;
+}
+
+bool ibt_port_answer(struct hca_qp *qp, uint64_t now)
+{
+	struct ibt_port *p = ibt_port_of(qp);
+	bool more = !hca_engine_delay_ack(p->provider.e, qp, now);
+
+	for (unsigned i = 0; i < ROUND_BATCHES && more; i++) {
+		more = put_answers(p, qp, now);
+		if (more)
+			flush_answers(p);
+	}
+	return more;
+}

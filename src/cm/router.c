@@ -99,6 +99,14 @@ static enum mad_whom route(void *state, struct host_ports *ports, const uint8_t 
 	return owner == CM_OWNER_ANY && may_ask_all(r, now) ? MAD_FOR_LISTENERS : MAD_FOR_NOBODY;
 }
 
+static uint32_t addressee(const uint8_t mad[MAD_LEN])
+{
+	uint64_t service;
+	int owner = cm_owner(mad, MAD_LEN, &service);
+
+	return owner > 0 ? (uint32_t)owner : 0;
+}
+
 static bool refuse(const uint8_t mad[MAD_LEN], uint8_t answer[MAD_LEN])
 {
 	struct cm_msg m, no;
@@ -123,5 +131,8 @@ static bool refuse(const uint8_t mad[MAD_LEN], uint8_t answer[MAD_LEN])
 	return true;
 }
 
-const struct mad_router cm_router = {
-	.mgmt_class = MAD_CLASS_CM, .state_size = sizeof(struct router), .route = route, .refuse = refuse};
+const struct mad_router cm_router = {.mgmt_class = MAD_CLASS_CM,
+	.state_size = sizeof(struct router),
+	.route = route,
+	.addressee = addressee,
+	.refuse = refuse};

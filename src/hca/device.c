@@ -87,6 +87,22 @@ bool hca_devices_have(struct hca_adapter *a, const uint8_t gid[16])
 	return have;
 }
 
+uint32_t hca_devices_loopback(struct hca_adapter *a)
+{
+	uint32_t ifindex = 0;
+
+	lock_take(&a->lock);
+	list_for_each(n, &a->devices)
+	{
+		const struct hca_device *d = container_of(n, struct hca_device, node);
+
+		if (d->loopback && !d->gone)
+			ifindex = d->ifindex;
+	}
+	lock_drop(&a->lock);
+	return ifindex;
+}
+
 int hca_device_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct frame_dest *out)
 {
 	const struct ibv_global_route *g = &ah->grh;

@@ -70,6 +70,8 @@ void hca_device_gid(struct hca_device *d, unsigned index, uint8_t gid[16]);
 int hca_device_gid_index(struct hca_device *d, const uint8_t gid[16]);
 /* Whether it is a device's address: not a broadcast, not a group. Answers can be sent from there. */
 bool hca_devices_have(struct hca_adapter *a, const uint8_t gid[16]);
+/* The interface that what this host sends to itself comes in by; 0: there is none. */
+uint32_t hca_devices_loopback(struct hca_adapter *a);
 /* Resolves an address vector: 0 or EINVAL */
 int hca_device_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct frame_dest *out);
 

@@ -91,7 +91,7 @@ struct hca_provider_ops {
 	int (*send_frames)(struct hca_provider *p, const struct frame_batch *b);
 	/*
 	 * Gives a frame to the process of another slot: 0, -EAGAIN when it has no room, another -errno when
-	 * nobody is there. `wait`: for a moment, when there is no room; drive lock.
+	 * nobody is there. `wait`: for a moment, when there is no room. Any thread.
 	 */
 	int (*hand_over)(struct hca_provider *p, uint32_t slot, const struct frame_in *in, bool wait);
 

@@ -16,6 +16,30 @@ enum { GSI_FRAME_LEN = BTH_LEN + DETH_LEN + MAD_LEN };
 _Static_assert((int)MAD_ALARM_LATE < (int)HCA_ALARMS, "an alarm for each agent and for MADs that are late");
 
 /* ---- out ---- */
+/*
+ * A MAD for another process of this host, which it names, is given to that one. By the network it could come
+ * back to ourselves, since any process of the host receives for QP1, and would be lost with us if the program
+ * ends here and now.
+ */
+static bool hand_to_neighbour(
+	struct hca_adapter *a, const struct frame_dest *to, const uint8_t *hdr, const uint8_t mad[MAD_LEN])
+{
+	uint32_t slot = mad_addressee(a->qp1.gsi, mad);
+	uint8_t bytes[GSI_FRAME_LEN];
+	struct frame_in in = {
+		.bytes = bytes, .len = sizeof(bytes), .tclass = to->tclass, .hop_limit = to->hop_limit};
+
+	/* Of a link-local address the kernel alone knows by which interface it would come. */
+	if (!slot || slot == a->slot || gid_is_link_local(to->dgid) || !hca_devices_have(a, to->dgid))
+		return false;
+	in.ifindex = hca_devices_loopback(a);
+	memcpy(in.sgid, to->sgid, 16);
+	memcpy(in.dgid, to->dgid, 16);
+	memcpy(bytes, hdr, BTH_LEN + DETH_LEN);
+	memcpy(bytes + BTH_LEN + DETH_LEN, mad, MAD_LEN);
+	return in.ifindex && !hca_engine_hand_over(&a->engine, slot, &in, false);
+}
+
 int mad_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t mad[MAD_LEN])
 {
 	struct frame_batch b;
@@ -30,7 +54,7 @@ int mad_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t m
 		atomic_fetch_add(&a->qp1.gsi->psn, 1) & PSN_MASK);
 	put_be32(f->hdr + BTH_LEN, GSI_QKEY);
 	put_be32(f->hdr + BTH_LEN + 4, QP_GSI);
-	err = hca_engine_send(&a->engine, &b);
+	err = hand_to_neighbour(a, to, f->hdr, mad) ? 0 : hca_engine_send(&a->engine, &b);
 	if (!err)
 		mad_count(&a->count->mads_sent);
 	return err;

@@ -31,6 +31,8 @@ static inline void mad_count(uint64_t *counter)
 /* Hands a MAD over to whom it concerns; whether it is for this process, or there is nobody else for it. */
 bool mad_route(struct mad_gsi *g, const struct frame_in *in, const uint8_t mad[MAD_LEN],
 	const struct mad_from *from, uint64_t now);
+/* The process that a MAD names by itself, if it is one of this host; 0: none. Any thread. */
+uint32_t mad_addressee(const struct mad_gsi *g, const uint8_t mad[MAD_LEN]);
 /* Turns a MAD without an agent into its refusal; false: it gets none. */
 bool mad_refuse(const struct mad_gsi *g, const uint8_t mad[MAD_LEN], uint8_t answer[MAD_LEN]);
 

@@ -43,6 +43,7 @@ struct process {
 	pid_t pid;
 	_Atomic int ready, rang, right, wrong, unclaimed, rejected;
 	_Atomic uint32_t slot, comm_id;
+	_Atomic int last_word_to; /* whom it is to send its last MAD; -1: nobody */
 	struct hca_adapter adapter;
 	struct host_adapter_counters seen; /* a copy of its counters */
 };
@@ -100,6 +101,40 @@ static void manage_connections(struct process *me)
 	mad_arm(a, agent, hca_engine_now(&a->engine) + 1000000);
 }
 
+/* A packet to QP1 with an empty MAD. */
+static void prepare(uint8_t pkt[PACKET], uint16_t attribute, uint8_t whom)
+{
+	static const uint8_t head[] = {1, 7, 2, 3};
+
+	memset(pkt, 0, PACKET);
+	bth_put(pkt, IBT_UD | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, QP_GSI, false, 0);
+	put_be32(pkt + BTH_LEN, GSI_QKEY);
+	put_be32(pkt + BTH_LEN + 4, QP_GSI);
+	memcpy(pkt + MAD_AT, head, sizeof(head));
+	pkt[MAD_AT + 15] = whom;
+	put_be16(pkt + MAD_AT + 16, attribute);
+}
+
+/* Sends, and stops before any of its threads could receive. */
+static void say_last_word(struct process *me)
+{
+	struct hca_adapter *a = &me->adapter;
+	int whom = atomic_exchange(&me->last_word_to, -1);
+	struct frame_dest to = {.hop_limit = 64};
+	uint8_t pkt[PACKET];
+
+	if (whom < 0)
+		return;
+	memcpy(to.sgid, lo, 16);
+	memcpy(to.dgid, lo, 16);
+	prepare(pkt, REP, (uint8_t)whom);
+	put_be32(pkt + MAD_AT + BODY + 4, process[whom].comm_id);
+	lock_take(&a->engine.drive);
+	mad_send(a, &to, pkt + MAD_AT);
+	kill(getpid(), SIGSTOP);
+	lock_drop(&a->engine.drive);
+}
+
 static void be_process(struct process *me)
 {
 	static const struct mad_router *const routers[] = {&cm_router, NULL};
@@ -118,6 +153,7 @@ static void be_process(struct process *me)
 	for (;;) {
 		struct timespec ms = {.tv_nsec = 1000000};
 
+		say_last_word(me);
 		lock_take(&a->engine.drive);
 		me->seen = *a->count;
 		lock_drop(&a->engine.drive);
@@ -127,8 +163,10 @@ static void be_process(struct process *me)
 
 static void start(unsigned i)
 {
-	pid_t pid = fork();
+	pid_t pid;
 
+	process[i].last_word_to = -1;
+	pid = fork();
 	if (!pid)
 		be_process(&process[i]);
 	assert_true(pid > 0);
@@ -195,20 +233,6 @@ static bool heard(int n)
 static bool is_ready(int i)
 {
 	return process[i].ready;
-}
-
-/* A packet to QP1 with an empty MAD. */
-static void prepare(uint8_t pkt[PACKET], uint16_t attribute, uint8_t whom)
-{
-	static const uint8_t head[] = {1, 7, 2, 3};
-
-	memset(pkt, 0, PACKET);
-	bth_put(pkt, IBT_UD | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, QP_GSI, false, 0);
-	put_be32(pkt + BTH_LEN, GSI_QKEY);
-	put_be32(pkt + BTH_LEN + 4, QP_GSI);
-	memcpy(pkt + MAD_AT, head, sizeof(head));
-	pkt[MAD_AT + 15] = whom;
-	put_be16(pkt + MAD_AT + 16, attribute);
 }
 
 /* At a source port the kernel picks: the hash differs every time. */
@@ -294,6 +318,22 @@ static void mads_reach_whom_they_concern(void **state)
 	}
 	/* The kernel finds the right one by chance once in four times. */
 	assert_true(handed_over > 0);
+}
+
+/* Any of them may be the one that the kernel picks for what it sends itself. */
+static void last_word_is_heard_while_its_sender_is_stopped(void **state)
+{
+	reset();
+	for (int i = 0; i < PROCESSES; i++) {
+		int status;
+
+		process[i].last_word_to = (i + 1) % MANAGERS;
+		assert_int_equal(waitpid(process[i].pid, &status, WUNTRACED), process[i].pid);
+		assert_true(WIFSTOPPED(status));
+		wait_until(heard, i + 1);
+		kill(process[i].pid, SIGCONT);
+	}
+	assert_int_equal(TOTAL(wrong), 0);
 }
 
 static bool is_answered(int n)
@@ -553,6 +593,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(mads_reach_whom_they_concern),
+		cmocka_unit_test(last_word_is_heard_while_its_sender_is_stopped),
 		cmocka_unit_test(what_concerns_nobody_is_answered),
 		cmocka_unit_test(who_gives_up_early_is_heard_by_whom_it_asked),
 		cmocka_unit_test(rejections_of_nothing_are_bounded),

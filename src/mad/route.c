@@ -84,6 +84,13 @@ bool mad_route(struct mad_gsi *g, const struct frame_in *in, const uint8_t mad[M
 	return true;
 }
 
+uint32_t mad_addressee(const struct mad_gsi *g, const uint8_t mad[MAD_LEN])
+{
+	int i = router_of(g, mad);
+
+	return i < 0 ? 0 : g->route[i].router->addressee(mad);
+}
+
 bool mad_refuse(const struct mad_gsi *g, const uint8_t mad[MAD_LEN], uint8_t answer[MAD_LEN])
 {
 	int i = router_of(g, mad);

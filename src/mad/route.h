@@ -31,6 +31,9 @@ struct mad_router {
 	 */
 	enum mad_whom (*route)(void *state, struct host_ports *ports, const uint8_t mad[MAD_LEN],
 		const struct mad_from *from, uint64_t now, uint32_t *slot);
+	/* The process that a MAD names by itself, by a number which it drew; 0: none. No state, any thread.
+	 */
+	uint32_t (*addressee)(const uint8_t mad[MAD_LEN]);
 	/* Turns a MAD that has no agent here into its refusal; false: it wants none. */
 	bool (*refuse)(const uint8_t mad[MAD_LEN], uint8_t answer[MAD_LEN]);
 };

@@ -10,9 +10,11 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-enum step { RESOLVED, ASKED, ANSWERED, ESTABLISHED, GONE, LEFT };
+enum step { RESOLVED, ASKED, ANSWERED, ESTABLISHED, GONE, LEFT, REJECTED };
 
 static struct rdma_conn_param no_qp = {.qp_num = 4711, .responder_resources = 1, .initiator_depth = 1};
+
+#define LAST_WORDS "not today"
 
 static const char *program; /* not /proc/self/exe, which under valgrind is valgrind */
 
@@ -60,6 +62,10 @@ static void be_server(int fd, enum step step)
 	assert_int_equal(write(fd, &port, sizeof(port)), sizeof(port));
 	expect(RDMA_CM_EVENT_CONNECT_REQUEST, NULL);
 	w.server = w.last.id;
+	if (step == REJECTED) {
+		assert_int_equal(rdma_reject(w.server, LAST_WORDS, sizeof(LAST_WORDS)), 0);
+		_exit(0);
+	}
 	if (step == ASKED)
 		reached(fd, w.server);
 	assert_int_equal(rdma_accept(w.server, &no_qp), 0);
@@ -286,6 +292,23 @@ static void a_connected_server(void **state)
 	the_next_client_is_served();
 }
 
+/* It says no, and is gone without a destructor: what it said must not have come back to itself. */
+static void a_server_that_rejects_and_is_gone(void **state)
+{
+	enum { TIMES = 50 };
+	int status;
+
+	for (int i = 0; i < TIMES; i++) {
+		ask_the_victim(REJECTED);
+		expect(RDMA_CM_EVENT_REJECTED, w.client);
+		assert_memory_equal(w.priv, LAST_WORDS, sizeof(LAST_WORDS));
+		assert_int_equal(waitpid(victim.pid, &status, 0), victim.pid);
+		assert_int_equal(status, 0);
+		close(victim.says);
+		destroy(&w.client);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -298,6 +321,7 @@ int main(int argc, char **argv)
 		TEST(a_server_that_was_asked),
 		TEST(a_server_that_has_accepted),
 		TEST(a_connected_server),
+		TEST(a_server_that_rejects_and_is_gone),
 	};
 
 	alarm(100);

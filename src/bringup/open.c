@@ -17,6 +17,7 @@
 #include "link/udp.h"
 #include "wire/ibt.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +116,11 @@ int hca_adapter_has(struct hca_adapter *a, enum hca_kind kind)
 {
 	if (kind == HCA_ROCE)
 		return has_roce(a);
-	return a->engine.provider[kind] ? 0 : -ENODEV;
+	if (a->engine.provider[kind])
+		return 0;
+	log_error(
+		"no descriptors were left for iWARP connections: close some, or raise the limit (ulimit -n)");
+	return -EMFILE;
 }
 
 static int open_providers(struct hca_adapter *a)
@@ -130,13 +135,19 @@ static int open_providers(struct hca_adapter *a)
 	add_memory(a, &link, a->udp_port);
 	hca_engine_init(&a->engine, a, NULL, NULL);
 	err = ibt_port_open(a, link);
-	if (!err)
+	if (err) {
+		hca_keys_show(a, NULL); /* it lies in the link's memory */
+		link->ops->close(link);
+	} else {
 		err = iwarp_port_open(a);
+	}
 	if (err) {
 		hca_keys_show(a, NULL);
 		hca_engine_fini(&a->engine);
+		return err;
 	}
-	return err;
+	hca_engine_open(&a->engine);
+	return 0;
 }
 
 /* What other processes see of us; without it we go on. */
@@ -158,6 +169,7 @@ int bringup_open(struct hca_adapter *a)
 {
 	int err;
 
+	assert(a->qp1.ops != &hca_qp1_none); /* others' MADs come to us, too */
 	a->udp_port = wanted_port();
 	err = open_providers(a);
 	if (err)

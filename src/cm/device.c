@@ -30,11 +30,11 @@ static int open_verbs(struct rcm_device *d, struct ibv_device *ibv)
 	d->ifindex = hca_device(ibv)->ifindex;
 	d->verbs = ibv_open_device(ibv);
 	if (!d->verbs)
-		return -errno;
+		return errno ? -errno : -ENODEV;
 	d->pd = ibv_alloc_pd(d->verbs);
 	if (d->pd)
 		return 0;
-	err = -errno;
+	err = errno ? -errno : -ENOMEM;
 	ibv_close_device(d->verbs);
 	return err;
 }

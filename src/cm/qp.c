@@ -293,7 +293,7 @@ int rcm_srq_create_ex(struct rcm_id *id, struct ibv_srq_init_attr_ex *attr)
 	}
 	srq = ibv_create_srq_ex(pub->verbs, attr);
 	if (!srq)
-		return -errno;
+		return errno ? -errno : -ENOMEM;
 	if (!pub->pd)
 		pub->pd = attr->pd;
 	pub->srq = srq;

@@ -49,7 +49,11 @@ void hca_engine_init(struct hca_engine *e, struct hca_adapter *a, uint64_t (*clo
 	for (int i = 0; i < HCA_ALARMS; i++)
 		e->alarm_at[i] = UINT64_MAX;
 	e->timer_fd = e->wake_fd = -1;
-	e->open = true;
+}
+
+void hca_engine_open(struct hca_engine *e)
+{
+	__atomic_store_n(&e->open, true, __ATOMIC_RELEASE);
 }
 
 void hca_engine_fini(struct hca_engine *e)
@@ -150,6 +154,10 @@ static void do_rest(struct hca_engine *e, uint64_t now)
 	if (atomic_load_explicit(&e->window_freed, memory_order_relaxed) &&
 		atomic_exchange(&e->window_freed, false))
 		engine_resume_all_waiters(e, now);
+	for_each_provider(p, e)
+	{
+		p->ops.publish(p);
+	}
 }
 
 /* Whether there is more to do than providers did by themselves, or may be by now. */

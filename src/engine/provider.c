@@ -29,7 +29,7 @@ static bool yes(struct hca_provider *p)
 	return true;
 }
 
-static bool no_answers(struct hca_qp *qp, uint64_t now)
+static bool no_answers(struct hca_provider *p, struct hca_qp *qp, uint64_t now)
 {
 	return false;
 }
@@ -90,11 +90,12 @@ void hca_provider_init(
 	DEFAULT(has_deferred, no);
 	DEFAULT(flush_deferred, nothing);
 	DEFAULT(recv_posted, nothing);
+	DEFAULT(publish, nothing);
 	DEFAULT(interfaces_changed, nothing);
 	DEFAULT(quiesce, nothing);
 	DEFAULT(at_exit, nothing);
 #undef DEFAULT
-	e->provider[kind] = p;
+	__atomic_store_n(&e->provider[kind], p, __ATOMIC_RELEASE);
 }
 
 /* ---- all of them ---- */

@@ -99,8 +99,9 @@ void hca_engine_run_runnable(struct hca_engine *e, uint64_t now)
 	list_for_each(m, &round)
 	{
 		struct hca_qp *qp = container_of(m, struct hca_qp, runnable_node);
+		struct hca_provider *p = hca_qp_provider(qp);
 
-		qp->more_answers = qp->provider->ops.answer(qp, now);
+		qp->more_answers = p->ops.answer(p, qp, now);
 	}
 	for_each_provider(p, e)
 	{

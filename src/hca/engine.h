@@ -89,6 +89,8 @@ struct hca_engine {
 
 /* NULL clock: CLOCK_MONOTONIC. Providers come by hca_provider_init(). */
 void hca_engine_init(struct hca_engine *e, struct hca_adapter *a, uint64_t (*clock)(void *), void *arg);
+/* All its providers are there: others may drive. */
+void hca_engine_open(struct hca_engine *e);
 /* Closes the providers, too. */
 void hca_engine_fini(struct hca_engine *e);
 int hca_engine_start_helper(struct hca_engine *e);

@@ -47,6 +47,8 @@ int hca_mcast_attach(struct hca_qp *qp, const uint8_t mgid[16])
 
 	if (qp->service.connected || !gid_is_mcast(mgid))
 		return EINVAL;
+	if (!a->engine.open)
+		return ENODEV; /* a child after fork: the parent's */
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return ENOMEM;
@@ -83,6 +85,8 @@ int hca_mcast_detach(struct hca_qp *qp, const uint8_t mgid[16])
 	struct hca_adapter *a = qp->adapter;
 	struct member *m;
 
+	if (!a->engine.open)
+		return ENODEV;
 	lock_take(&a->engine.drive);
 	m = find(a, mgid, qp);
 	if (m)

@@ -75,7 +75,7 @@ struct hca_provider_ops {
 	 * Puts answers to the peer's requests with those of other queue pairs; drive lock, and not qp->lock.
 	 * Whether there are more. flush_answers: all of them leave.
 	 */
-	bool (*answer)(struct hca_qp *qp, uint64_t now);
+	bool (*answer)(struct hca_provider *p, struct hca_qp *qp, uint64_t now);
 	void (*flush_answers)(struct hca_provider *p);
 
 	/* ---- paths ---- */
@@ -121,6 +121,8 @@ struct hca_provider_ops {
 	void (*recv_posted)(struct hca_provider *p);
 
 	/* ---- life ---- */
+	/* Brings the adapter's counters up to date; drive lock. */
+	void (*publish)(struct hca_provider *p);
 	/* Addresses of interfaces may have come or gone; any thread. */
 	void (*interfaces_changed)(struct hca_provider *p);
 	/* Waits until no other process acts on what we exported before. No lock held. */

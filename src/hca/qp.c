@@ -254,18 +254,22 @@ static void detach(struct hca_qp *qp)
 
 int hca_qp_destroy(struct hca_qp *qp)
 {
+	struct hca_engine *e = &qp->adapter->engine;
+
 	if (hca_mcast_attached(qp))
 		return EBUSY;
-	hca_engine_flush_pending_tx(&qp->adapter->engine); /* the peer waits for what we hold back */
+	hca_engine_flush_pending_tx(e); /* the peer waits for what we hold back */
 	detach(qp);
 	hca_adapter_del_qp(qp->adapter, qp); /* no frame finds it any more */
+	lock_take(&e->drive);
 	lock_take(&qp->lock);
 	reset(qp);
 	hca_qp_set_state(qp, IBV_QPS_RESET); /* whoever still has it in hand finds nothing to do */
 	hca_board_show_qp(qp->adapter, qp);
 	lock_drop(&qp->lock);
-	hca_engine_forget(&qp->adapter->engine, qp);
-	hca_engine_quiesce(&qp->adapter->engine);
+	lock_drop(&e->drive);
+	hca_engine_forget(e, qp);
+	hca_engine_quiesce(e);
 	hca_async_forget(qp->ctx, &qp->ex.qp_base);
 	take_refs(qp, -1);
 	host_counters_log_qp(qp->count);
@@ -404,6 +408,8 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	struct hca_engine *e = &qp->adapter->engine;
 	int err;
 
+	if (!e->open)
+		return EIO; /* a child after fork: the parent's */
 	hca_engine_flush_pending_tx(e);
 	if ((mask & IBV_QP_AV) && (mask & IBV_QP_DEST_QPN))
 		find_path(qp, attr);
@@ -419,7 +425,8 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	}
 	hca_board_show_qp(qp->adapter, qp);
 	lock_drop(&qp->lock);
-	hca_engine_tidy(e);
+	if (!qp->by_modify)
+		hca_engine_tidy(e);
 	lock_drop(&e->drive);
 	hca_engine_quiesce(e); /* what others did by the old attributes is over */
 	return err;

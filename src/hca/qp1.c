@@ -5,7 +5,7 @@
 
 static void drop(struct hca_adapter *a, const struct frame_in *in, uint64_t now)
 {
-	a->count->mads_dropped++;
+	__atomic_fetch_add(&a->count->mads_dropped, 1, __ATOMIC_RELAXED);
 }
 
 static void ignore_timer(struct hca_adapter *a, uint32_t alarms, uint64_t now)

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { DRIVE_FRAMES = 256 };
 
@@ -56,8 +57,9 @@ static void drive_within(void *arg, uint64_t ns)
 }
 
 /* ---- receiving ---- */
-static void publish_stats(struct ibt_port *p)
+static void publish(struct hca_provider *v)
 {
+	const struct ibt_port *p = port_of(v);
 	struct host_adapter_counters *c = p->adapter->count;
 	const struct link_stats *s = &p->link->stats;
 
@@ -96,7 +98,6 @@ static int receive(struct hca_provider *v, unsigned woken, struct hca_clock *clo
 	int n = p->link->ops->receive(p->link, woken ? 0 : DRIVE_FRAMES, deliver, &d);
 
 	p->link_quiet = n ? 0 : p->link_quiet + 1;
-	publish_stats(p);
 	return n;
 }
 
@@ -266,6 +267,7 @@ static const struct hca_provider_ops port_ops = {
 	.woke = woke,
 	.has_deferred = has_deferred,
 	.flush_deferred = flush_deferred,
+	.publish = publish,
 	.interfaces_changed = interfaces_changed,
 	.quiesce = quiesce,
 	.at_exit = at_exit,
@@ -275,12 +277,11 @@ static const struct hca_provider_ops port_ops = {
 
 int ibt_port_open(struct hca_adapter *a, struct link *link)
 {
-	struct ibt_port *p = calloc(1, sizeof(*p));
+	struct ibt_port *p = aligned_alloc(64, sizeof(*p));
 
-	if (!p) {
-		link->ops->close(link);
+	if (!p)
 		return -ENOMEM;
-	}
+	memset(p, 0, sizeof(*p));
 	p->adapter = a;
 	p->link = link;
 	frame_batch_begin(&p->answers);

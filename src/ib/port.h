@@ -38,15 +38,15 @@ struct ibt_port {
 	struct hca_provider provider;
 	struct hca_adapter *adapter;
 	struct link *link;
-	struct frame_batch batch;
-	struct frame_batch answers; /* of all QPs in `answering`, not sent yet */
+	_Alignas(64) struct frame_batch batch; /* not on the line that who posts reads */
+	struct frame_batch answers;            /* of all QPs in `answering`, not sent yet */
 	struct hca_qp *answering[FRAME_BATCH_MAX];
 	unsigned nanswering;
 	struct ibt_fetched fetched;
 	unsigned link_quiet, link_skipped; /* looks at the link in vain, and times it was left out */
 };
 
-/* Takes over the link, whatever it says: 0 or -ENOMEM. */
+/* Takes over the link: 0; or -ENOMEM, and it is still the caller's. */
 int ibt_port_open(struct hca_adapter *a, struct link *link);
 
 /* The adapter's; NULL: it has none. */
@@ -78,7 +78,7 @@ bool ibt_port_executed(struct ibt_port *p, uint32_t note, uint32_t psn, bool don
 /* ---- port_out.c: see hca/provider.h ---- */
 enum hca_post ibt_port_post(struct hca_qp *qp);
 bool ibt_port_send(struct hca_qp *qp, bool driving, uint64_t now);
-bool ibt_port_answer(struct hca_qp *qp, uint64_t now);
+bool ibt_port_answer(struct hca_provider *v, struct hca_qp *qp, uint64_t now);
 void ibt_port_flush_answers(struct hca_provider *v);
 
 /* ---- path.c; qp->lock held ---- */

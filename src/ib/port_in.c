@@ -87,7 +87,7 @@ static bool may_ask(struct hca_adapter *a, const struct frame_in *in)
 	return qp && (!qp->service.connected || !memcmp(in->sgid, qp->dest.dgid, 16));
 }
 
-static void handle_echo(struct ibt_port *p, const struct frame_in *in, uint64_t now)
+static void handle_echo(struct ibt_port *p, const struct frame_in *in)
 {
 	struct frame_batch *b = &p->batch;
 	uint32_t qpn;
@@ -108,7 +108,7 @@ static void handle_echo(struct ibt_port *p, const struct frame_in *in, uint64_t 
 
 		if (f)
 			hca_flow_echoed(f, sent);
-		hca_engine_resume_waiters(p->provider.e, f, now);
+		hca_engine_resume_waiters(p->provider.e, f, hca_engine_now(p->provider.e));
 		hca_adapter_flow_put(p->adapter, f);
 	}
 }
@@ -121,7 +121,7 @@ void ibt_port_deliver(struct ibt_port *p, const struct frame_in *in, uint64_t no
 
 	assert_locked(&p->provider.e->drive);
 	if (bth_opcode(in->bytes) == OPCODE_ECHO_REQUEST || bth_opcode(in->bytes) == OPCODE_ECHO_REPLY) {
-		handle_echo(p, in, now);
+		handle_echo(p, in);
 		return;
 	}
 	if (in->from && bth_opcode(in->bytes) == OPCODE_HERE) {

@@ -19,7 +19,7 @@ enum {
 
 /* ---- requests ---- */
 /* Frames of the batch from `first` on are this QP's. */
-static void count_frames(struct hca_qp *qp, const struct frame_batch *b, unsigned first)
+static void count_frames(struct ibt_port *p, struct hca_qp *qp, const struct frame_batch *b, unsigned first)
 {
 	unsigned n = b->nframes - first;
 	uint64_t bytes = 0;
@@ -28,7 +28,7 @@ static void count_frames(struct hca_qp *qp, const struct frame_batch *b, unsigne
 		bytes += frame_len(&b->frame[i]);
 	qp->count->tx_packets += n;
 	qp->count->tx_bytes += bytes;
-	hca_engine_count_sent(qp->provider->e, n, bytes);
+	hca_engine_count_sent(p->provider.e, n, bytes);
 }
 
 /* It did not go by the fast path after all. */
@@ -114,7 +114,7 @@ static bool send_requests(
 		more = ibt_requests(qp, now, b);
 		if (!b->nframes)
 			continue;
-		count_frames(qp, b, 0);
+		count_frames(p, qp, b, 0);
 		p->link->ops->send(p->link, b);
 	}
 	return more;
@@ -186,7 +186,7 @@ static bool put_answers(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 	before = b->nframes;
 	b->wanted = false;
 	more = ibt_answers(qp, now, b);
-	count_frames(qp, b, before);
+	count_frames(p, qp, b, before);
 	lock_drop(&qp->lock);
 	if (b->nframes == before)
 		return more;
@@ -195,9 +195,9 @@ static bool put_answers(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 	return more;
 }
 
-bool ibt_port_answer(struct hca_qp *qp, uint64_t now)
+bool ibt_port_answer(struct hca_provider *v, struct hca_qp *qp, uint64_t now)
 {
-	struct ibt_port *p = ibt_port_of(qp);
+	struct ibt_port *p = container_of(v, struct ibt_port, provider);
 	bool more = !hca_engine_delay_ack(p->provider.e, qp, now);
 
 	for (unsigned i = 0; i < ROUND_BATCHES && more; i++) {

@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -451,11 +452,12 @@ static const struct hca_provider_ops port_ops = {
 
 int iwarp_port_open(struct hca_adapter *a)
 {
-	struct iwarp_port *all = calloc(1, sizeof(*all));
+	struct iwarp_port *all = aligned_alloc(64, sizeof(*all));
 	struct epoll_event timer = {.events = EPOLLIN};
 
 	if (!all)
 		return -ENOMEM;
+	memset(all, 0, sizeof(*all));
 	list_init(&all->all);
 	all->next = UINT64_MAX;
 	all->epfd = fd_above_stdio(epoll_create1(EPOLL_CLOEXEC));

@@ -66,9 +66,9 @@ struct stream {
 
 struct iwarp_port {
 	struct hca_provider provider;
-	struct list all;
-	unsigned nopen;   /* with a queue pair, whose bytes they carry */
-	unsigned meeting; /* that wait for the link to reach somebody */
+	_Alignas(64) struct list all; /* not on the line that who posts reads */
+	unsigned nopen;               /* with a queue pair, whose bytes they carry */
+	unsigned meeting;             /* that wait for the link to reach somebody */
 	int epfd, timer_fd;
 	uint64_t next; /* deadline of any; the alarm is set to it */
 	unsigned skipped;

@@ -31,6 +31,7 @@ static int open_streams(void **state)
 {
 	hca_adapter_init(&adapter);
 	hca_engine_init(&adapter.engine, &adapter, NULL, NULL);
+	hca_engine_open(&adapter.engine);
 	return iwarp_port_open(&adapter);
 }
 

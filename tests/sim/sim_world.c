@@ -53,6 +53,7 @@ static void node_init(struct sim_world *w, unsigned i, struct link *link)
 	list_add_tail(&n->adapter.devices, &n->dev.node);
 	hca_engine_init(&n->adapter.engine, &n->adapter, sim_clock, w->net);
 	must(link && !ibt_port_open(&n->adapter, link), "make a port");
+	hca_engine_open(&n->adapter.engine);
 	n->adapter.up = true;
 	n->ctx = hca_context_open(&n->dev);
 	n->pd = n->ctx ? hca_pd_alloc(n->ctx) : NULL;

@@ -13,10 +13,12 @@
  * modifies (model_leave). Each process has its own sides' objects and memory, and checks them.
  */
 #include "act.h"
+#include "cm/router.h"
 #include "draw.h"
 #include "hca/adapter.h"
 #include "hca/local.h"
 #include "life.h"
+#include "mad/gsi.h"
 #include "seeds.h"
 #include "trace.h"
 #include "trouble.h"
@@ -80,10 +82,13 @@ static void meet(unsigned me)
 /* ---- a real node ---- */
 static void node_open(struct model *m, unsigned me)
 {
+	static const struct mad_router *const routers[] = {&cm_router, NULL};
 	struct sim_node *n = &m->world.node[me];
 	struct hca_device *dev = NULL;
 
 	hca_adapter_init(&n->adapter);
+	if (mad_gsi_open(&n->adapter, routers)) /* others' MADs come to us, too */
+		model_fail(m, NULL, "cannot make QP1");
 	n->adapter.local = hca_local_wanted();
 	if (hca_devices_refresh(&n->adapter))
 		model_fail(m, NULL, "cannot read the network interfaces");
@@ -108,6 +113,7 @@ static void node_close(struct model *m, unsigned me)
 	if (hca_pd_dealloc(n->pd))
 		model_fail(m, NULL, "something is left in the PD");
 	hca_context_close(n->ctx);
+	mad_gsi_close(&n->adapter);
 }
 
 /* A connection to that queue pair's process, until it goes by memory: on a busy machine that one may be late.

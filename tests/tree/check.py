@@ -224,6 +224,8 @@ NOT_CANCEL_SAFE = {
     },
     "for librdmacm, whose entry points are safe": {"verbs_adapter", "verbs_device_any", "verbs_device_of"},
 }
+# What does the waiting of some of these, behind the front.
+WAITS_IN_CM = {"rcm_event_take", "rcm_ep_create", "rcm_ep_get_request"}
 # The same for the preload library's, which hold nothing while they wait (src/preload/signals.h).
 PRELOAD_WAITS = {"connect_here", "connect_datagram", "accept4"}
 FUNCTION = re.compile(r"^(?![\s#/*}]|static)[^\n;{}=]*?\b(?!int\()(\w+)\)?\((?:[^;{}]*?)\)\n\{\n(.*?)^\}", re.M | re.S)
@@ -235,6 +237,14 @@ def entry_points():
     for path in sorted(front.glob("*.map")):
         yield from re.findall(r"^\s+(\w+);", path.read_text(), re.M)
     yield from re.findall(r"= (verbs_\w+)[,;]", (front / "verbs_ops.c").read_text())
+
+
+def safe_functions(folder):
+    """Those that begin with CANCEL_SAFE."""
+    for path in sorted((SRC / folder).glob("*.c")):
+        for match in FUNCTION.finditer(path.read_text()):
+            if match[2].startswith("\tCANCEL_SAFE;\n"):
+                yield match[1]
 
 
 def check_cancel():
@@ -251,6 +261,8 @@ def check_cancel():
                 yield f"{where}: {name} may be cancelled with a lock held: begin with CANCEL_SAFE (base/cancel.h)"
             if safe and name in listed:
                 yield f"{where}: {name} is safe: take it out of NOT_CANCEL_SAFE"
+    for name in sorted(WAITS_IN_CM - set(safe_functions("cm"))):
+        yield f"src/cm: {name} may be cancelled with a lock held: begin with CANCEL_SAFE (base/cancel.h)"
     for name in sorted(listed - seen):
         yield f"tests/tree/check.py:1: NOT_CANCEL_SAFE has {name}, which is no entry point"
 

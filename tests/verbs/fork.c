@@ -218,6 +218,24 @@ static void childs_writes_do_not_reach_the_parents_region(void **state)
 	vt_ping_pong(a, b);
 }
 
+/* What the child does with the parent's queue pair is an error, and harms neither. */
+static void parents_queue_pair_cannot_be_modified(void **state)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	struct vt *t = *state;
+	struct vt_ep *a, *b;
+	pid_t pid;
+
+	vt_pair(t, IBV_QPT_RC, &a, &b);
+	pid = fork();
+	if (!pid) {
+		alarm(60);
+		_exit(!ibv_modify_qp(a->qp, &attr, IBV_QP_STATE));
+	}
+	assert_int_equal(finish(pid), 0);
+	vt_ping_pong(a, b);
+}
+
 /* The child goes on for longer than the parent: it must not hold what the parent gave back. */
 static void device_can_be_opened_again_while_a_child_lives(void **state)
 {
@@ -345,6 +363,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(forking_in_the_middle_of_traffic_is_safe),
 	VT_TEST(data_arrives_in_the_parents_pages),
 	VT_TEST(childs_writes_do_not_reach_the_parents_region),
+	VT_TEST(parents_queue_pair_cannot_be_modified),
 	VT_TEST(device_can_be_opened_again_while_a_child_lives),
 	VT_TEST(childs_descriptors_are_the_programs),
 };

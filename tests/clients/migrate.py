@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: MIT
 """migrate.py SOURCE TARGET URI SECONDS: moves a QEMU guest to another process, asked over their QMP sockets.
 
-Ends well when the source says "completed" and the guest runs in the target.
+Ends well when the source says "completed" and the guest runs in the target; it is given up when nothing has moved for
+SECONDS. The guest may stand still for as long as it takes: on a busy machine what it writes meanwhile would else have to
+be sent again for ever.
 """
 import json
 import socket
@@ -29,16 +31,22 @@ class Qmp:
                 return answer["return"]
 
 
+DOWNTIME_MS = 60000
+
+
 def main():
     source, target, uri, seconds = sys.argv[1:]
     qmp = Qmp(source)
+    qmp.ask("migrate-set-parameters", **{"downtime-limit": DOWNTIME_MS})
     qmp.ask("migrate", uri=uri)
-    deadline = time.monotonic() + float(seconds)
-    status = ""
+    status, moved, deadline = "", None, time.monotonic() + float(seconds)
     while status not in ("completed", "failed") and time.monotonic() < deadline:
         time.sleep(0.05)
-        status = qmp.ask("query-migrate").get("status")
-    print("migration:", status)
+        state = qmp.ask("query-migrate")
+        status, now = state.get("status"), state.get("ram", {}).get("transferred")
+        if now != moved:
+            moved, deadline = now, time.monotonic() + float(seconds)
+    print("migration:", status, "bytes:", moved)
     running = Qmp(target).ask("query-status")["running"]
     print("runs there:", running)
     return 0 if status == "completed" and running else 1

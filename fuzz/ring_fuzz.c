@@ -5,8 +5,8 @@
  * moves, each a byte and what it needs.
  */
 #include "input.h"
-#include "link/meet.h"
-#include "link/ring.h"
+#include "local/handshake.h"
+#include "local/ring.h"
 #include "memory/file.h"
 #include "wire/ibt.h"
 
@@ -115,12 +115,12 @@ static unsigned open_files(void)
 /* Bytes by the socket, with a descriptor or without: nothing is believed, and no descriptor is left. */
 static void say(struct input *in)
 {
-	uint8_t bytes[sizeof(struct meet_word) + 8];
+	uint8_t bytes[sizeof(struct handshake_msg) + 8];
 	struct iovec iov = {bytes, sizeof(bytes)};
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
 	unsigned fds = draw_u32(in), before = open_files();
-	struct meet_word word;
+	struct handshake_msg word;
 	int s[2], passed, got;
 
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, s))
@@ -139,10 +139,10 @@ static void say(struct input *in)
 		memcpy(CMSG_DATA(c), s, fds % 3 * sizeof(int));
 	}
 	sendmsg(s[0], &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-	got = meet_hear(s[1], &word, &passed);
+	got = handshake_receive(s[1], &word, &passed);
 	if (got > 0) {
 		must(passed < 0 ||
-			!meet_map(passed, sizeof(struct ring), 1, NULL)); /* a socket is no memory */
+			!handshake_map(passed, sizeof(struct ring), 1, NULL)); /* a socket is no memory */
 		if (passed >= 0)
 			close(passed);
 	}

@@ -13,7 +13,7 @@
 #include "iwarp/port.h"
 #include "link/link.h"
 #include "link/none.h"
-#include "link/shm.h"
+#include "local/channel.h"
 #include "link/udp.h"
 #include "wire/ibt.h"
 
@@ -51,7 +51,7 @@ static void add_memory(struct hca_adapter *a, struct link **link, uint16_t port)
 	if (a->local == HCA_LOCAL_OFF)
 		return;
 	guard_install(); /* others' memory may be short of pages */
-	err = link_shm_open(link, *link, port, a->slot, is_ours, a,
+	err = local_channel_open(link, *link, port, a->slot, is_ours, a,
 		a->local >= HCA_LOCAL_COPY ? sizeof(struct hca_board) : 0, &board);
 	if (err)
 		log_info("not by memory: %s", fd_reason(-err));

@@ -2,8 +2,8 @@
 /*
  * What a process shows to others of this host that may act for it: which of its queue pairs are ready for
  * requests, and which memory its keys stand for. It lies in memory that they can read and only we write
- * (link/shm.h). With it a peer does a WRITE or READ itself, by the same checks that our responder would make
- * (src/local).
+ * (local/channel.h). With it a peer does a WRITE or READ itself, by the same checks that our responder would
+ * make (src/local).
  *
  * What is not here goes the usual way, so nothing has to be: entries that find no place, and memory windows.
  *

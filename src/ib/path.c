@@ -11,7 +11,7 @@
  *
  *   BTH (12): opcode HERE, destination QP, PSN 1: asks for an answer, 0: is one | the sender's QPN (4)
  *
- * When the ring is gone (the peer has died, or was cut off: link/shm_settle.c), packets are heard again, and
+ * When the ring is gone (the peer has died, or was cut off: local/settle.c), packets are heard again, and
  * what is sent goes by packets, which ask for acknowledges.
  */
 #include "ib/port.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A stream whose ends are on one host: MPA opens it, TCP ends it, and between these the queue pair's frames
- * go by memory, as RoCE's do: the transport of src/ib carries it, over the rings of link/shm.h, with all that
- * ib/onesided.c and ib/fetch.c do for it.
+ * go by memory, as RoCE's do: the transport of src/ib carries it, over the rings of local/channel.h, with all
+ * that ib/onesided.c and ib/fetch.c do for it.
  *
  *   SHAKING --- the peer says who it is ---> MEETING --- the link has reached it, or not in time
  *       ^------------------------------------------------------------'

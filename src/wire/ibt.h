@@ -144,7 +144,7 @@ static inline uint32_t bth_psn(const uint8_t *p)
 static inline void bth_put(uint8_t *p, uint8_t opcode, bool se, unsigned pad, uint16_t pkey, uint32_t dqpn,
 	bool ackreq, uint32_t psn)
 {
-	/* By two words: who copies it right away (link/ring.c) need not wait for twelve bytes to come
+	/* By two words: who copies it right away (local/ring.c) need not wait for twelve bytes to come
 	 * together. */
 	uint32_t flags = (se ? 0x80u : 0) | 0x40 | pad << 4;
 

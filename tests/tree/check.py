@@ -30,13 +30,13 @@ MAY_SEE = {
     "wire": {"base"},
     "memory": {"base"},
     "host": {"base", "wire"},
-    "link": {"memory", "host", "base", "wire"},
+    "link": {"host", "base", "wire"},
     "hca": {"memory", "host", "base", "wire"},
     "engine": {"hca", "host", "base", "wire"},
-    "local": {"hca", "memory", "base", "wire"},
+    "local": {"hca", "link", "memory", "base", "wire"},
     "ib": {"hca", "link", "local", "base", "wire"},
     "iwarp": {"hca", "link", "ib", "base", "wire"},  # on one host, frames of ib carry its connections
-    "bringup": {"ib", "iwarp", "link", "hca", "host", "base", "wire"},
+    "bringup": {"ib", "iwarp", "local", "link", "hca", "host", "base", "wire"},
     "mad": {"hca", "host", "base", "wire"},
     "cm/ib": {"base", "wire"},  # the simulation and the fuzzer drive it as it is
     "cm": {"cm/ib", "iwarp", "mad", "hca", "host", "base", "wire"},

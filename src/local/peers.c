@@ -4,7 +4,7 @@
  * (readers). One direction each, so that two who want to talk to each other at the same moment do not get in
  * each other's way. Whoever drives attends to the sockets, or whoever waits for an answer.
  */
-#include "link/shm_parts.h"
+#include "local/channel_parts.h"
 
 #include "base/cancel.h"
 #include "base/clock.h"
@@ -13,7 +13,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "link/meet.h"
+#include "local/handshake.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +35,7 @@ enum {
 	SILENT_MOST = 32, /* who came and has not said HELLO, which everybody says at once */
 };
 
-static int watch(struct shm_link *l, struct shm_end *end)
+static int watch(struct local_channel *l, struct local_end *end)
 {
 	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = end};
 
@@ -43,7 +43,7 @@ static int watch(struct shm_link *l, struct shm_end *end)
 }
 
 /* Closing takes it out of the epoll set, since nobody else has the socket. */
-static void end_close(struct shm_link *l, struct shm_end *end)
+static void end_close(struct local_channel *l, struct local_end *end)
 {
 	if (end->fd < 0)
 		return;
@@ -52,18 +52,18 @@ static void end_close(struct shm_link *l, struct shm_end *end)
 }
 
 /* ---- writers ---- */
-void link_shm_drop_writer(struct shm_link *l, struct shm_writer *w)
+void local_channel_drop_writer(struct local_channel *l, struct local_writer *w)
 {
-	if (w->state == SHM_UP)
+	if (w->state == WRITER_UP)
 		log_info("process in slot %u: no more by memory, it is gone", w->slot);
-	atomic_store(&w->state, SHM_DOWN);
+	atomic_store(&w->state, WRITER_DOWN);
 	atomic_store(&w->reverse, NULL);
 	w->ended = w->proving = false;
 	end_close(l, &w->end);
 	end_close(l, &w->process);
 	lock_take(&w->act);
 	if (w->tx.ring)
-		meet_vacate(w->tx.ring, sizeof(*w->tx.ring));
+		handshake_vacate(w->tx.ring, sizeof(*w->tx.ring));
 	if (w->bell)
 		munmap((void *)w->bell, sizeof(*w->bell));
 	if (w->there.export)
@@ -74,32 +74,32 @@ void link_shm_drop_writer(struct shm_link *l, struct shm_writer *w)
 	lock_drop(&w->act);
 }
 
-static int say_hello(struct shm_link *l, struct shm_writer *w, int memory)
+static int say_hello(struct local_channel *l, struct local_writer *w, int memory)
 {
-	struct meet_word hello = {.kind = MEET_HELLO, .slot = l->slot};
+	struct handshake_msg hello = {.kind = HANDSHAKE_HELLO, .slot = l->slot};
 
 	random_bytes(&w->token, sizeof(w->token));
 	hello.token = w->token;
-	return meet_say(w->end.fd, &hello, memory);
+	return handshake_send(w->end.fd, &hello, memory);
 }
 
 /*
  * Who we act on: the process that listened. When it ends its number may become another's, while one that it
  * left behind still has the socket: then that number means nothing any more.
  */
-static void find_process(struct shm_link *l, struct shm_writer *w)
+static void find_process(struct local_channel *l, struct local_writer *w)
 {
-	int fd = meet_process(w->end.fd);
+	int fd = handshake_process(w->end.fd);
 
-	w->there.pid = fd >= 0 || fd == -ENOPROTOOPT ? meet_pid(w->end.fd) : 0;
+	w->there.pid = fd >= 0 || fd == -ENOPROTOOPT ? handshake_pid(w->end.fd) : 0;
 	w->process.fd = fd < 0 ? -1 : fd;
 	if (fd >= 0 && watch(l, &w->process))
 		w->there.pid = 0;
 }
 
-static void attend_process(struct shm_link *l, struct shm_end *end)
+static void attend_process(struct local_channel *l, struct local_end *end)
 {
-	struct shm_writer *w = container_of(end, struct shm_writer, process);
+	struct local_writer *w = container_of(end, struct local_writer, process);
 	struct pollfd p = {.events = POLLIN};
 
 	lock_take(&w->lock);
@@ -114,21 +114,21 @@ static void attend_process(struct shm_link *l, struct shm_end *end)
 }
 
 /* w->lock held. 0 or -errno. */
-static int ask(struct shm_link *l, struct shm_writer *w)
+static int ask(struct local_channel *l, struct local_writer *w)
 {
 	struct ring *ring = NULL;
 	int err, memory;
 
 	assert_locked(&w->lock);
 	w->asked_at = clock_ms();
-	w->end.fd = meet_connect(l->port, w->slot);
+	w->end.fd = handshake_connect(l->port, w->slot);
 	if (w->end.fd < 0)
 		return w->end.fd;
 	find_process(l, w);
-	memory = meet_memory("anyrdma-ring", sizeof(*ring));
+	memory = handshake_memory("anyrdma-ring", sizeof(*ring));
 	err = memory < 0 ? memory : 0;
 	if (!err) {
-		ring = meet_map(memory, sizeof(*ring), PROT_READ | PROT_WRITE, w->tx.ring);
+		ring = handshake_map(memory, sizeof(*ring), PROT_READ | PROT_WRITE, w->tx.ring);
 		err = ring ? 0 : -ENOMEM;
 	}
 	if (!err) {
@@ -140,14 +140,14 @@ static int ask(struct shm_link *l, struct shm_writer *w)
 	if (!err)
 		err = watch(l, &w->end);
 	if (err) {
-		link_shm_drop_writer(l, w);
+		local_channel_drop_writer(l, w);
 		return err;
 	}
-	atomic_store(&w->state, SHM_ASKED);
+	atomic_store(&w->state, WRITER_ASKED);
 	return 0;
 }
 
-static void say_why_not(const struct shm_writer *w, int err)
+static void say_why_not(const struct local_writer *w, int err)
 {
 	const char *why = err == -ECONNREFUSED ? "it does not offer it"
 			  : err == -EPERM      ? "it is another user's"
@@ -160,22 +160,22 @@ static void say_why_not(const struct shm_writer *w, int err)
 
 /* It connected to us before, and says it is that slot's; who listens there can tell. Locks of both ends held.
  */
-static void say_twin(const struct shm_writer *w, const struct shm_reader *r)
+static void say_twin(const struct local_writer *w, const struct local_reader *r)
 {
-	struct meet_word twin = {.kind = MEET_TWIN, .token = r->token};
+	struct handshake_msg twin = {.kind = HANDSHAKE_TWIN, .token = r->token};
 
-	if (w->state == SHM_UP)
-		meet_say(w->end.fd, &twin, -1);
+	if (w->state == WRITER_UP)
+		handshake_send(w->end.fd, &twin, -1);
 }
 
 /*
  * Whoever may look into another process can read there what only that process can have written. What it
  * exports tells such a one nothing that it could not find out by itself.
  */
-static void prove(struct shm_link *l, struct shm_writer *w, uint64_t at)
+static void prove(struct local_channel *l, struct local_writer *w, uint64_t at)
 {
-	struct meet_word proof = {.kind = MEET_PROOF};
-	struct iovec own = {proof.nonce, MEET_NONCE}, theirs = {(void *)(uintptr_t)at, MEET_NONCE};
+	struct handshake_msg proof = {.kind = HANDSHAKE_PROOF};
+	struct iovec own = {proof.nonce, HANDSHAKE_NONCE}, theirs = {(void *)(uintptr_t)at, HANDSHAKE_NONCE};
 	const char *why = NULL;
 
 	if (!l->export)
@@ -184,7 +184,7 @@ static void prove(struct shm_link *l, struct shm_writer *w, uint64_t at)
 		why = "it is in another PID namespace, or is not who listened";
 	else if (!at)
 		why = "it may not be looked into";
-	else if (process_vm_readv(w->there.pid, &own, 1, &theirs, 1, 0) != MEET_NONCE)
+	else if (process_vm_readv(w->there.pid, &own, 1, &theirs, 1, 0) != HANDSHAKE_NONCE)
 		why = strerror(errno);
 	if (why) {
 		log_info(
@@ -193,38 +193,39 @@ static void prove(struct shm_link *l, struct shm_writer *w, uint64_t at)
 			w->slot, why);
 		return;
 	}
-	w->proving = !meet_say(w->end.fd, &proof, -1);
+	w->proving = !handshake_send(w->end.fd, &proof, -1);
 }
 
-static bool take_bell(struct shm_writer *w, const struct meet_word *word, int passed)
+static bool take_bell(struct local_writer *w, const struct handshake_msg *msg, int passed)
 {
-	w->bell = meet_map(passed, sizeof(*w->bell), PROT_READ, NULL);
-	return w->state == SHM_ASKED && word->slot == w->slot && w->bell && w->bell->magic == BELL_MAGIC &&
+	w->bell = handshake_map(passed, sizeof(*w->bell), PROT_READ, NULL);
+	return w->state == WRITER_ASKED && msg->slot == w->slot && w->bell && w->bell->magic == BELL_MAGIC &&
 	       w->bell->version == BELL_VERSION;
 }
 
-static void welcome(struct shm_link *l, struct shm_writer *w, const struct meet_word *word, int passed)
+static void welcome(
+	struct local_channel *l, struct local_writer *w, const struct handshake_msg *msg, int passed)
 {
-	if (w->bell || !take_bell(w, word, passed)) {
+	if (w->bell || !take_bell(w, msg, passed)) {
 		say_why_not(w, -EPROTO);
-		link_shm_drop_writer(l, w);
+		local_channel_drop_writer(l, w);
 		return;
 	}
 	w->rung = atomic_load(&w->bell->wakes) - 1;
-	atomic_store(&w->state, SHM_UP);
+	atomic_store(&w->state, WRITER_UP);
 	for (unsigned i = 0; i < l->nreaders; i++) {
-		struct shm_reader *r = l->reader[i];
+		struct local_reader *r = l->reader[i];
 
 		if (atomic_load(&r->state) == READER_UP && r->slot == w->slot)
 			say_twin(w, r);
 	}
 	log_info("process in slot %u: by memory from now on", w->slot);
-	prove(l, w, word->at);
+	prove(l, w, msg->at);
 }
 
-static void take_export(struct shm_link *l, struct shm_writer *w, int passed)
+static void take_export(struct local_channel *l, struct local_writer *w, int passed)
 {
-	void *export = w->proving ? meet_map(passed, l->export_size, PROT_READ, NULL) : NULL;
+	void *export = w->proving ? handshake_map(passed, l->export_size, PROT_READ, NULL) : NULL;
 
 	w->proving = false;
 	if (!export)
@@ -234,7 +235,7 @@ static void take_export(struct shm_link *l, struct shm_writer *w, int passed)
 	w->there.export = export;
 	w->there.windows = &w->windows;
 	w->there.revoked = &w->tx.ring->revoked;
-	w->there.number = ++l->met;
+	w->there.number = ++l->connections;
 	w->there.self = w->slot == l->slot;
 	lock_drop(&w->act);
 }
@@ -247,35 +248,36 @@ static bool has_ended(int fd)
 	return poll(&p, 1, 0) > 0;
 }
 
-static void hear_writer(struct shm_link *l, struct shm_writer *w, const struct meet_word *word, int passed)
+static void hear_writer(
+	struct local_channel *l, struct local_writer *w, const struct handshake_msg *msg, int passed)
 {
-	if (word->kind == MEET_WELCOME)
-		welcome(l, w, word, passed);
-	else if (word->kind == MEET_EXPORT)
+	if (msg->kind == HANDSHAKE_WELCOME)
+		welcome(l, w, msg, passed);
+	else if (msg->kind == HANDSHAKE_EXPORT)
 		take_export(l, w, passed);
 	if (passed >= 0)
 		close(passed);
 }
 
-static void attend_writer(struct shm_link *l, struct shm_writer *w, bool receives)
+static void attend_writer(struct local_channel *l, struct local_writer *w, bool receives)
 {
-	struct meet_word word;
+	struct handshake_msg msg;
 	int passed, got;
 
 	lock_take(&w->lock);
 	/* A bell, or the end, before which there may be something to collect: for who receives. */
-	if (!receives && w->state == SHM_UP && !w->proving) {
+	if (!receives && w->state == WRITER_UP && !w->proving) {
 		lock_drop(&w->lock);
 		return;
 	}
-	for (int i = 0;
-		i < AT_ONCE && w->end.fd >= 0 && (got = meet_hear(w->end.fd, &word, &passed)) != -EAGAIN;
+	for (int i = 0; i < AT_ONCE && w->end.fd >= 0 &&
+			(got = handshake_receive(w->end.fd, &msg, &passed)) != -EAGAIN;
 		i++) {
 		if (got > 0)
-			hear_writer(l, w, &word, passed);
+			hear_writer(l, w, &msg, passed);
 		else if (!got)
 			atomic_fetch_add(&l->bell->wakes, 1); /* as for readers */
-		if (got < 0 && w->state == SHM_UP) {
+		if (got < 0 && w->state == WRITER_UP) {
 			w->ended = true;
 			w->proving = false;
 			epoll_ctl(l->ep_fd, EPOLL_CTL_DEL, w->end.fd, NULL);
@@ -283,15 +285,15 @@ static void attend_writer(struct shm_link *l, struct shm_writer *w, bool receive
 		}
 		if (got < 0) {
 			say_why_not(w, got);
-			link_shm_drop_writer(l, w);
+			local_channel_drop_writer(l, w);
 		}
 	}
 	lock_drop(&w->lock);
 }
 
-static struct shm_writer *writer_of(struct shm_link *l, uint32_t slot)
+static struct local_writer *writer_of(struct local_channel *l, uint32_t slot)
 {
-	struct shm_writer *w, *none = NULL;
+	struct local_writer *w, *none = NULL;
 
 	if (!slot || slot >= QPN_SLOTS - 1)
 		return NULL;
@@ -301,8 +303,8 @@ static struct shm_writer *writer_of(struct shm_link *l, uint32_t slot)
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return NULL;
-	w->end = (struct shm_end){SHM_WRITER, -1};
-	w->process = (struct shm_end){SHM_PROCESS, -1};
+	w->end = (struct local_end){END_WRITER, -1};
+	w->process = (struct local_end){END_PROCESS, -1};
 	w->slot = slot;
 	lock_init(&w->lock);
 	lock_init(&w->act);
@@ -316,19 +318,19 @@ static struct shm_writer *writer_of(struct shm_link *l, uint32_t slot)
 }
 
 /* Whether the other one has died and nobody noticed: a new process may have its slot. */
-static void see_end(struct shm_link *l, struct shm_writer *w)
+static void see_end(struct local_channel *l, struct local_writer *w)
 {
-	if (w->state == SHM_UP && has_ended(w->end.fd))
-		link_shm_drop_writer(l, w);
+	if (w->state == WRITER_UP && has_ended(w->end.fd))
+		local_channel_drop_writer(l, w);
 }
 
-static void begin(struct shm_link *l, struct shm_writer *w, bool now)
+static void begin(struct local_channel *l, struct local_writer *w, bool now)
 {
 	int err;
 
 	lock_take(&w->lock);
 	see_end(l, w);
-	if (w->state == SHM_DOWN && (now || clock_ms() > w->asked_at + ASK_AGAIN_MS)) {
+	if (w->state == WRITER_DOWN && (now || clock_ms() > w->asked_at + ASK_AGAIN_MS)) {
 		err = ask(l, w);
 		if (err)
 			say_why_not(w, err);
@@ -338,16 +340,16 @@ static void begin(struct shm_link *l, struct shm_writer *w, bool now)
 
 /* ---- readers ---- */
 /* A free place; NULL: there is none. */
-static struct shm_reader *reader_place(struct shm_link *l)
+static struct local_reader *reader_place(struct local_channel *l)
 {
-	struct shm_reader *r;
+	struct local_reader *r;
 
 	for (unsigned i = 0; i < l->nreaders; i++) {
 		r = l->reader[i];
 		if (atomic_load(&r->state) == READER_FREE)
 			return r;
 	}
-	r = l->nreaders < SHM_READERS ? calloc(1, sizeof(*r)) : NULL;
+	r = l->nreaders < CHANNEL_READERS ? calloc(1, sizeof(*r)) : NULL;
 	if (r) {
 		r->end.fd = -1;
 		atomic_store(&l->reader[l->nreaders], r);
@@ -357,13 +359,13 @@ static struct shm_reader *reader_place(struct shm_link *l)
 }
 
 /* Who comes and says nothing keeps nobody out, nor takes all descriptors: the oldest of many goes. */
-static void send_silent_away(struct shm_link *l)
+static void send_silent_away(struct local_channel *l)
 {
-	struct shm_reader *oldest = NULL;
+	struct local_reader *oldest = NULL;
 	unsigned silent = 0;
 
 	for (unsigned i = 0; i < l->nreaders; i++) {
-		struct shm_reader *r = l->reader[i];
+		struct local_reader *r = l->reader[i];
 
 		if (atomic_load(&r->state) != READER_MET)
 			continue;
@@ -377,9 +379,9 @@ static void send_silent_away(struct shm_link *l)
 	atomic_store(&oldest->state, READER_FREE);
 }
 
-static void reader_add(struct shm_link *l, int fd)
+static void reader_add(struct local_channel *l, int fd)
 {
-	struct shm_reader *r;
+	struct local_reader *r;
 
 	send_silent_away(l);
 	r = reader_place(l);
@@ -387,7 +389,7 @@ static void reader_add(struct shm_link *l, int fd)
 		close(fd);
 		return;
 	}
-	r->end = (struct shm_end){SHM_READER, fd};
+	r->end = (struct local_end){END_READER, fd};
 	r->came = ++l->came;
 	r->begun = false;
 	if (watch(l, &r->end))
@@ -396,30 +398,30 @@ static void reader_add(struct shm_link *l, int fd)
 		atomic_store(&r->state, READER_MET);
 }
 
-static int spare(const struct shm_link *l)
+static int spare(const struct local_channel *l)
 {
 	return fcntl(l->bell_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 }
 
 /* There is no descriptor left to let them in by; who is left knocking would keep us awake. */
-static void send_away(struct shm_link *l)
+static void send_away(struct local_channel *l)
 {
 	int fd;
 
 	if (l->spare_fd >= 0)
 		close(fd_take(&l->spare_fd));
-	for (int i = 0; i < AT_ONCE && ((fd = meet_accept(l->listener.fd)) >= 0 || fd == -EPERM); i++) {
+	for (int i = 0; i < AT_ONCE && ((fd = handshake_accept(l->listener.fd)) >= 0 || fd == -EPERM); i++) {
 		if (fd >= 0)
 			close(fd);
 	}
 	l->spare_fd = spare(l);
 }
 
-static void attend_listener(struct shm_link *l)
+static void attend_listener(struct local_channel *l)
 {
 	int fd = -EAGAIN;
 
-	for (int i = 0; i < AT_ONCE && (fd = meet_accept(l->listener.fd)) != -EAGAIN; i++) {
+	for (int i = 0; i < AT_ONCE && (fd = handshake_accept(l->listener.fd)) != -EAGAIN; i++) {
 		if (fd >= 0)
 			reader_add(l, fd);
 		else if (fd != -EPERM)
@@ -429,7 +431,7 @@ static void attend_listener(struct shm_link *l)
 		send_away(l);
 }
 
-static void reader_init(struct shm_reader *r, struct ring *ring, const struct meet_word *hello)
+static void reader_init(struct local_reader *r, struct ring *ring, const struct handshake_msg *hello)
 {
 	ring_rx_init(&r->rx, ring);
 	r->begun = true;
@@ -448,14 +450,14 @@ static void reader_init(struct shm_reader *r, struct ring *ring, const struct me
 }
 
 /* A process that others of its user may not look into shows them nothing. */
-static bool may_export(const struct shm_link *l)
+static bool may_export(const struct local_channel *l)
 {
 	return l->export && prctl(PR_GET_DUMPABLE) == 1;
 }
 
-static int welcome_reader(struct shm_link *l, struct shm_reader *r)
+static int welcome_reader(struct local_channel *l, struct local_reader *r)
 {
-	struct meet_word welcome = {.kind = MEET_WELCOME, .slot = l->slot};
+	struct handshake_msg welcome = {.kind = HANDSHAKE_WELCOME, .slot = l->slot};
 
 	r->asked = may_export(l);
 	if (r->asked) {
@@ -465,14 +467,15 @@ static int welcome_reader(struct shm_link *l, struct shm_reader *r)
 		log_info("no memory is shown to other processes: this one may not be looked into "
 			 "(PR_SET_DUMPABLE)");
 	}
-	return meet_say(r->end.fd, &welcome, l->bell_fd);
+	return handshake_send(r->end.fd, &welcome, l->bell_fd);
 }
 
-static int reader_begin(struct shm_link *l, struct shm_reader *r, const struct meet_word *hello, int passed)
+static int reader_begin(
+	struct local_channel *l, struct local_reader *r, const struct handshake_msg *hello, int passed)
 {
 	struct ring *ring =
-		r->begun ? NULL : meet_map(passed, sizeof(*ring), PROT_READ | PROT_WRITE, r->rx.ring);
-	struct shm_writer *w;
+		r->begun ? NULL : handshake_map(passed, sizeof(*ring), PROT_READ | PROT_WRITE, r->rx.ring);
+	struct local_writer *w;
 
 	if (!ring)
 		return -EPROTO;
@@ -496,31 +499,31 @@ static bool is_nonce(const uint8_t *a, const uint8_t *b)
 {
 	uint8_t differs = 0;
 
-	for (unsigned i = 0; i < MEET_NONCE; i++)
+	for (unsigned i = 0; i < HANDSHAKE_NONCE; i++)
 		differs |= a[i] ^ b[i];
 	return !differs;
 }
 
-static int check_proof(struct shm_link *l, struct shm_reader *r, const struct meet_word *proof)
+static int check_proof(struct local_channel *l, struct local_reader *r, const struct handshake_msg *proof)
 {
-	struct meet_word export = {.kind = MEET_EXPORT};
+	struct handshake_msg export = {.kind = HANDSHAKE_EXPORT};
 
 	if (!r->asked || !is_nonce(r->nonce, proof->nonce))
 		return -EPROTO;
 	r->asked = false;
 	r->exported = may_export(l); /* it may not be so any more: then it gets nothing */
-	return meet_say(r->end.fd, &export, r->exported ? l->export_fd : -1);
+	return handshake_send(r->end.fd, &export, r->exported ? l->export_fd : -1);
 }
 
 /* Who listens in the slot that the reader names has told it the token of our HELLO there. */
-static void take_twin(struct shm_link *l, struct shm_reader *r, uint64_t token)
+static void take_twin(struct local_channel *l, struct local_reader *r, uint64_t token)
 {
-	struct shm_writer *w = atomic_load_explicit(&l->writer[r->slot], memory_order_acquire);
+	struct local_writer *w = atomic_load_explicit(&l->writer[r->slot], memory_order_acquire);
 
 	if (!w)
 		return;
 	lock_take(&w->lock);
-	if (w->state != SHM_DOWN && w->token == token) {
+	if (w->state != WRITER_DOWN && w->token == token) {
 		r->verified = true;
 		r->reverse = w;
 		atomic_store(&w->reverse, r);
@@ -528,114 +531,115 @@ static void take_twin(struct shm_link *l, struct shm_reader *r, uint64_t token)
 	lock_drop(&w->lock);
 }
 
-static int hear_reader(struct shm_link *l, struct shm_reader *r, const struct meet_word *word, int passed)
+static int hear_reader(
+	struct local_channel *l, struct local_reader *r, const struct handshake_msg *msg, int passed)
 {
 	int err = -EPROTO;
 
-	if (word->kind == MEET_HELLO)
-		err = reader_begin(l, r, word, passed);
-	else if (word->kind == MEET_PROOF && r->begun)
-		err = check_proof(l, r, word);
-	else if (word->kind == MEET_TWIN && r->begun)
+	if (msg->kind == HANDSHAKE_HELLO)
+		err = reader_begin(l, r, msg, passed);
+	else if (msg->kind == HANDSHAKE_PROOF && r->begun)
+		err = check_proof(l, r, msg);
+	else if (msg->kind == HANDSHAKE_TWIN && r->begun)
 		err = 0;
-	if (word->kind == MEET_TWIN && !err)
-		take_twin(l, r, word->token);
+	if (msg->kind == HANDSHAKE_TWIN && !err)
+		take_twin(l, r, msg->token);
 	if (passed >= 0)
 		close(passed);
 	return err;
 }
 
-static void attend_reader(struct shm_link *l, struct shm_reader *r, bool receives)
+static void attend_reader(struct local_channel *l, struct local_reader *r, bool receives)
 {
-	struct meet_word word;
+	struct handshake_msg msg;
 	int passed, got;
 
 	if (!receives && atomic_load(&r->state) == READER_UP && !r->asked && !has_ended(r->end.fd))
 		return;
-	for (int i = 0; i < AT_ONCE && (got = meet_hear(r->end.fd, &word, &passed)) != -EAGAIN; i++) {
+	for (int i = 0; i < AT_ONCE && (got = handshake_receive(r->end.fd, &msg, &passed)) != -EAGAIN; i++) {
 		if (got > 0)
-			got = hear_reader(l, r, &word, passed);
+			got = hear_reader(l, r, &msg, passed);
 		else if (!got) /* We look now; who slept and did not hear it in time has to be woken by the
 				  next. */
 			atomic_fetch_add(&l->bell->wakes, 1);
 		if (got < 0) {
-			link_shm_drop_reader(l, r);
+			local_channel_drop_reader(l, r);
 			return;
 		}
 	}
 }
 
-void link_shm_drop_reader(struct shm_link *l, struct shm_reader *r)
+void local_channel_drop_reader(struct local_channel *l, struct local_reader *r)
 {
 	end_close(l, &r->end);
 	atomic_store(&r->state, READER_GONE); /* whoever receives takes what is left */
 }
 
-void link_shm_find_twin(struct shm_link *l, struct shm_reader *r)
+void local_channel_find_twin(struct local_channel *l, struct local_reader *r)
 {
 	enum { AT_FIRST = 16, EVERY = 64 };
 
-	if (!ring_waiting(&r->rx) || (r->looks++ >= AT_FIRST && r->looks % EVERY) || !lock_try(&l->meet))
+	if (!ring_waiting(&r->rx) || (r->looks++ >= AT_FIRST && r->looks % EVERY) || !lock_try(&l->handshake))
 		return;
 	if (atomic_load(&r->state) == READER_UP)
 		attend_reader(l, r, true);
-	lock_drop(&l->meet);
+	lock_drop(&l->handshake);
 }
 
 /* ---- both ---- */
-void link_shm_attend(struct shm_link *l, bool receives)
+void local_channel_attend(struct local_channel *l, bool receives)
 {
 	struct epoll_event ev[16];
 	int n;
 
-	if (!lock_try(&l->meet))
+	if (!lock_try(&l->handshake))
 		return; /* somebody does */
 	n = epoll_wait(l->ep_fd, ev, sizeof(ev) / sizeof(ev[0]), 0);
 	for (int i = 0; i < n; i++) {
-		struct shm_end *end = ev[i].data.ptr;
+		struct local_end *end = ev[i].data.ptr;
 
-		if (end->kind == SHM_LISTENER)
+		if (end->kind == END_LISTENER)
 			attend_listener(l);
-		else if (end->kind == SHM_PROCESS)
+		else if (end->kind == END_PROCESS)
 			attend_process(l, end);
-		else if (end->kind == SHM_WRITER)
-			attend_writer(l, (struct shm_writer *)end, receives);
+		else if (end->kind == END_WRITER)
+			attend_writer(l, (struct local_writer *)end, receives);
 		else if (end->fd >= 0)
-			attend_reader(l, (struct shm_reader *)end, receives);
+			attend_reader(l, (struct local_reader *)end, receives);
 	}
-	lock_drop(&l->meet);
+	lock_drop(&l->handshake);
 }
 
-bool link_shm_reach(struct link *link, uint32_t slot, bool wait)
+bool local_channel_reach(struct link *link, uint32_t slot, bool wait)
 {
-	struct shm_link *l = (struct shm_link *)link;
-	struct shm_writer *w = writer_of(l, slot);
+	struct local_channel *l = (struct local_channel *)link;
+	struct local_writer *w = writer_of(l, slot);
 	uint64_t until;
 	int cancel;
 
 	if (!w)
 		return false;
-	if (!wait && w->state == SHM_UP)
+	if (!wait && w->state == WRITER_UP)
 		return true;
-	if (!wait && w->state == SHM_ASKED)
+	if (!wait && w->state == WRITER_ASKED)
 		return false;
 	cancel = cancel_off();
 	begin(l, w, wait);
 	until = clock_ms() + WAIT_MS;
-	while (wait && (w->state == SHM_ASKED || w->proving) && clock_ms() < until) {
+	while (wait && (w->state == WRITER_ASKED || w->proving) && clock_ms() < until) {
 		struct pollfd p = {.fd = l->ep_fd, .events = POLLIN};
 
 		poll(&p, 1, 1);
-		link_shm_attend(l, false);
+		local_channel_attend(l, false);
 	}
 	cancel_restore(cancel);
-	return w->state == SHM_UP;
+	return w->state == WRITER_UP;
 }
 
-int link_shm_meet(struct link *link, uint32_t slot, bool ask, uint64_t *who)
+int local_channel_meet(struct link *link, uint32_t slot, bool ask, uint64_t *who)
 {
-	struct shm_link *l = (struct shm_link *)link;
-	struct shm_writer *w = writer_of(l, slot);
+	struct local_channel *l = (struct local_channel *)link;
+	struct local_writer *w = writer_of(l, slot);
 	int cancel, state;
 
 	if (!w)
@@ -643,7 +647,7 @@ int link_shm_meet(struct link *link, uint32_t slot, bool ask, uint64_t *who)
 	cancel = cancel_off();
 	begin(l, w, ask);
 	lock_take(&w->lock);
-	state = w->state == SHM_UP ? 1 : w->state == SHM_ASKED ? 0 : -ENOTCONN;
+	state = w->state == WRITER_UP ? 1 : w->state == WRITER_ASKED ? 0 : -ENOTCONN;
 	if (state > 0)
 		*who = w->bell->who;
 	lock_drop(&w->lock);
@@ -657,11 +661,11 @@ static int open_shown(const char *name, size_t size, int *fd, void **at)
 {
 	int err;
 
-	*fd = meet_memory(name, size);
+	*fd = handshake_memory(name, size);
 	if (*fd < 0)
 		return *fd;
-	*at = meet_map(*fd, size, PROT_READ | PROT_WRITE, NULL);
-	err = *at ? meet_read_only(*fd) : -ENOMEM;
+	*at = handshake_map(*fd, size, PROT_READ | PROT_WRITE, NULL);
+	err = *at ? handshake_read_only(*fd) : -ENOMEM;
 	if (!err)
 		return 0;
 	if (*at)
@@ -672,7 +676,7 @@ static int open_shown(const char *name, size_t size, int *fd, void **at)
 	return err;
 }
 
-static int open_bell(struct shm_link *l)
+static int open_bell(struct local_channel *l)
 {
 	int err = open_shown("anyrdma-bell", sizeof(*l->bell), &l->bell_fd, (void **)&l->bell);
 
@@ -685,7 +689,7 @@ static int open_bell(struct shm_link *l)
 	return 0;
 }
 
-static void close_shown(struct shm_link *l)
+static void close_shown(struct local_channel *l)
 {
 	munmap(l->bell, sizeof(*l->bell));
 	close(l->bell_fd);
@@ -695,7 +699,7 @@ static void close_shown(struct shm_link *l)
 	close(l->export_fd);
 }
 
-int link_shm_meet_open(struct shm_link *l)
+int local_channel_peers_open(struct local_channel *l)
 {
 	int err = open_bell(l);
 
@@ -706,13 +710,13 @@ int link_shm_meet_open(struct shm_link *l)
 		err = open_shown("anyrdma-export", l->export_size, &l->export_fd, &l->export);
 	if (err)
 		log_info("nothing of this process's memory is shown: %s", fd_reason(-err));
-	lock_init(&l->meet);
+	lock_init(&l->handshake);
 	l->ep_fd = fd_above_stdio(epoll_create1(EPOLL_CLOEXEC));
 	if (l->ep_fd < 0) {
 		err = -errno;
 		goto close_shown;
 	}
-	l->listener = (struct shm_end){SHM_LISTENER, meet_listen(l->port, l->slot)};
+	l->listener = (struct local_end){END_LISTENER, handshake_listen(l->port, l->slot)};
 	err = l->listener.fd < 0 ? l->listener.fd : watch(l, &l->listener);
 	l->spare_fd = spare(l);
 	if (!err)
@@ -727,14 +731,14 @@ close_shown:
 	return err;
 }
 
-void link_shm_meet_close(struct shm_link *l)
+void local_channel_peers_close(struct local_channel *l)
 {
 	for (unsigned i = 0; i < QPN_SLOTS; i++) {
-		struct shm_writer *w = l->writer[i];
+		struct local_writer *w = l->writer[i];
 
 		if (!w)
 			continue;
-		link_shm_drop_writer(l, w);
+		local_channel_drop_writer(l, w);
 		if (w->tx.ring)
 			munmap(w->tx.ring, sizeof(*w->tx.ring));
 		lock_fini(&w->lock);
@@ -742,7 +746,7 @@ void link_shm_meet_close(struct shm_link *l)
 		free(w);
 	}
 	for (unsigned i = 0; i < l->nreaders; i++) {
-		struct shm_reader *r = l->reader[i];
+		struct local_reader *r = l->reader[i];
 
 		end_close(l, &r->end);
 		if (r->rx.ring)
@@ -754,5 +758,5 @@ void link_shm_meet_close(struct shm_link *l)
 	close_shown(l);
 	if (l->spare_fd >= 0)
 		close(l->spare_fd);
-	lock_fini(&l->meet);
+	lock_fini(&l->handshake);
 }

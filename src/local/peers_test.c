@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The handshake of the memory link: who is let in, what it is shown, and why not. */
-#include "link/meet.h"
-#include "link/ring.h"
-#include "link/shm_pair_test.h"
+#include "local/handshake.h"
+#include "local/ring.h"
+#include "local/channel_pair_test.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -39,7 +39,7 @@ static void silent_crowd_keeps_nobody_out(void **state)
 	int before = dup(STDERR_FILENO), after, fd[CROWD];
 
 	for (int i = 0; i < CROWD; i++) {
-		fd[i] = meet_connect(port, THERE);
+		fd[i] = handshake_connect(port, THERE);
 		assert_true(fd[i] >= 0);
 		receive(&b);
 	}
@@ -61,14 +61,14 @@ static const char *said_to(struct host *a, int (*answer)(int fd))
 {
 	static char text[1000];
 	FILE *f = tmpfile();
-	int err = dup(STDERR_FILENO), listener = answer ? meet_listen(port, THERE) : -1, fd = -1;
+	int err = dup(STDERR_FILENO), listener = answer ? handshake_listen(port, THERE) : -1, fd = -1;
 	ssize_t n;
 
 	log_level = LOG_INFO;
 	dup2(fileno(f), STDERR_FILENO);
 	a->link->ops->reach(a->link, THERE, false);
 	if (answer) {
-		fd = meet_accept(listener);
+		fd = handshake_accept(listener);
 		assert_int_equal(answer(fd), 0);
 	}
 	receive(a);
@@ -88,7 +88,7 @@ static const char *said_to(struct host *a, int (*answer)(int fd))
 
 static int answers_as_an_older_one(int fd)
 {
-	struct meet_word h = {.magic = MEET_MAGIC, .version = MEET_VERSION - 1, .slot = THERE};
+	struct handshake_msg h = {.magic = HANDSHAKE_MAGIC, .version = HANDSHAKE_VERSION - 1, .slot = THERE};
 
 	return send(fd, &h, sizeof(h), 0) == (ssize_t)sizeof(h) ? 0 : -1;
 }
@@ -131,7 +131,7 @@ static void another_users_process_means_the_wire(void **state)
 	pid = fork();
 	if (!pid) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (setuid(65534) || meet_listen(port, THERE) < 0)
+		if (setuid(65534) || handshake_listen(port, THERE) < 0)
 			_exit(1);
 		(void)!write(ready[1], "", 1);
 		pause();
@@ -163,13 +163,14 @@ static int accepted_without_a_number(bool of_another)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (setuid(1234) || unshare(CLONE_NEWUSER))
 			_exit(UINT8_MAX);
-		fd = meet_listen(port, THERE);
+		fd = handshake_listen(port, THERE);
 		if (!of_another && !fork()) {
 			close(fd); /* or the name stays taken */
-			_exit(meet_connect(port, THERE) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) || pause());
+			_exit(handshake_connect(port, THERE) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) ||
+				pause());
 		}
 		(void)!write(ready[1], "", 1);
-		while ((err = meet_accept(fd)) == -EAGAIN)
+		while ((err = handshake_accept(fd)) == -EAGAIN)
 			usleep(1000);
 		_exit(err < 0 ? -err : 0);
 	}
@@ -177,7 +178,8 @@ static int accepted_without_a_number(bool of_another)
 	of_another &= read(ready[0], &byte, 1) == 1; /* no namespace to be had otherwise */
 	close(ready[0]);
 	if (of_another)
-		assert_int_equal(meet_connect(port, THERE), -EPERM); /* it is not shy, though: it was there */
+		assert_int_equal(
+			handshake_connect(port, THERE), -EPERM); /* it is not shy, though: it was there */
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	return WEXITSTATUS(status);
 }
@@ -195,25 +197,26 @@ static void user_without_a_number_is_not_every_other(void **state)
 static void nonsense_at_the_door_harms_nobody(void **state)
 {
 	struct host a = open_host(HERE), b = open_host(THERE);
-	struct meet_word hello = {.kind = MEET_HELLO, .slot = HERE}, proof = {.kind = MEET_PROOF};
+	struct handshake_msg hello = {.kind = HANDSHAKE_HELLO, .slot = HERE},
+			     proof = {.kind = HANDSHAKE_PROOF};
 	uint8_t noise[16] = {1, 2, 3};
 	struct ring *ring;
-	int fd[7], memory = meet_memory("test", 4096), loose = memfd_create("test", MFD_ALLOW_SEALING);
+	int fd[7], memory = handshake_memory("test", 4096), loose = memfd_create("test", MFD_ALLOW_SEALING);
 
 	for (int i = 0; i < 7; i++)
-		fd[i] = meet_connect(port, THERE);
+		fd[i] = handshake_connect(port, THERE);
 	assert_true(send(fd[0], noise, sizeof(noise), 0) > 0);
-	assert_int_equal(meet_say(fd[1], &hello, memory), 0);        /* too short for a ring */
-	assert_int_equal(meet_say(fd[2], &hello, STDOUT_FILENO), 0); /* no memory at all */
-	assert_int_equal(meet_say(fd[4], &proof, -1), 0);            /* of what nobody asked for */
-	assert_int_equal(meet_say(fd[5], &hello, -1), 0);            /* nothing to write to */
+	assert_int_equal(handshake_send(fd[1], &hello, memory), 0);        /* too short for a ring */
+	assert_int_equal(handshake_send(fd[2], &hello, STDOUT_FILENO), 0); /* no memory at all */
+	assert_int_equal(handshake_send(fd[4], &proof, -1), 0);            /* of what nobody asked for */
+	assert_int_equal(handshake_send(fd[5], &hello, -1), 0);            /* nothing to write to */
 	assert_int_equal(ftruncate(loose, sizeof(*ring)), 0);
 	ring = mmap(NULL, sizeof(*ring), PROT_READ | PROT_WRITE, MAP_SHARED, loose, 0);
 	ring->magic = RING_MAGIC;
 	ring->version = RING_VERSION;
 	munmap(ring, sizeof(*ring));
-	assert_int_equal(meet_say(fd[6], &hello, loose), 0); /* a ring that its owner can cut short */
-	meet_ring(fd[3]);                                    /* a bell before a word */
+	assert_int_equal(handshake_send(fd[6], &hello, loose), 0); /* a ring that its owner can cut short */
+	handshake_ring(fd[3]);                                     /* a bell before a message */
 	for (int i = 0; i < 10; i++)
 		receive(&b);
 	for (int i = 0; i < 7; i++) {
@@ -236,7 +239,7 @@ static void nonsense_at_the_door_harms_nobody(void **state)
 static void knock_without_descriptors_left_ends(void **state)
 {
 	struct host b = open_host(THERE);
-	int fd = meet_connect(port, THERE);
+	int fd = handshake_connect(port, THERE);
 	struct rlimit all, few;
 
 	assert_true(fd >= 0);
@@ -256,7 +259,7 @@ struct stranger {
 	struct host *b;
 	int fd;
 	struct ring *ring;
-	struct meet_word word;
+	struct handshake_msg msg;
 	int passed;
 };
 
@@ -264,24 +267,24 @@ static void hear(struct stranger *s)
 {
 	for (int i = 0; i < 3; i++)
 		receive(s->b);
-	assert_int_equal(meet_hear(s->fd, &s->word, &s->passed), 1);
+	assert_int_equal(handshake_receive(s->fd, &s->msg, &s->passed), 1);
 }
 
 /* Says HELLO, as whoever it likes, and is welcome. */
 static struct stranger greet(struct host *b, uint32_t slot)
 {
-	struct meet_word hello = {.kind = MEET_HELLO, .slot = slot, .token = 1};
-	struct stranger s = {.b = b, .fd = meet_connect(port, THERE)};
-	int memory = meet_memory("test", sizeof(struct ring));
+	struct handshake_msg hello = {.kind = HANDSHAKE_HELLO, .slot = slot, .token = 1};
+	struct stranger s = {.b = b, .fd = handshake_connect(port, THERE)};
+	int memory = handshake_memory("test", sizeof(struct ring));
 
-	s.ring = meet_map(memory, sizeof(*s.ring), PROT_READ | PROT_WRITE, NULL);
+	s.ring = handshake_map(memory, sizeof(*s.ring), PROT_READ | PROT_WRITE, NULL);
 	s.ring->magic = RING_MAGIC;
 	s.ring->version = RING_VERSION;
-	assert_int_equal(meet_say(s.fd, &hello, memory), 0);
+	assert_int_equal(handshake_send(s.fd, &hello, memory), 0);
 	close(memory);
 	hear(&s);
-	assert_int_equal(s.word.kind, MEET_WELCOME);
-	assert_int_equal(s.word.slot, THERE);
+	assert_int_equal(s.msg.kind, HANDSHAKE_WELCOME);
+	assert_int_equal(s.msg.slot, THERE);
 	return s;
 }
 
@@ -308,7 +311,7 @@ static void assert_read_only(int fd)
 static void who_proves_nothing_gets_a_bell_and_no_more(void **state)
 {
 	struct host b = open_host(THERE);
-	struct meet_word proof = {.kind = MEET_PROOF};
+	struct handshake_msg proof = {.kind = HANDSHAKE_PROOF};
 	struct stranger s;
 
 	strcpy(b.export, "keys");
@@ -316,10 +319,10 @@ static void who_proves_nothing_gets_a_bell_and_no_more(void **state)
 	assert_true(size_of(s.passed) < 4096); /* a count of sleepers */
 	assert_read_only(s.passed);
 	close(s.passed);
-	assert_int_equal(meet_say(s.fd, &proof, -1), 0); /* guessed */
+	assert_int_equal(handshake_send(s.fd, &proof, -1), 0); /* guessed */
 	for (int i = 0; i < 3; i++)
 		receive(&b);
-	assert_int_equal(meet_hear(s.fd, &s.word, &s.passed), -ECONNRESET);
+	assert_int_equal(handshake_receive(s.fd, &s.msg, &s.passed), -ECONNRESET);
 	leave(&s);
 	close_host(&b);
 }
@@ -327,16 +330,16 @@ static void who_proves_nothing_gets_a_bell_and_no_more(void **state)
 static void who_can_read_our_memory_gets_the_export(void **state)
 {
 	struct host b = open_host(THERE);
-	struct meet_word proof = {.kind = MEET_PROOF};
+	struct handshake_msg proof = {.kind = HANDSHAKE_PROOF};
 	struct stranger s = greet(&b, HERE);
 	void *seen;
 
-	assert_true(s.word.at);
+	assert_true(s.msg.at);
 	close(s.passed);
-	memcpy(proof.nonce, (void *)(uintptr_t)s.word.at, MEET_NONCE); /* it is our own here */
-	assert_int_equal(meet_say(s.fd, &proof, -1), 0);
+	memcpy(proof.nonce, (void *)(uintptr_t)s.msg.at, HANDSHAKE_NONCE); /* it is our own here */
+	assert_int_equal(handshake_send(s.fd, &proof, -1), 0);
 	hear(&s);
-	assert_int_equal(s.word.kind, MEET_EXPORT);
+	assert_int_equal(s.msg.kind, HANDSHAKE_EXPORT);
 	assert_int_equal(size_of(s.passed), EXPORT);
 	assert_read_only(s.passed);
 	strcpy(b.export, "keys");
@@ -344,11 +347,11 @@ static void who_can_read_our_memory_gets_the_export(void **state)
 	assert_string_equal(seen, "keys");
 	munmap(seen, EXPORT);
 	/* Once: the same again is no proof of anything. */
-	assert_int_equal(meet_say(s.fd, &proof, -1), 0);
+	assert_int_equal(handshake_send(s.fd, &proof, -1), 0);
 	for (int i = 0; i < 3; i++)
 		receive(&b);
 	close(s.passed);
-	assert_int_equal(meet_hear(s.fd, &s.word, &s.passed), -ECONNRESET);
+	assert_int_equal(handshake_receive(s.fd, &s.msg, &s.passed), -ECONNRESET);
 	leave(&s);
 	close_host(&b);
 }
@@ -357,20 +360,20 @@ static void who_can_read_our_memory_gets_the_export(void **state)
 static void who_may_not_be_looked_into_asks_for_no_proof(void **state)
 {
 	struct host b = open_host(THERE);
-	struct meet_word proof = {.kind = MEET_PROOF};
+	struct handshake_msg proof = {.kind = HANDSHAKE_PROOF};
 	struct stranger s = greet(&b, HERE), later;
 
-	assert_true(s.word.at);
+	assert_true(s.msg.at);
 	assert_int_equal(prctl(PR_SET_DUMPABLE, 0), 0);
 	later = greet(&b, HERE);
-	assert_true(!later.word.at);
+	assert_true(!later.msg.at);
 	/* And of who was asked before the answer does not count any more. */
-	memcpy(proof.nonce, (void *)(uintptr_t)s.word.at, MEET_NONCE);
+	memcpy(proof.nonce, (void *)(uintptr_t)s.msg.at, HANDSHAKE_NONCE);
 	close(s.passed);
-	assert_int_equal(meet_say(s.fd, &proof, -1), 0);
+	assert_int_equal(handshake_send(s.fd, &proof, -1), 0);
 	for (int i = 0; i < 3; i++)
 		receive(&b);
-	assert_int_equal(meet_hear(s.fd, &s.word, &s.passed), 1);
+	assert_int_equal(handshake_receive(s.fd, &s.msg, &s.passed), 1);
 	assert_int_equal(s.passed, -1);
 	assert_int_equal(prctl(PR_SET_DUMPABLE, 1), 0);
 	leave(&s);
@@ -390,7 +393,7 @@ static void note_slot(void *arg, const struct frame_in *in)
 static void who_claims_another_slot_is_not_believed(void **state)
 {
 	struct host a = open_host(HERE), b = open_host(THERE);
-	struct meet_word twin = {.kind = MEET_TWIN, .token = 12345};
+	struct handshake_msg twin = {.kind = HANDSHAKE_TWIN, .token = 12345};
 	struct frame_dest dest = {.hop_limit = 64};
 	struct ring_tx *tx = calloc(1, sizeof(*tx));
 	struct frame_out f = {.hdr_len = BTH_LEN};
@@ -403,7 +406,7 @@ static void who_claims_another_slot_is_not_believed(void **state)
 	assert_int_equal(came_from, HERE);
 
 	s = greet(&b, HERE);
-	assert_int_equal(meet_say(s.fd, &twin, -1), 0); /* guessed */
+	assert_int_equal(handshake_send(s.fd, &twin, -1), 0); /* guessed */
 	ring_tx_init(tx, s.ring);
 	dest.sgid[0] = dest.dgid[0] = 1;
 	bth_put(f.hdr, IBT_RC | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, THERE << QPN_SLOT_SHIFT | 5, false, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "link/meet.h"
+#include "local/handshake.h"
 
 #include "base/cancel.h"
 #include "base/fd.h"
@@ -44,7 +44,7 @@ static bool same_user(int fd)
 	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && user_is_us(&cred);
 }
 
-int meet_pid(int fd)
+int handshake_pid(int fd)
 {
 	struct ucred cred = {0};
 	socklen_t len = sizeof(cred);
@@ -57,7 +57,7 @@ int meet_pid(int fd)
 #define SO_PEERPIDFD 77
 #endif
 
-int meet_process(int fd)
+int handshake_process(int fd)
 {
 	struct pollfd p = {.fd = -1, .events = POLLIN};
 	socklen_t len = sizeof(p.fd);
@@ -73,7 +73,7 @@ int meet_process(int fd)
 	return -ESRCH;
 }
 
-int meet_listen(uint16_t port, uint32_t slot)
+int handshake_listen(uint16_t port, uint32_t slot)
 {
 	struct sockaddr_un sa;
 	socklen_t len = name_of(&sa, port, slot);
@@ -88,7 +88,7 @@ int meet_listen(uint16_t port, uint32_t slot)
 	return fd;
 }
 
-int meet_connect(uint16_t port, uint32_t slot)
+int handshake_connect(uint16_t port, uint32_t slot)
 {
 	struct sockaddr_un sa;
 	socklen_t len = name_of(&sa, port, slot);
@@ -106,7 +106,7 @@ int meet_connect(uint16_t port, uint32_t slot)
 	return err;
 }
 
-int meet_accept(int listen_fd)
+int handshake_accept(int listen_fd)
 {
 	int fd = fd_above_stdio(accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
@@ -118,16 +118,16 @@ int meet_accept(int listen_fd)
 	return -EPERM;
 }
 
-int meet_say(int fd, const struct meet_word *word, int pass)
+int handshake_send(int fd, const struct handshake_msg *msg, int pass)
 {
-	struct meet_word w = *word;
+	struct handshake_msg w = *msg;
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
 	struct iovec iov = {&w, sizeof(w)};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
 	struct cmsghdr *c;
 
-	w.magic = MEET_MAGIC;
-	w.version = MEET_VERSION;
+	w.magic = HANDSHAKE_MAGIC;
+	w.version = HANDSHAKE_VERSION;
 	if (pass >= 0) {
 		m.msg_control = control;
 		m.msg_controllen = sizeof(control);
@@ -163,10 +163,10 @@ static int take_passed(struct msghdr *m)
 	return kept;
 }
 
-int meet_hear(int fd, struct meet_word *word, int *passed)
+int handshake_receive(int fd, struct handshake_msg *msg, int *passed)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
-	struct iovec iov = {word, sizeof(*word)};
+	struct iovec iov = {msg, sizeof(*msg)};
 	struct msghdr m = {
 		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
 	ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -179,8 +179,8 @@ int meet_hear(int fd, struct meet_word *word, int *passed)
 	*passed = take_passed(&m);
 	if (n == 1 && *passed < 0)
 		return 0;
-	if (n == (ssize_t)sizeof(*word) && !(m.msg_flags & MSG_TRUNC) && word->magic == MEET_MAGIC &&
-		word->version == MEET_VERSION)
+	if (n == (ssize_t)sizeof(*msg) && !(m.msg_flags & MSG_TRUNC) && msg->magic == HANDSHAKE_MAGIC &&
+		msg->version == HANDSHAKE_VERSION)
 		return 1;
 	if (*passed >= 0)
 		close(*passed);
@@ -188,7 +188,7 @@ int meet_hear(int fd, struct meet_word *word, int *passed)
 	return -EPROTO;
 }
 
-void meet_ring(int fd)
+void handshake_ring(int fd)
 {
 	int cancel = cancel_off(); /* whoever posts a request rings, under locks */
 
@@ -197,7 +197,7 @@ void meet_ring(int fd)
 	cancel_restore(cancel);
 }
 
-int meet_memory(const char *name, size_t size)
+int handshake_memory(const char *name, size_t size)
 {
 	int fd = fd_above_stdio(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
 	int err;
@@ -211,12 +211,12 @@ int meet_memory(const char *name, size_t size)
 	return err;
 }
 
-int meet_read_only(int fd)
+int handshake_read_only(int fd)
 {
 	return fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) ? -errno : 0;
 }
 
-void *meet_map(int fd, size_t size, int prot, void *at)
+void *handshake_map(int fd, size_t size, int prot, void *at)
 {
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -234,7 +234,7 @@ void *meet_map(int fd, size_t size, int prot, void *at)
 	return p;
 }
 
-void meet_vacate(void *at, size_t size)
+void handshake_vacate(void *at, size_t size)
 {
 	mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
 		0);

@@ -8,12 +8,12 @@
  * follows within HOLD_NS, the word is written, and none is held back for a while. Somebody looks by then: who
  * polls, the helper, or an alarm is set for who sleeps (link.promise).
  */
-#include "link/shm_parts.h"
+#include "local/channel_parts.h"
 
 #include "base/clock.h"
 #include "base/fence.h"
 #include "base/log.h"
-#include "link/meet.h"
+#include "local/handshake.h"
 
 #include <time.h>
 
@@ -24,7 +24,7 @@ enum { STREAK = 4, STREAK_LOST = -16, HELD_MOST = 16, HOLD_NS = 50 * 1000 };
  * Who goes to sleep says so and then looks; we the other way round. Once rung, it will look: it is not rung
  * again before it has.
  */
-void link_shm_wake(const struct shm_link *l, struct shm_writer *w)
+void local_channel_wake(const struct local_channel *l, struct local_writer *w)
 {
 	uint32_t wakes;
 
@@ -35,19 +35,19 @@ void link_shm_wake(const struct shm_link *l, struct shm_writer *w)
 	if (wakes == w->rung)
 		return;
 	w->rung = wakes;
-	meet_ring(w->end.fd);
+	handshake_ring(w->end.fd);
 }
 
 /* The word was written: wakes who may sleep until then. */
-static void wake_reverse(struct shm_link *l, struct shm_reader *r)
+static void wake_reverse(struct local_channel *l, struct local_reader *r)
 {
-	struct shm_writer *w = r->reverse;
+	struct local_writer *w = r->reverse;
 	bool rung = false;
 
 	if (w) {
 		lock_take(&w->lock);
-		if (w->state == SHM_UP) {
-			link_shm_wake(l, w);
+		if (w->state == WRITER_UP) {
+			local_channel_wake(l, w);
 			rung = true;
 		}
 		lock_drop(&w->lock);
@@ -55,37 +55,37 @@ static void wake_reverse(struct shm_link *l, struct shm_reader *r)
 	if (rung)
 		return;
 	/* We cannot see whether it sleeps. */
-	lock_take(&l->meet);
+	lock_take(&l->handshake);
 	if (r->end.fd >= 0)
-		meet_ring(r->end.fd);
-	lock_drop(&l->meet);
+		handshake_ring(r->end.fd);
+	lock_drop(&l->handshake);
 }
 
-static void publish(struct shm_link *l, struct shm_reader *r)
+static void publish(struct local_channel *l, struct local_reader *r)
 {
 	ring_publish(&r->rx);
 	wake_reverse(l, r);
 }
 
-static bool was_piggybacked(const struct shm_reader *r)
+static bool was_piggybacked(const struct local_reader *r)
 {
 	return atomic_load_explicit(&r->piggybacked, memory_order_relaxed) ==
 	       atomic_load_explicit(&r->rx.done, memory_order_relaxed);
 }
 
-bool link_shm_holds(const struct shm_reader *r)
+bool local_channel_holds(const struct local_reader *r)
 {
 	return !was_piggybacked(r) && atomic_load_explicit(&r->rx.ring->taken, memory_order_relaxed) !=
 					      atomic_load_explicit(&r->rx.done, memory_order_relaxed);
 }
 
-static uint32_t untold(const struct shm_reader *r)
+static uint32_t untold(const struct local_reader *r)
 {
 	return atomic_load_explicit(&r->rx.done, memory_order_relaxed) - r->rx.published;
 }
 
 /* The row is told; what came of it is learnt. */
-static void settle_row(struct shm_link *l, struct shm_reader *r, int streak)
+static void settle_row(struct local_channel *l, struct local_reader *r, int streak)
 {
 	r->piggyback_streak = streak;
 	r->ended = false;
@@ -97,7 +97,7 @@ static void settle_row(struct shm_link *l, struct shm_reader *r, int streak)
 }
 
 /* Somebody looks: has the last row been told, or must it be now? */
-void link_shm_told(struct shm_link *l, struct shm_reader *r)
+void local_channel_told(struct local_channel *l, struct local_reader *r)
 {
 	if (!r->ended)
 		return;
@@ -117,19 +117,19 @@ void link_shm_told(struct shm_link *l, struct shm_reader *r)
 }
 
 /* Then it sends no other before it has it, and a look for one fetches a line from the other core. */
-bool link_shm_is_asked(const struct shm_reader *r)
+bool local_channel_is_asked(const struct local_reader *r)
 {
 	return r->piggyback_streak >= STREAK && untold(r) == 0;
 }
 
-void link_shm_let_go(struct shm_link *l, struct shm_reader *r)
+void local_channel_let_go(struct local_channel *l, struct local_reader *r)
 {
 	if (r->ended && ring_untold(&r->rx))
 		settle_row(l, r, r->piggyback_streak);
 }
 
 /* A row of frames has ended. */
-void link_shm_tell(struct shm_link *l, struct shm_reader *r)
+void local_channel_tell(struct local_channel *l, struct local_reader *r)
 {
 	r->ended = true;
 	if (!r->reverse || r->piggyback_streak < STREAK || untold(r) >= HELD_MOST) {
@@ -143,7 +143,7 @@ void link_shm_tell(struct shm_link *l, struct shm_reader *r)
 }
 
 /* ---- being told ---- */
-static void collect(struct shm_link *l, struct shm_writer *w, uint32_t taken, bool sure, void *arg)
+static void collect(struct local_channel *l, struct local_writer *w, uint32_t taken, bool sure, void *arg)
 {
 	enum { NOTES = 32 };
 	struct ring_note note[NOTES];
@@ -151,10 +151,10 @@ static void collect(struct shm_link *l, struct shm_writer *w, uint32_t taken, bo
 
 	do {
 		lock_take(&w->lock);
-		n = w->state == SHM_UP ? ring_collect(&w->tx, taken, note, NOTES) : 0;
+		n = w->state == WRITER_UP ? ring_collect(&w->tx, taken, note, NOTES) : 0;
 		if (n < 0 && sure) {
 			log_info("process in slot %u: its ring makes no sense", w->slot);
-			link_shm_drop_writer(l, w);
+			local_channel_drop_writer(l, w);
 		}
 		lock_drop(&w->lock);
 		for (int i = 0; i < n && l->link.executed; i++)
@@ -163,42 +163,42 @@ static void collect(struct shm_link *l, struct shm_writer *w, uint32_t taken, bo
 }
 
 /* The writer may have been asked for anew since, by which another process has it. */
-bool link_shm_is_reverse(struct shm_reader *r)
+bool local_channel_is_reverse(struct local_reader *r)
 {
 	return r->reverse && atomic_load(&r->reverse->reverse) == r;
 }
 
 /* A frame said how far its writer is with what we sent to it. */
-void link_shm_hear(struct shm_link *l, struct shm_reader *r, void *arg)
+void local_channel_hear(struct local_channel *l, struct local_reader *r, void *arg)
 {
 	r->heard = r->rx.told;
-	if (link_shm_is_reverse(r))
+	if (local_channel_is_reverse(r))
 		collect(l, r->reverse, r->heard, false, arg);
 }
 
 /* Whether a word says more than we know. No lock: the addresses of its ring stay. */
-bool link_shm_is_told(struct shm_writer *w)
+bool local_channel_is_told(struct local_writer *w)
 {
-	return atomic_load_explicit(&w->state, memory_order_acquire) == SHM_UP && ring_told(&w->tx);
+	return atomic_load_explicit(&w->state, memory_order_acquire) == WRITER_UP && ring_told(&w->tx);
 }
 
-static void bury(struct shm_link *l, struct shm_writer *w)
+static void bury(struct local_channel *l, struct local_writer *w)
 {
 	lock_take(&w->lock);
 	if (w->ended)
-		link_shm_drop_writer(l, w);
+		local_channel_drop_writer(l, w);
 	lock_drop(&w->lock);
 }
 
-int link_shm_collect(struct shm_link *l, void *arg)
+int local_channel_collect(struct local_channel *l, void *arg)
 {
 	unsigned made = atomic_load_explicit(&l->nmade, memory_order_acquire);
 	int n = 0;
 
 	for (unsigned i = 0; i < made; i++) {
-		struct shm_writer *w = atomic_load_explicit(&l->made[i], memory_order_acquire);
+		struct local_writer *w = atomic_load_explicit(&l->made[i], memory_order_acquire);
 
-		if (w && link_shm_is_told(w)) {
+		if (w && local_channel_is_told(w)) {
 			collect(l, w, atomic_load_explicit(&w->tx.ring->taken, memory_order_acquire), true,
 				arg);
 			n++;

@@ -6,7 +6,7 @@
  * is cut off: it may not act any more, which it sees before it goes on (link_there.revoked), its ring is
  * dropped, and its frames come by the wire.
  */
-#include "link/shm_parts.h"
+#include "local/channel_parts.h"
 
 #include "base/cancel.h"
 #include "base/clock.h"
@@ -19,7 +19,7 @@
 enum { PATIENCE_MS = 80, YIELDS = 16, NAP_FIRST_NS = 20 * 1000, NAP_MOST_NS = 1000 * 1000 };
 
 /* Whether the one in this place still acts on what it saw before; *seen: its count, 0 at first. */
-static bool still_acts(struct shm_reader *r, uint32_t *seen)
+static bool still_acts(struct local_reader *r, uint32_t *seen)
 {
 	uint32_t acting;
 
@@ -32,18 +32,18 @@ static bool still_acts(struct shm_reader *r, uint32_t *seen)
 	return true;
 }
 
-static void cut_off(struct shm_link *l, struct shm_reader *r, uint32_t seen)
+static void cut_off(struct local_channel *l, struct local_reader *r, uint32_t seen)
 {
-	lock_take(&l->meet);
+	lock_take(&l->handshake);
 	if (still_acts(r, &seen)) {
 		atomic_store(&r->rx.ring->revoked, 1);
 		r->exported = false;
-		link_shm_drop_reader(l, r);
+		local_channel_drop_reader(l, r);
 		log_warn("process in slot %u: it acts in our memory and does not go on, and is cut off: "
 			 "what it sends comes by the network stack from now on",
 			r->slot);
 	}
-	lock_drop(&l->meet);
+	lock_drop(&l->handshake);
 }
 
 /* A moment longer each time; the first ones cost no more than a look. */
@@ -64,13 +64,13 @@ static uint64_t nap(unsigned times)
 }
 
 /* Waits for one, but not beyond *until, which is set when there is something to wait for. */
-static void settle_one(struct shm_link *l, struct shm_reader *r, uint64_t *until)
+static void settle_one(struct local_channel *l, struct local_reader *r, uint64_t *until)
 {
 	uint32_t seen = 0;
 
 	for (unsigned n = 0; still_acts(r, &seen); n++) {
 		if (nap(n))
-			link_shm_attend(l, false);
+			local_channel_attend(l, false);
 		if (n < YIELDS)
 			continue;
 		if (!*until)
@@ -80,9 +80,9 @@ static void settle_one(struct shm_link *l, struct shm_reader *r, uint64_t *until
 	}
 }
 
-void link_shm_settle(struct link *link)
+void local_channel_settle(struct link *link)
 {
-	struct shm_link *l = (struct shm_link *)link;
+	struct local_channel *l = (struct local_channel *)link;
 	unsigned readers = atomic_load(&l->nreaders);
 	uint64_t until = 0;
 	int cancel = cancel_off();

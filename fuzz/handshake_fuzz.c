@@ -6,7 +6,7 @@
  * record by which the two ends of an iWARP stream find each other.
  */
 #include "input.h"
-#include "link/shm_parts.h"
+#include "local/channel_parts.h"
 #include "wire/mpa.h"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ struct end {
 };
 
 static uint16_t port;
-static struct shm_link *link_here;
+static struct local_channel *link_here;
 static int listener;
 static struct end end[ENDS];
 static unsigned newest;                       /* the last that was accepted */
@@ -80,13 +80,13 @@ static unsigned open_files(void)
 
 static void check(void)
 {
-	struct shm_writer *w = link_here->writer[THERE];
+	struct local_writer *w = link_here->writer[THERE];
 
-	must(!w || w->state != SHM_UP || welcomed);
+	must(!w || w->state != WRITER_UP || welcomed);
 	must(!w || !w->there.export || exported);
 	must(!w || !w->reverse || twin);
 	for (unsigned i = 0; i < link_here->nreaders; i++) {
-		struct shm_reader *r = link_here->reader[i];
+		struct local_reader *r = link_here->reader[i];
 
 		if (r->state != READER_UP)
 			continue;
@@ -98,7 +98,7 @@ static void check(void)
 
 static void attend(void)
 {
-	link_shm_attend(link_here, true);
+	local_channel_attend(link_here, true);
 	link_here->link.ops->receive(&link_here->link, 0, deliver, NULL);
 	check();
 }
@@ -118,7 +118,7 @@ static void add_end(int fd, bool accepted)
 
 static void connect_to_it(struct input *in)
 {
-	int fd = meet_connect(port, HERE);
+	int fd = handshake_connect(port, HERE);
 
 	if (fd >= 0)
 		add_end(fd, false);
@@ -127,7 +127,7 @@ static void connect_to_it(struct input *in)
 
 static void accept_all(void)
 {
-	for (int fd; (fd = meet_accept(listener)) >= 0;)
+	for (int fd; (fd = handshake_accept(listener)) >= 0;)
 		add_end(fd, true);
 }
 
@@ -141,26 +141,26 @@ static void be_asked(struct input *in)
 	attend();
 }
 
-static void hear_word(struct end *e, const struct meet_word *word, int passed)
+static void hear_word(struct end *e, const struct handshake_msg *word, int passed)
 {
 	struct ring *ring;
 
 	switch (word->kind) {
-	case MEET_HELLO:
-		ring = meet_map(passed, sizeof(*ring), PROT_READ | PROT_WRITE, NULL);
+	case HANDSHAKE_HELLO:
+		ring = handshake_map(passed, sizeof(*ring), PROT_READ | PROT_WRITE, NULL);
 		must(e->accepted && word->slot == HERE && ring && ring_is_one(ring));
 		munmap(ring, sizeof(*ring));
 		token = word->token;
 		break;
-	case MEET_WELCOME:
+	case HANDSHAKE_WELCOME:
 		must(!e->accepted && word->slot == HERE && passed >= 0);
 		e->nonce = (const uint8_t *)(uintptr_t)word->at;
 		break;
-	case MEET_EXPORT: /* to be read, by who has shown that it may */
-		must(e->proved && !meet_map(passed, EXPORT, PROT_READ | PROT_WRITE, NULL));
+	case HANDSHAKE_EXPORT: /* to be read, by who has shown that it may */
+		must(e->proved && !handshake_map(passed, EXPORT, PROT_READ | PROT_WRITE, NULL));
 		break;
-	case MEET_PROOF:
-	case MEET_TWIN:
+	case HANDSHAKE_PROOF:
+	case HANDSHAKE_TWIN:
 		must(e->accepted && welcomed && passed < 0);
 		break;
 	default:
@@ -170,10 +170,10 @@ static void hear_word(struct end *e, const struct meet_word *word, int passed)
 
 static void hear(struct end *e)
 {
-	struct meet_word word;
+	struct handshake_msg word;
 	int passed, got;
 
-	while (e->fd >= 0 && (got = meet_hear(e->fd, &word, &passed)) >= 0) {
+	while (e->fd >= 0 && (got = handshake_receive(e->fd, &word, &passed)) >= 0) {
 		if (got)
 			hear_word(e, &word, passed);
 		if (passed >= 0)
@@ -188,9 +188,9 @@ static void hear_all(struct input *in)
 		hear(&end[i]);
 }
 
-static struct meet_word draw_word(struct input *in, const struct end *e, uint8_t how)
+static struct handshake_msg draw_word(struct input *in, const struct end *e, uint8_t how)
 {
-	struct meet_word w = {.magic = MEET_MAGIC, .version = MEET_VERSION, .kind = how & 7};
+	struct handshake_msg w = {.magic = HANDSHAKE_MAGIC, .version = HANDSHAKE_VERSION, .kind = how & 7};
 
 	w.slot = how & 8 ? draw_u32(in) : THERE;
 	w.token = how & 16 ? draw_u32(in) : token;
@@ -205,29 +205,29 @@ static struct meet_word draw_word(struct input *in, const struct end *e, uint8_t
 }
 
 /* What the word rightly shows, if it comes from whom it should. */
-static void note_word(struct end *e, const struct meet_word *w, unsigned what)
+static void note_word(struct end *e, const struct handshake_msg *w, unsigned what)
 {
-	bool valid = w->version == MEET_VERSION;
+	bool valid = w->version == HANDSHAKE_VERSION;
 
-	welcomed |= valid && e->accepted && w->kind == MEET_WELCOME && w->slot == THERE && what == BELL;
-	exported |= valid && e->accepted && w->kind == MEET_EXPORT && what == EXPORTED;
-	twin |= valid && !e->accepted && w->kind == MEET_TWIN && w->token == token;
-	if (valid && !e->accepted && w->kind == MEET_PROOF && e->nonce &&
+	welcomed |= valid && e->accepted && w->kind == HANDSHAKE_WELCOME && w->slot == THERE && what == BELL;
+	exported |= valid && e->accepted && w->kind == HANDSHAKE_EXPORT && what == EXPORTED;
+	twin |= valid && !e->accepted && w->kind == HANDSHAKE_TWIN && w->token == token;
+	if (valid && !e->accepted && w->kind == HANDSHAKE_PROOF && e->nonce &&
 		!memcmp(w->nonce, e->nonce, sizeof(w->nonce)))
 		e->proved = proved = true;
 }
 
 /* Who is new and does as it should gets its way. */
-static bool must_succeed(const struct end *e, const struct meet_word *w, unsigned what)
+static bool must_succeed(const struct end *e, const struct handshake_msg *w, unsigned what)
 {
-	struct shm_writer *to = link_here->writer[THERE];
+	struct local_writer *to = link_here->writer[THERE];
 
-	if (e->spoken || w->version != MEET_VERSION)
+	if (e->spoken || w->version != HANDSHAKE_VERSION)
 		return false;
 	if (!e->accepted)
-		return w->kind == MEET_HELLO && what == RING;
-	return w->kind == MEET_WELCOME && what == BELL && w->slot == THERE && e == &end[newest] && to &&
-	       to->state == SHM_ASKED;
+		return w->kind == HANDSHAKE_HELLO && what == RING;
+	return w->kind == HANDSHAKE_WELCOME && what == BELL && w->slot == THERE && e == &end[newest] && to &&
+	       to->state == WRITER_ASKED;
 }
 
 static void say(struct input *in)
@@ -235,7 +235,7 @@ static void say(struct input *in)
 	uint8_t how = draw_u8(in), which = draw_u8(in);
 	struct end *e = &end[which % ENDS];
 	unsigned what = which / ENDS % THINGS;
-	struct meet_word w;
+	struct handshake_msg w;
 	bool right;
 
 	if (e->fd < 0)
@@ -246,13 +246,13 @@ static void say(struct input *in)
 	right = must_succeed(e, &w, what);
 	note_word(e, &w, what);
 	e->spoken = true;
-	if (w.version != MEET_VERSION)
+	if (w.version != HANDSHAKE_VERSION)
 		send(e->fd, &w, draw_u8(in) % sizeof(w) + 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-	else if (meet_say(e->fd, &w, what == NOTHING ? -1 : thing[what]))
+	else if (handshake_send(e->fd, &w, what == NOTHING ? -1 : thing[what]))
 		return; /* it has hung up */
 	attend();
 	if (right && e->accepted)
-		must(link_here->writer[THERE]->state == SHM_UP);
+		must(link_here->writer[THERE]->state == WRITER_UP);
 	hear(e);
 	if (right && !e->accepted)
 		must(e->nonce);
@@ -263,7 +263,7 @@ static void ring_bell(struct input *in)
 	struct end *e = &end[draw_u8(in) % ENDS];
 
 	if (e->fd >= 0)
-		meet_ring(e->fd);
+		handshake_ring(e->fd);
 	e->spoken = true;
 	attend();
 }
@@ -303,7 +303,7 @@ static void read_record(struct input *in)
 static int memory(size_t size, uint32_t magic, uint32_t version)
 {
 	uint32_t head[2] = {magic, version};
-	int fd = meet_memory("fuzz", size);
+	int fd = handshake_memory("fuzz", size);
 
 	must(fd >= 0 && pwrite(fd, head, sizeof(head), 0) == sizeof(head));
 	return fd;
@@ -316,8 +316,8 @@ static void prepare(void)
 	thing[RING] = memory(sizeof(struct ring), RING_MAGIC, RING_VERSION);
 	thing[WRONG_RING] = memory(sizeof(struct ring), RING_MAGIC, RING_VERSION - 1);
 	thing[SHORT] = memory(4096, RING_MAGIC, RING_VERSION);
-	thing[BELL] = memory(sizeof(struct shm_bell), BELL_MAGIC, BELL_VERSION);
-	thing[WRONG_BELL] = memory(sizeof(struct shm_bell), RING_MAGIC, BELL_VERSION);
+	thing[BELL] = memory(sizeof(struct local_bell), BELL_MAGIC, BELL_VERSION);
+	thing[WRONG_BELL] = memory(sizeof(struct local_bell), RING_MAGIC, BELL_VERSION);
 	thing[EXPORTED] = memory(EXPORT, 1, 2);
 	thing[UNSEALED] = memfd_create("fuzz", MFD_CLOEXEC);
 	must(!ftruncate(thing[UNSEALED], sizeof(struct ring)));
@@ -340,9 +340,9 @@ static bool begin(void)
 	token = 1;
 	fds_before = open_files();
 	wire->ops = &wire_ops;
-	listener = meet_listen(port, THERE);
-	if (listener >= 0 && !link_shm_open(&out, wire, port, HERE, ours, NULL, EXPORT, &export)) {
-		link_here = (struct shm_link *)out;
+	listener = handshake_listen(port, THERE);
+	if (listener >= 0 && !local_channel_open(&out, wire, port, HERE, ours, NULL, EXPORT, &export)) {
+		link_here = (struct local_channel *)out;
 		return true;
 	}
 	free(wire);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "link/ring.h"
+#include "local/ring.h"
 
 #include "base/random.h"
 #include "wire/ibt.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Ends of the memory link in one process, over a wire that only counts, for its tests. */
-#ifndef LINK_SHM_PAIR_TEST_H
-#define LINK_SHM_PAIR_TEST_H
+#ifndef LOCAL_CHANNEL_PAIR_TEST_H
+#define LOCAL_CHANNEL_PAIR_TEST_H
 
 #include "base/log.h"
-#include "link/shm.h"
+#include "local/channel.h"
 #include "wire/ibt.h"
 #include "wire/qpn.h"
 
@@ -80,7 +80,8 @@ static inline struct host open_host(uint32_t slot)
 	struct host h = {.wire = calloc(1, sizeof(struct wire))};
 
 	h.wire->link.ops = &wire_ops;
-	assert_int_equal(link_shm_open(&h.link, &h.wire->link, port, slot, ours, NULL, EXPORT, &h.export), 0);
+	assert_int_equal(
+		local_channel_open(&h.link, &h.wire->link, port, slot, ours, NULL, EXPORT, &h.export), 0);
 	return h;
 }
 

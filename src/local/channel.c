@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Frames by memory. Who is there to take them is shm_meet.c's business. */
-#include "link/shm.h"
+/* Frames by memory. Who is there to take them is peers.c's business. */
+#include "local/channel.h"
 
 #include "base/fence.h"
 #include "base/guard.h"
 #include "base/log.h"
-#include "link/meet.h"
-#include "link/shm_parts.h"
+#include "local/channel_parts.h"
+#include "local/handshake.h"
 #include "wire/ibt.h"
 
 #include <errno.h>
@@ -36,10 +36,10 @@ static void put_frames(void *arg)
 }
 
 /* w->lock held, it is up. 0, or -errno: then it goes by the wire. */
-static int put_all(struct shm_link *l, struct shm_writer *w, const struct frame_dest *dest,
+static int put_all(struct local_channel *l, struct local_writer *w, const struct frame_dest *dest,
 	const struct frame_out *f, const struct iovec *iov, unsigned n)
 {
-	struct shm_reader *reverse = atomic_load_explicit(&w->reverse, memory_order_acquire);
+	struct local_reader *reverse = atomic_load_explicit(&w->reverse, memory_order_acquire);
 	struct put p = {.tx = &w->tx, .path = ring_path_to(&w->tx, dest), .f = f, .iov = iov, .left = n};
 	uint32_t told;
 	bool there = true;
@@ -60,26 +60,26 @@ static int put_all(struct shm_link *l, struct shm_writer *w, const struct frame_
 		atomic_fetch_add(&l->tx_lost, 1);
 	else if (reverse)
 		atomic_store_explicit(&reverse->piggybacked, told, memory_order_relaxed);
-	link_shm_wake(l, w);
+	local_channel_wake(l, w);
 	return 0;
 }
 
-static int put(struct shm_link *l, struct shm_writer *w, const struct frame_dest *dest,
+static int put(struct local_channel *l, struct local_writer *w, const struct frame_dest *dest,
 	const struct frame_out *f, const struct iovec *iov, unsigned n)
 {
 	int err;
 
 	lock_take(&w->lock);
-	err = w->state == SHM_UP ? put_all(l, w, dest, f, iov, n) : -ENOTCONN;
+	err = w->state == WRITER_UP ? put_all(l, w, dest, f, iov, n) : -ENOTCONN;
 	lock_drop(&w->lock);
 	return err;
 }
 
-static int shm_put(struct link *link, uint32_t slot, const struct frame_dest *dest, const struct frame_out *f,
-	const struct iovec *iov)
+static int channel_put(struct link *link, uint32_t slot, const struct frame_dest *dest,
+	const struct frame_out *f, const struct iovec *iov)
 {
-	struct shm_link *l = (struct shm_link *)link;
-	struct shm_writer *w = atomic_load_explicit(&l->writer[slot], memory_order_acquire);
+	struct local_channel *l = (struct local_channel *)link;
+	struct local_writer *w = atomic_load_explicit(&l->writer[slot], memory_order_acquire);
 
 	return w ? put(l, w, dest, f, iov, 1) : -ENOTCONN;
 }
@@ -100,26 +100,26 @@ static uint32_t slot_of(const struct frame_batch *b)
  * What goes by the wire carries no word of how far we are with what comes by memory, and may be the answer to
  * that: said before, so that the other one can know that it was heard before it has the answer.
  */
-static void tell_aside(struct shm_link *l, uint32_t slot)
+static void tell_aside(struct local_channel *l, uint32_t slot)
 {
 	unsigned readers = atomic_load_explicit(&l->nreaders, memory_order_acquire);
 
 	for (unsigned i = 0; i < readers; i++) {
-		struct shm_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
+		struct local_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
 
 		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP && r->slot == slot)
 			ring_publish_aside(&r->rx);
 	}
 }
 
-static int shm_send(struct link *link, const struct frame_batch *b)
+static int channel_send(struct link *link, const struct frame_batch *b)
 {
-	struct shm_link *l = (struct shm_link *)link;
-	struct shm_writer *w = NULL;
+	struct local_channel *l = (struct local_channel *)link;
+	struct local_writer *w = NULL;
 
 	if (b->dest.local && b->nframes)
 		w = atomic_load_explicit(&l->writer[slot_of(b)], memory_order_acquire);
-	if (w && w->state == SHM_UP && !put(l, w, &b->dest, b->frame, b->iov, b->nframes))
+	if (w && w->state == WRITER_UP && !put(l, w, &b->dest, b->frame, b->iov, b->nframes))
 		return 0;
 	if (b->nframes)
 		tell_aside(l, slot_of(b));
@@ -129,25 +129,25 @@ static int shm_send(struct link *link, const struct frame_batch *b)
 /* ---- receiving ---- */
 static bool may_come(void *arg, const struct ring_path *p)
 {
-	struct shm_link *l = arg;
+	struct local_channel *l = arg;
 
 	return l->ours(l->ours_arg, p->sgid) && l->ours(l->ours_arg, p->dgid);
 }
 
-static void shm_took(struct link *link, const struct frame_in *in, bool executed)
+static void channel_took(struct link *link, const struct frame_in *in, bool executed)
 {
 	if (in->from)
-		ring_took(&((struct shm_reader *)in->from)->rx, executed);
+		ring_took(&((struct local_reader *)in->from)->rx, executed);
 }
 
-static bool shm_ahead(struct link *link, const struct frame_in *in, uint32_t i, struct frame_ahead *out)
+static bool channel_ahead(struct link *link, const struct frame_in *in, uint32_t i, struct frame_ahead *out)
 {
 	(void)link;
-	return in->from && ring_ahead(&((struct shm_reader *)in->from)->rx, i, out);
+	return in->from && ring_ahead(&((struct local_reader *)in->from)->rx, i, out);
 }
 
 static int take_frames(
-	struct shm_link *l, struct shm_reader *r, unsigned max, link_deliver_fn *deliver, void *arg)
+	struct local_channel *l, struct local_reader *r, unsigned max, link_deliver_fn *deliver, void *arg)
 {
 	enum { ROW_BYTES = 256 << 10 }; /* of what goes by reference: the sender waits for the word */
 	struct frame_in in;
@@ -155,15 +155,15 @@ static int take_frames(
 	int n = 0, got;
 
 	if (!r->reverse)
-		link_shm_find_twin(l, r);
-	link_shm_told(l, r);
-	if (link_shm_is_asked(r))
+		local_channel_find_twin(l, r);
+	local_channel_told(l, r);
+	if (local_channel_is_asked(r))
 		max = 1;
 	while ((unsigned)n < max && by_ref < ROW_BYTES && (got = ring_take(&r->rx, &in, may_come, l))) {
 		n++;
 		/* What we sent before comes first: a reply must not overtake it. */
 		if (r->rx.told != r->heard)
-			link_shm_hear(l, r, arg);
+			local_channel_hear(l, r, arg);
 		/* Only what is for our own QPs: QP1 and groups go by the wire. */
 		if (got < 0 || qpn_slot(bth_dqpn(in.bytes)) != l->slot) {
 			l->bad++;
@@ -181,30 +181,30 @@ static int take_frames(
 			ring_took(&r->rx, false);
 	}
 	if (n)
-		link_shm_tell(l, r);
+		local_channel_tell(l, r);
 	return n;
 }
 
 /* Nobody deals with its socket any more, and nothing is left. */
-static void reader_free(struct shm_reader *r)
+static void reader_free(struct local_reader *r)
 {
-	struct shm_reader *self = r;
+	struct local_reader *self = r;
 
 	if (r->reverse)
 		atomic_compare_exchange_strong(&r->reverse->reverse, &self, NULL);
 	if (r->begun)
-		meet_vacate(r->rx.ring, sizeof(struct ring));
+		handshake_vacate(r->rx.ring, sizeof(struct ring));
 	atomic_store(&r->state, READER_FREE);
 }
 
-static int receive_rings(struct shm_link *l, unsigned max, link_deliver_fn *deliver, void *arg)
+static int receive_rings(struct local_channel *l, unsigned max, link_deliver_fn *deliver, void *arg)
 {
 	unsigned readers = atomic_load_explicit(&l->nreaders, memory_order_acquire);
 	int n = 0;
 
 	for (unsigned i = 0; i < readers; i++) {
-		struct shm_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
-		enum shm_reader_state state = atomic_load_explicit(&r->state, memory_order_acquire);
+		struct local_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
+		enum local_reader_state state = atomic_load_explicit(&r->state, memory_order_acquire);
 		int got = 0;
 
 		if (state == READER_UP || (state == READER_GONE && r->begun))
@@ -217,7 +217,7 @@ static int receive_rings(struct shm_link *l, unsigned max, link_deliver_fn *deli
 }
 
 /* What is counted is counted over both ways. */
-static void sum_up(struct shm_link *l)
+static void sum_up(struct local_channel *l)
 {
 	struct link_stats *s = &l->link.stats;
 
@@ -229,21 +229,21 @@ static void sum_up(struct shm_link *l)
 	s->tx_errors += atomic_load_explicit(&l->tx_lost, memory_order_relaxed);
 }
 
-static bool is_told(struct shm_link *l)
+static bool is_told(struct local_channel *l)
 {
 	unsigned made = atomic_load_explicit(&l->nmade, memory_order_acquire);
 
 	for (unsigned i = 0; i < made; i++) {
-		struct shm_writer *w = atomic_load_explicit(&l->made[i], memory_order_acquire);
+		struct local_writer *w = atomic_load_explicit(&l->made[i], memory_order_acquire);
 
-		if (w && link_shm_is_told(w))
+		if (w && local_channel_is_told(w))
 			return true;
 	}
 	return false;
 }
 
 struct from_wire {
-	struct shm_link *link;
+	struct local_channel *link;
 	link_deliver_fn *deliver;
 	void *arg;
 };
@@ -254,24 +254,24 @@ static void deliver_from_wire(void *arg, const struct frame_in *in)
 	struct from_wire *f = arg;
 
 	if (is_told(f->link))
-		link_shm_collect(f->link, f->arg);
+		local_channel_collect(f->link, f->arg);
 	f->deliver(f->arg, in);
 }
 
-static int shm_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
+static int channel_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
 {
 	enum { WIRE_EVERY = 8, QUIET = 64, LONG_QUIET = 1024, ATTEND_EVERY = 64, SUM_EVERY = 16, MOST = 256 };
 	enum { DOUBT_EVERY = 256 };
-	struct shm_link *l = (struct shm_link *)link;
+	struct local_channel *l = (struct local_channel *)link;
 	struct from_wire f = {l, deliver, arg};
 	int n, wire = 0;
 
 	l->polls++;
 	if (!max || l->polls % ATTEND_EVERY == 0)
-		link_shm_attend(l, true);
+		local_channel_attend(l, true);
 	if (l->polls % DOUBT_EVERY == 0)
 		guard_doubt();
-	n = receive_rings(l, max ? max : MOST, deliver, arg) + link_shm_collect(l, arg);
+	n = receive_rings(l, max ? max : MOST, deliver, arg) + local_channel_collect(l, arg);
 	/* A look at the sockets is a system call, worth several small messages. Where the wire has been quiet
 	 * and there are rings to look at, it is taken now and then. */
 	if (!max || l->quiet < QUIET || !atomic_load_explicit(&l->nreaders, memory_order_relaxed) ||
@@ -286,54 +286,55 @@ static int shm_receive(struct link *link, unsigned max, link_deliver_fn *deliver
 }
 
 /* ---- sleeping ---- */
-static bool shm_quiet(struct link *link)
+static bool channel_quiet(struct link *link)
 {
-	struct shm_link *l = (struct shm_link *)link;
+	struct local_channel *l = (struct local_channel *)link;
 	unsigned readers = atomic_load_explicit(&l->nreaders, memory_order_acquire);
 
 	for (unsigned i = 0; i < readers; i++) {
-		struct shm_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
+		struct local_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
 
 		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP &&
-			(ring_waiting(&r->rx) || link_shm_holds(r)))
+			(ring_waiting(&r->rx) || local_channel_holds(r)))
 			return false;
 	}
 	return readers && !is_told(l);
 }
 
-static bool shm_holds(struct link *link)
+static bool channel_holds(struct link *link)
 {
-	struct shm_link *l = (struct shm_link *)link;
+	struct local_channel *l = (struct local_channel *)link;
 	unsigned readers = atomic_load_explicit(&l->nreaders, memory_order_acquire);
 
 	for (unsigned i = 0; i < readers; i++) {
-		struct shm_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
+		struct local_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
 
-		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP && link_shm_holds(r))
+		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP &&
+			local_channel_holds(r))
 			return true;
 	}
 	return false;
 }
 
-static void shm_let_go(struct link *link)
+static void channel_let_go(struct link *link)
 {
-	struct shm_link *l = (struct shm_link *)link;
+	struct local_channel *l = (struct local_channel *)link;
 
 	for (unsigned i = 0; i < l->nreaders; i++) {
-		struct shm_reader *r = l->reader[i];
+		struct local_reader *r = l->reader[i];
 
 		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP)
-			link_shm_let_go(l, r);
+			local_channel_let_go(l, r);
 	}
 }
 
 /* What is held back is no reason not to sleep: see link_ops.holds. */
-static bool nothing_waits(struct shm_link *l)
+static bool nothing_waits(struct local_channel *l)
 {
 	unsigned readers = atomic_load_explicit(&l->nreaders, memory_order_acquire);
 
 	for (unsigned i = 0; i < readers; i++) {
-		struct shm_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
+		struct local_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
 
 		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP &&
 			ring_waiting(&r->rx))
@@ -342,9 +343,9 @@ static bool nothing_waits(struct shm_link *l)
 	return !is_told(l);
 }
 
-static bool shm_sleep(struct link *link)
+static bool channel_sleep(struct link *link)
 {
-	struct shm_link *l = (struct shm_link *)link;
+	struct local_channel *l = (struct local_channel *)link;
 
 	atomic_fetch_add(&l->bell->asleep, 1);
 	/* Who has met nobody is in nobody's way: whoever comes knocks at a socket first. */
@@ -355,12 +356,12 @@ static bool shm_sleep(struct link *link)
 	return nothing_waits(l);
 }
 
-static void shm_part(struct link *link)
+static void channel_part(struct link *link)
 {
-	struct shm_link *l = (struct shm_link *)link;
+	struct local_channel *l = (struct local_channel *)link;
 
 	for (unsigned i = 0; i < l->nreaders; i++) {
-		struct shm_reader *r = l->reader[i];
+		struct local_reader *r = l->reader[i];
 
 		/* No bell: our sockets end in a moment. */
 		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP)
@@ -368,24 +369,24 @@ static void shm_part(struct link *link)
 	}
 }
 
-static void shm_woke(struct link *link)
+static void channel_woke(struct link *link)
 {
-	struct shm_link *l = (struct shm_link *)link;
+	struct local_channel *l = (struct local_channel *)link;
 
 	atomic_fetch_sub(&l->bell->asleep, 1);
 	atomic_fetch_add(&l->bell->wakes, 1);
 }
 
 /* ---- acting on what another process shows ---- */
-static const struct link_there *shm_enter(struct link *link, uint32_t slot)
+static const struct link_there *channel_enter(struct link *link, uint32_t slot)
 {
-	struct shm_link *l = (struct shm_link *)link;
-	struct shm_writer *w = atomic_load_explicit(&l->writer[slot], memory_order_acquire);
+	struct local_channel *l = (struct local_channel *)link;
+	struct local_writer *w = atomic_load_explicit(&l->writer[slot], memory_order_acquire);
 
 	if (!w)
 		return NULL;
 	lock_take(&w->act);
-	if (w->state != SHM_UP || !w->there.export) {
+	if (w->state != WRITER_UP || !w->there.export) {
 		lock_drop(&w->act);
 		return NULL;
 	}
@@ -394,9 +395,9 @@ static const struct link_there *shm_enter(struct link *link, uint32_t slot)
 	return &w->there;
 }
 
-static void shm_leave(struct link *link, uint32_t slot)
+static void channel_leave(struct link *link, uint32_t slot)
 {
-	struct shm_writer *w = ((struct shm_link *)link)->writer[slot];
+	struct local_writer *w = ((struct local_channel *)link)->writer[slot];
 
 	/* Nobody else writes it; a locked instruction would wait for what we wrote into others' caches. */
 	atomic_store_explicit(&w->tx.ring->acting,
@@ -404,68 +405,68 @@ static void shm_leave(struct link *link, uint32_t slot)
 	lock_drop(&w->act);
 }
 
-static bool shm_carries(struct link *link, uint32_t slot)
+static bool channel_carries(struct link *link, uint32_t slot)
 {
-	struct shm_writer *w =
-		atomic_load_explicit(&((struct shm_link *)link)->writer[slot], memory_order_acquire);
+	struct local_writer *w =
+		atomic_load_explicit(&((struct local_channel *)link)->writer[slot], memory_order_acquire);
 
-	return w && w->state == SHM_UP;
+	return w && w->state == WRITER_UP;
 }
 
-static bool shm_paired(struct link *link, uint32_t slot)
+static bool channel_paired(struct link *link, uint32_t slot)
 {
-	struct shm_writer *w =
-		atomic_load_explicit(&((struct shm_link *)link)->writer[slot], memory_order_acquire);
-	struct shm_reader *r = w ? atomic_load(&w->reverse) : NULL;
+	struct local_writer *w =
+		atomic_load_explicit(&((struct local_channel *)link)->writer[slot], memory_order_acquire);
+	struct local_reader *r = w ? atomic_load(&w->reverse) : NULL;
 
 	return r && atomic_load(&r->state) == READER_UP;
 }
 
 /* ---- the rest is the wire's ---- */
-static int shm_fds(struct link *link, int fds[4])
+static int channel_fds(struct link *link, int fds[4])
 {
-	struct shm_link *l = (struct shm_link *)link;
+	struct local_channel *l = (struct local_channel *)link;
 	int n = l->wire->ops->fds(l->wire, fds);
 
 	fds[n++] = l->ep_fd;
 	return n;
 }
 
-static int shm_hand_over(struct link *link, uint32_t slot, const struct frame_in *in, bool wait)
+static int channel_hand_over(struct link *link, uint32_t slot, const struct frame_in *in, bool wait)
 {
-	struct link *wire = ((struct shm_link *)link)->wire;
+	struct link *wire = ((struct local_channel *)link)->wire;
 
 	return wire->ops->hand_over(wire, slot, in, wait);
 }
 
-static void shm_interfaces_changed(struct link *link)
+static void channel_interfaces_changed(struct link *link)
 {
-	struct link *wire = ((struct shm_link *)link)->wire;
+	struct link *wire = ((struct local_channel *)link)->wire;
 
 	if (wire->ops->interfaces_changed)
 		wire->ops->interfaces_changed(wire);
 }
 
-static int shm_mcast(struct link *link, const uint8_t mgid[16], uint32_t ifindex, bool join)
+static int channel_mcast(struct link *link, const uint8_t mgid[16], uint32_t ifindex, bool join)
 {
-	struct link *wire = ((struct shm_link *)link)->wire;
+	struct link *wire = ((struct local_channel *)link)->wire;
 
 	return wire->ops->mcast(wire, mgid, ifindex, join);
 }
 
-static void shm_close(struct link *link)
+static void channel_close(struct link *link)
 {
-	struct shm_link *l = (struct shm_link *)link;
+	struct local_channel *l = (struct local_channel *)link;
 
-	link_shm_meet_close(l);
+	local_channel_peers_close(l);
 	l->wire->ops->close(l->wire);
 	free(l);
 }
 
 /* The memory is not there in a child (MADV_DONTFORK). */
-static void shm_abandon(struct link *link)
+static void channel_abandon(struct link *link)
 {
-	struct shm_link *l = (struct shm_link *)link;
+	struct local_channel *l = (struct local_channel *)link;
 
 	for (unsigned i = 0; i < QPN_SLOTS; i++) {
 		if (!l->writer[i])
@@ -489,37 +490,37 @@ static void shm_abandon(struct link *link)
 	l->wire->ops->abandon(l->wire);
 }
 
-static const struct link_ops shm_ops = {
-	.send = shm_send,
-	.put = shm_put,
-	.took = shm_took,
-	.ahead = shm_ahead,
-	.receive = shm_receive,
-	.fds = shm_fds,
-	.reach = link_shm_reach,
-	.meet = link_shm_meet,
-	.carries = shm_carries,
-	.paired = shm_paired,
-	.sleep = shm_sleep,
-	.woke = shm_woke,
-	.holds = shm_holds,
-	.let_go = shm_let_go,
-	.part = shm_part,
-	.quiet = shm_quiet,
-	.enter = shm_enter,
-	.leave = shm_leave,
-	.settle = link_shm_settle,
-	.hand_over = shm_hand_over,
-	.mcast = shm_mcast,
-	.interfaces_changed = shm_interfaces_changed,
-	.close = shm_close,
-	.abandon = shm_abandon,
+static const struct link_ops channel_ops = {
+	.send = channel_send,
+	.put = channel_put,
+	.took = channel_took,
+	.ahead = channel_ahead,
+	.receive = channel_receive,
+	.fds = channel_fds,
+	.reach = local_channel_reach,
+	.meet = local_channel_meet,
+	.carries = channel_carries,
+	.paired = channel_paired,
+	.sleep = channel_sleep,
+	.woke = channel_woke,
+	.holds = channel_holds,
+	.let_go = channel_let_go,
+	.part = channel_part,
+	.quiet = channel_quiet,
+	.enter = channel_enter,
+	.leave = channel_leave,
+	.settle = local_channel_settle,
+	.hand_over = channel_hand_over,
+	.mcast = channel_mcast,
+	.interfaces_changed = channel_interfaces_changed,
+	.close = channel_close,
+	.abandon = channel_abandon,
 };
 
-int link_shm_open(struct link **out, struct link *wire, uint16_t port, uint32_t slot, link_shm_ours_fn *ours,
-	void *arg, size_t size, void **export)
+int local_channel_open(struct link **out, struct link *wire, uint16_t port, uint32_t slot,
+	local_channel_ours_fn *ours, void *arg, size_t size, void **export)
 {
-	struct shm_link *l = calloc(1, sizeof(*l));
+	struct local_channel *l = calloc(1, sizeof(*l));
 	int err;
 
 	if (!l)
@@ -530,13 +531,13 @@ int link_shm_open(struct link **out, struct link *wire, uint16_t port, uint32_t 
 	l->ours = ours;
 	l->ours_arg = arg;
 	l->export_size = size;
-	err = link_shm_meet_open(l);
+	err = local_channel_peers_open(l);
 	if (err) {
 		free(l);
 		return err;
 	}
 	*export = l->export;
-	l->link.ops = &shm_ops;
+	l->link.ops = &channel_ops;
 	l->link.rcvbuf = wire->rcvbuf;
 	l->link.who = l->bell->who;
 	*out = &l->link;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The end of a ring of the memory link: its writer or reader leaves, is killed, or is cut off. */
 #include "base/random.h"
-#include "link/shm_pair_test.h"
+#include "local/channel_pair_test.h"
 
 #include <signal.h>
 #include <sys/prctl.h>

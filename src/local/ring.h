@@ -17,8 +17,8 @@
  * finds every payload within the data area; the writer takes a `taken` that cannot be for the end of the
  * connection. No I/O here, no lock: the callers see to it that one writes and one reads.
  */
-#ifndef LINK_RING_H
-#define LINK_RING_H
+#ifndef LOCAL_RING_H
+#define LOCAL_RING_H
 
 #include "base/frame.h"
 

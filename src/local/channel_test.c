@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The memory link between processes: frames, and the bell for who sleeps. */
-#include "link/shm_pair_test.h"
+#include "local/channel_pair_test.h"
 
 static void frames_go_by_memory(void **state)
 {

@@ -10,7 +10,7 @@
 #include "hca/mr.h"
 #include "input.h"
 #include "local/fetch.h"
-#include "memory/window.h"
+#include "local/pages/window.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -6,8 +6,8 @@
  */
 #include "input.h"
 #include "local/handshake.h"
+#include "local/pages/file.h"
 #include "local/ring.h"
-#include "memory/file.h"
 #include "wire/ibt.h"
 
 #include <errno.h>

@@ -13,8 +13,8 @@
 #include "iwarp/port.h"
 #include "link/link.h"
 #include "link/none.h"
-#include "local/channel.h"
 #include "link/udp.h"
+#include "local/channel.h"
 #include "wire/ibt.h"
 
 #include <assert.h>

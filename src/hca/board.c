@@ -4,7 +4,7 @@
 #include "hca/adapter.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
-#include "memory/shareable.h"
+#include "local/pages/shareable.h"
 
 #include <string.h>
 

@@ -59,11 +59,11 @@ struct hca_board_qp {
 	uint32_t reserved;
 };
 
-/* A file that regions lie in (memory/shareable.h). */
+/* A file that regions lie in (local/pages/shareable.h). */
 struct hca_board_file {
 	_Atomic uint32_t seq;
 	_Atomic uint32_t id; /* its number, from 1 on; 0: free */
-	int32_t fd;          /* see memory/shareable.h */
+	int32_t fd;          /* see local/pages/shareable.h */
 	uint32_t reserved;
 	uint64_t dev, inode;
 	uint64_t more[4];
@@ -94,7 +94,7 @@ struct hca_seen {
 	uint32_t pd, access; /* of the peer */
 	struct hca_board_key key;
 	struct window *window; /* onto the key's memory; NULL: none */
-	uint32_t closed;       /* windows that were, then: see memory/window.h */
+	uint32_t closed;       /* windows that were, then: see local/pages/window.h */
 	bool back;             /* the next long copy begins at its end: see local/walk.h */
 };
 

@@ -3,7 +3,7 @@
 
 #include "hca/adapter.h"
 #include "hca/mr.h"
-#include "memory/shareable.h"
+#include "local/pages/shareable.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -4,7 +4,7 @@
 #define HCA_DM_H
 
 #include "hca/mr.h"
-#include "memory/file.h"
+#include "local/pages/file.h"
 
 #include <infiniband/verbs.h>
 #include <stdatomic.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What of a region peers on this host can map: where it lies in a file that they can open. Memory that is
- * shareable already (memory/shareable.h) is used as it is; with ANYRDMA_LOCAL=map the pages of any other
- * region that peers may reach are moved onto a file of ours (memory/share.h).
+ * shareable already (local/pages/shareable.h) is used as it is; with ANYRDMA_LOCAL=map the pages of any other
+ * region that peers may reach are moved onto a file of ours (local/pages/share.h).
  */
 #ifndef HCA_EXPORT_H
 #define HCA_EXPORT_H
 
-#include "memory/share.h"
-#include "memory/shareable.h"
+#include "local/pages/share.h"
+#include "local/pages/shareable.h"
 
 struct hca_adapter;
 

@@ -10,7 +10,7 @@
  *     bring-up                    the engine is open or closed, not half
  *     acknowledges                hca/context.c, of all contexts
  *     guard                       base/guard.c, of the process
- *     moved pages                 memory/share.c (map), which makes a copy for the child
+ *     moved pages                 local/pages/share.c (map), which makes a copy for the child
  *
  * No lock that packets need: the kernel takes tens of milliseconds for each gigabyte to fork, and peers wait
  * for their acknowledges meanwhile. So the child may find the parent in the middle of a drive. Of what a
@@ -26,7 +26,7 @@
 #include "hca/adapter.h"
 #include "hca/context.h"
 #include "hca/device.h"
-#include "memory/share.h"
+#include "local/pages/share.h"
 
 void hca_fork_prepare(struct hca_adapter *a)
 {

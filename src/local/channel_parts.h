@@ -15,8 +15,8 @@
 #include "base/lock.h"
 #include "local/channel.h"
 #include "local/handshake.h"
+#include "local/pages/window.h"
 #include "local/ring.h"
-#include "memory/window.h"
 #include "wire/qpn.h"
 
 #include <pthread.h>

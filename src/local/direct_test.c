@@ -9,7 +9,7 @@
 #include "hca/adapter.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
-#include "memory/window.h"
+#include "local/pages/window.h"
 
 #include <stdlib.h>
 #include <string.h>

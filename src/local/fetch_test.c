@@ -4,9 +4,9 @@
 
 #include "base/guard.h"
 #include "base/random.h"
-#include "memory/file.h"
-#include "memory/share.h"
-#include "memory/window.h"
+#include "local/pages/file.h"
+#include "local/pages/share.h"
+#include "local/pages/window.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #include "local/handshake.h"
 
 #include "base/cancel.h"
-#include "base/fd.h"
 #include "base/cred.h"
+#include "base/fd.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "local/peer.h"
 
+#include "local/pages/window.h"
 #include "local/revocable.h"
 #include "local/walk.h"
-#include "memory/window.h"
 
 #include <errno.h>
 #include <infiniband/verbs.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Another process of this host whose memory we act in: what it exports (hca/board.h), and the two ways to its
- * bytes: our own instructions where we have them mapped (memory/window.h), the kernel (process_vm_*)
+ * bytes: our own instructions where we have them mapped (local/pages/window.h), the kernel (process_vm_*)
  * everywhere else. It may take away our right to act at any time: see local/settle.c.
  */
 #ifndef LOCAL_PEER_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The handshake of the memory link: who is let in, what it is shown, and why not. */
+#include "local/channel_pair_test.h"
 #include "local/handshake.h"
 #include "local/ring.h"
-#include "local/channel_pair_test.h"
 
 #include <errno.h>
 #include <sched.h>

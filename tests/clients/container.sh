@@ -25,7 +25,7 @@ inside() {
 	say "ok    in a container (${words[*]:-as it is}): $2"
 }
 
-inside -- 'memory.share|verbs.map.regions|verbs.copy.rc|rdmacm.dgram|clients.user.(loopback|veth)' 'memory.share|clients.user.veth'
+inside -- 'local.share|verbs.map.regions|verbs.copy.rc|rdmacm.dgram|clients.user.(loopback|veth)' 'local.share|clients.user.veth'
 inside ipv4 taken -- 'verbs.roce6?.rc|verbs.iwarp_crc.errors|rdmacm.(address|dgram)|preload.data|clients.(tool|user.loopback)' \
 	'verbs.roce6.rc|verbs.iwarp_crc.errors'
 inside namespaces -- 'attack.stranger_knows_a_connection|rdmacm.multicast|clients.user.veth' 'attack.*'

@@ -31,7 +31,7 @@ LESS = [
     ("^base.guard$|^shim.path$|^verbs.*.guard$", None),  # touch what is not there, for that is what they are about
     ("^verbs.(default|udp)", None),  # what the kernel says of a process's memory is valgrind's there
     # It has no userfaultfd, so nothing is moved; the others are the same code but for addresses, options or the way of a frame.
-    (r"^(memory.share|local.fetch)$|^verbs.(map|copy|iwarp_crc|no_gso)|^verbs.*(memory|large)$|^verbs.iwarp.(?!rc$|errors|onesided|srq|stream)|^verbs.roce6.(?!ud|uc)|^verbs.ring.(?!rc$|reply|errors)", None),
+    (r"^local.(share|fetch)$|^verbs.(map|copy|iwarp_crc|no_gso)|^verbs.*(memory|large)$|^verbs.iwarp.(?!rc$|errors|onesided|srq|stream)|^verbs.roce6.(?!ud|uc)|^verbs.ring.(?!rc$|reply|errors)", None),
     ("^verbs.*.errors$", ["!request_for_unmapped*"]),
     ("^wire.icrc$|^wire.pcap$|^hca.sysfs$|^verbs.*.huge$|^sim.recovery$", None),  # a minute of repetitions of a few lines
     ("^verbs.*.rc$", ["!*mtu_???"]),  # what takes long by its numbers, a few of each kind is left

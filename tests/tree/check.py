@@ -28,12 +28,12 @@ SKIP = 77  # CTest's SKIP_RETURN_CODE
 MAY_SEE = {
     "base": set(),
     "wire": {"base"},
-    "memory": {"base"},
+    "local/pages": {"base"},  # hca registers memory with it
     "host": {"base", "wire"},
     "link": {"host", "base", "wire"},
-    "hca": {"memory", "host", "base", "wire"},
+    "hca": {"local/pages", "host", "base", "wire"},
     "engine": {"hca", "host", "base", "wire"},
-    "local": {"hca", "link", "memory", "base", "wire"},
+    "local": {"local/pages", "hca", "link", "base", "wire"},
     "ib": {"hca", "link", "local", "base", "wire"},
     "iwarp": {"hca", "link", "ib", "base", "wire"},  # on one host, frames of ib carry its connections
     "bringup": {"ib", "iwarp", "local", "link", "hca", "host", "base", "wire"},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include "memory/file.h"
+#include "local/pages/file.h"
 
 #include "base/fd.h"
-#include "memory/maps.h"
+#include "local/pages/maps.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "memory/maps.h"
+#include "local/pages/maps.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory changes hands under a program that goes on using it: every kind of memory, and those who write. */
-#include "memory/share.h"
+#include "local/pages/share.h"
 
-#include "memory/file.h"
-#include "memory/freeze.h"
-#include "memory/maps.h"
+#include "local/pages/file.h"
+#include "local/pages/freeze.h"
+#include "local/pages/maps.h"
 
 #include <errno.h>
 #include <linux/filter.h>

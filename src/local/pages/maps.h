@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a stretch of a process's memory is, as the kernel tells it. */
-#ifndef MEMORY_MAPS_H
-#define MEMORY_MAPS_H
+#ifndef LOCAL_PAGES_MAPS_H
+#define LOCAL_PAGES_MAPS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ struct areas {
 
 /*
  * The areas that meet [from, to), cut to it, in order. 0 or -errno; the caller's to areas_free() in any case.
- * Allocates: nothing may be frozen (memory/freeze.h).
+ * Allocates: nothing may be frozen (local/pages/freeze.h).
  */
 int areas_read(struct areas *a, uintptr_t from, uintptr_t to);
 /* The same of another process, whose stacks are not looked for. */

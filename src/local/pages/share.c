@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-#include "memory/share.h"
+#include "local/pages/share.h"
 
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/log.h"
-#include "memory/file.h"
-#include "memory/freeze.h"
-#include "memory/maps.h"
-#include "memory/move.h"
+#include "local/pages/file.h"
+#include "local/pages/freeze.h"
+#include "local/pages/maps.h"
+#include "local/pages/move.h"
 
 #include <errno.h>
 #include <pthread.h>

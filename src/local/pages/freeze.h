@@ -10,8 +10,8 @@
  * Between begin and end the caller must not write there either, so it runs without signals, and not on such
  * a stack.
  */
-#ifndef MEMORY_FREEZE_H
-#define MEMORY_FREEZE_H
+#ifndef LOCAL_PAGES_FREEZE_H
+#define LOCAL_PAGES_FREEZE_H
 
 #include <signal.h>
 #include <stdbool.h>

@@ -4,8 +4,8 @@
  * that no registration costs a descriptor. It is longer than any memory, nobody can change its length (so
  * nobody is surprised by SIGBUS), and no part of it is given out twice.
  */
-#ifndef MEMORY_FILE_H
-#define MEMORY_FILE_H
+#ifndef LOCAL_PAGES_FILE_H
+#define LOCAL_PAGES_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

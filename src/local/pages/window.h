@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Memory of another process as we have it mapped: one window for each of its regions that lies in a file
- * which we can open (memory/shareable.h), made when it is first used, with the rights of the region.
+ * which we can open (local/pages/shareable.h), made when it is first used, with the rights of the region.
  *
  * It is believed only what the kernel says too: that the process itself has that file mapped there, with
  * these rights. Else it could name a file that it may not open, and we may.
@@ -15,10 +15,10 @@
  *
  * One user at a time.
  */
-#ifndef MEMORY_WINDOW_H
-#define MEMORY_WINDOW_H
+#ifndef LOCAL_PAGES_WINDOW_H
+#define LOCAL_PAGES_WINDOW_H
 
-#include "memory/shareable.h"
+#include "local/pages/shareable.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include "memory/shareable.h"
+#include "local/pages/shareable.h"
 
-#include "memory/maps.h"
+#include "local/pages/maps.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Memory changes hands under a running program: the same bytes at the same address, first in private pages,
- * then on the file (memory/file.h), and back. Done in steps, so that nobody who writes there waits long.
+ * then on the file (local/pages/file.h), and back. Done in steps, so that nobody who writes there waits long.
  * Pages that nobody ever touched cost nothing.
  */
-#ifndef MEMORY_MOVE_H
-#define MEMORY_MOVE_H
+#ifndef LOCAL_PAGES_MOVE_H
+#define LOCAL_PAGES_MOVE_H
 
-#include "memory/freeze.h"
+#include "local/pages/freeze.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 /*
- * Whole pages of plain memory (memory/maps.h), from `at` on. How many bytes have moved: less than len when
- * something failed; *err says what.
+ * Whole pages of plain memory (local/pages/maps.h), from `at` on. How many bytes have moved: less than len
+ * when something failed; *err says what.
  */
 size_t move_onto_file(struct freeze *f, char *at, size_t len, uint64_t off, int *err);
 size_t move_back(struct freeze *f, char *at, size_t len, uint64_t off, int prot, int *err);

@@ -3,10 +3,10 @@
  * Memory that others can map as it is: a stretch of a MAP_SHARED mapping of a file (memfd, tmpfs, hugetlbfs,
  * any other). Nothing is opened, moved or changed: who may look into this process finds the file by itself,
  * by its name or by a descriptor that the program has of it, and compares device and inode
- * (memory/window.h).
+ * (local/pages/window.h).
  */
-#ifndef MEMORY_SHAREABLE_H
-#define MEMORY_SHAREABLE_H
+#ifndef LOCAL_PAGES_SHAREABLE_H
+#define LOCAL_PAGES_SHAREABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

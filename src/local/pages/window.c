@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "memory/window.h"
+#include "local/pages/window.h"
 
 #include "base/cancel.h"
 #include "base/fd.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "memory/freeze.h"
+#include "local/pages/freeze.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include "memory/move.h"
+#include "local/pages/move.h"
 
-#include "memory/file.h"
+#include "local/pages/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

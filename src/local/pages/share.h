@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Registered memory that others on this host can map: the whole pages inside a region, as far as they are
- * plain memory (memory/maps.h), lie on our file (memory/file.h) from the first registration that holds them
- * until the last is gone. Then they are private pages again, as they were: whatever the program does with
- * memory that is not registered (fork, madvise, mremap, give it back to an allocator that trusts it to be
- * zero after MADV_DONTNEED) means what it always did.
+ * plain memory (local/pages/maps.h), lie on our file (local/pages/file.h) from the first registration that
+ * holds them until the last is gone. Then they are private pages again, as they were: whatever the program
+ * does with memory that is not registered (fork, madvise, mremap, give it back to an allocator that trusts it
+ * to be zero after MADV_DONTNEED) means what it always did.
  *
  *   plain pages -- share_take() --> on the file, held by n regions -- the last share_drop() --> plain pages
  *
  * One lock for all, held across fork: in the child, pages on the file are private copies.
  */
-#ifndef MEMORY_SHARE_H
-#define MEMORY_SHARE_H
+#ifndef LOCAL_PAGES_SHARE_H
+#define LOCAL_PAGES_SHARE_H
 
 #include <stdbool.h>
 #include <stddef.h>

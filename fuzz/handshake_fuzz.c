@@ -98,7 +98,7 @@ static void check(void)
 
 static void attend(void)
 {
-	local_channel_attend(link_here, true);
+	local_peers_attend(link_here, true);
 	link_here->link.ops->receive(&link_here->link, 0, deliver, NULL);
 	check();
 }
@@ -136,7 +136,7 @@ static void be_asked(struct input *in)
 {
 	uint64_t who;
 
-	must(link_here->link.ops->meet(&link_here->link, THERE, true, &who) < 1 || welcomed);
+	must(local_channel_try_connect(link_here, THERE, true, &who) < 1 || welcomed);
 	accept_all();
 	attend();
 }
@@ -329,7 +329,7 @@ static bool begin(void)
 {
 	static const struct link_ops wire_ops = {
 		.send = wire_send, .receive = wire_receive, .fds = wire_fds, .close = wire_close};
-	struct link *wire = calloc(1, sizeof(*wire)), *out;
+	struct link *wire = calloc(1, sizeof(*wire));
 	void *export;
 
 	if (!port)
@@ -341,10 +341,8 @@ static bool begin(void)
 	fds_before = open_files();
 	wire->ops = &wire_ops;
 	listener = handshake_listen(port, THERE);
-	if (listener >= 0 && !local_channel_open(&out, wire, port, HERE, ours, NULL, EXPORT, &export)) {
-		link_here = (struct local_channel *)out;
+	if (listener >= 0 && !local_channel_open(&link_here, wire, port, HERE, ours, NULL, EXPORT, &export))
 		return true;
-	}
 	free(wire);
 	if (listener >= 0)
 		close(listener);

@@ -99,7 +99,7 @@ struct frame_in {
 	const uint8_t *payload_ext; /* the payload, when it does not lie behind the headers: others may write
 				       there now */
 	uint32_t head_len;          /* bytes of headers, then */
-	void *from;                 /* the link's: see link_ops.took */
+	void *from;                 /* the link's: see local_channel_took() */
 	/* Of a frame that came by memory: */
 	uint32_t slot;  /* of the process that wrote it; 0: not known */
 	uint32_t place; /* counts the frames of this way: the next one has the next */

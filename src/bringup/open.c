@@ -42,21 +42,25 @@ static bool is_ours(void *arg, const uint8_t gid[16])
 	return hca_devices_have(arg, gid);
 }
 
-/* Puts the way by memory before the wire, if the user wants it and the host has it. */
-static void add_memory(struct hca_adapter *a, struct link **link, uint16_t port)
+/* The channel to processes of this host, before the wire, if the user wants it and the host has it; or NULL.
+ */
+static struct local_channel *open_channel(struct hca_adapter *a, struct link *wire)
 {
+	struct local_channel *channel;
 	void *board;
 	int err;
 
 	if (a->local == HCA_LOCAL_OFF)
-		return;
+		return NULL;
 	guard_install(); /* others' memory may be short of pages */
-	err = local_channel_open(link, *link, port, a->slot, is_ours, a,
+	err = local_channel_open(&channel, wire, a->udp_port, a->slot, is_ours, a,
 		a->local >= HCA_LOCAL_COPY ? sizeof(struct hca_board) : 0, &board);
-	if (err)
+	if (err) {
 		log_info("not by memory: %s", fd_reason(-err));
-	else
-		hca_keys_show(a, board);
+		return NULL;
+	}
+	hca_keys_show(a, board);
+	return channel;
 }
 
 static void close_shared(struct hca_adapter *a)
@@ -125,6 +129,7 @@ int hca_adapter_has(struct hca_adapter *a, enum hca_kind kind)
 
 static int open_providers(struct hca_adapter *a)
 {
+	struct local_channel *channel;
 	struct link *link;
 	int err = open_link(a, &link);
 
@@ -132,9 +137,11 @@ static int open_providers(struct hca_adapter *a)
 		return err;
 	link->look = asked_to_look;
 	link->look_arg = &a->engine;
-	add_memory(a, &link, a->udp_port);
+	channel = open_channel(a, link);
 	hca_engine_init(&a->engine, a, NULL, NULL);
-	err = ibt_port_open(a, link);
+	if (channel)
+		link = local_channel_link(channel);
+	err = ibt_port_open(a, link, channel);
 	if (err) {
 		hca_keys_show(a, NULL); /* it lies in the link's memory */
 		link->ops->close(link);

@@ -13,7 +13,7 @@
 
 #include "hca/adapter.h"
 #include "hca/flow.h"
-#include "link/link.h"
+#include "local/channel.h"
 #include "local/fetch.h"
 
 _Static_assert((int)IBT_FETCHED == (int)LOCAL_ROW, "as many as are fetched together");
@@ -49,7 +49,7 @@ static bool look_ahead(const struct source *s, uint32_t i, struct frame_ref *ref
 	struct ibv_sge sge;
 	unsigned n;
 
-	if (!s->p->link->ops->ahead(s->p->link, s->in, i, &a) || a.dqpn != hca_qpn(s->qp) ||
+	if (!local_channel_ahead(s->in, i, &a) || a.dqpn != hca_qpn(s->qp) ||
 		(a.opcode != (IBT_RC | OP_SEND_ONLY) && a.opcode != (IBT_RC | OP_SEND_ONLY_IMM)))
 		return false;
 	*ref = a.ref;
@@ -86,8 +86,8 @@ static bool fetch_row(const struct source *s, const struct local_peer *p, const 
  */
 static bool goes_in_rows(const struct source *s, uint32_t off, unsigned n, uint32_t len)
 {
-	return s->p->link->ops->ahead && !off && n == 1 && s->in->nrefs == 1 && len == s->in->ref_len &&
-	       !s->qp->srq && s->qp->recv.valid && bth_opcode(s->in->bytes) != (IBT_RC | OP_WRITE_ONLY) &&
+	return !off && n == 1 && s->in->nrefs == 1 && len == s->in->ref_len && !s->qp->srq &&
+	       s->qp->recv.valid && bth_opcode(s->in->bytes) != (IBT_RC | OP_WRITE_ONLY) &&
 	       bth_opcode(s->in->bytes) != (IBT_RC | OP_WRITE_ONLY_IMM);
 }
 
@@ -117,20 +117,20 @@ static bool is_wanted(const struct source *s, const struct hca_board *board)
 static bool fetch(void *arg, uint32_t off, const struct iovec *to, unsigned n, uint32_t len)
 {
 	const struct source *s = arg;
-	const struct link_ops *ops = s->p->link->ops;
+	struct local_channel *channel = s->p->channel;
 	struct hca_flow *f = s->qp->flow;
-	const struct link_there *there;
+	const struct local_process *there;
 	struct local_peer peer;
 	enum local_act act;
 
 	if (!s->p->adapter->board || !f || !s->qp->dest.local || f->slot != s->in->slot)
 		return false;
-	there = ops->enter(s->p->link, f->slot);
+	there = local_channel_enter(channel, f->slot);
 	if (!there)
 		return false;
 	ibt_local_peer(&peer, f, there);
 	act = is_wanted(s, there->export) ? copy(s, &peer, off, to, n, len) : LOCAL_LEFT;
-	ops->leave(s->p->link, f->slot);
+	local_channel_leave(channel, f->slot);
 	if (act == LOCAL_CLOSED)
 		ibt_shut_out(f);
 	return act == LOCAL_DONE;
@@ -148,7 +148,7 @@ void ibt_port_deliver_by_ref(struct ibt_port *p, const struct frame_in *in, uint
 	}
 	lock_take(&qp->lock);
 	done = ibt_path_hears(p, qp, in) && ibt_receive_by_ref(qp, in, fetch, &s, now);
-	p->link->ops->took(p->link, in, done);
+	local_channel_took(in, done);
 	lock_drop(&qp->lock);
 	if (!done)
 		hca_engine_make_runnable(p->provider.e, qp);

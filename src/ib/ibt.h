@@ -25,8 +25,8 @@
 #define IB_IBT_H
 
 #include "hca/flow.h"
-#include "hca/qp.h"
 #include "hca/provider.h"
+#include "hca/qp.h"
 #include "wire/ibt.h"
 
 /* What ibt_request_fast() says. */
@@ -331,7 +331,8 @@ void ibt_by_ref_refused(struct hca_qp *qp, uint32_t psn);
 
 /*
  * fastpath.c: the usual case of a path that loses nothing, changes no order, and tells what was executed
- * (link_ops.put): one frame, nothing unusual before it, no clock. What it leaves is for the functions above.
+ * (local_channel_put()): one frame, nothing unusual before it, no clock. What it leaves is for the functions
+ * above.
  */
 /* It is the packet that the responder waits for, and there is nothing unusual about it. */
 bool ibt_is_next(struct hca_qp *qp, const struct frame_in *in);

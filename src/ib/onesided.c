@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/flow.h"
-#include "link/link.h"
+#include "local/channel.h"
 #include "local/direct.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ static bool is_next(struct hca_qp *qp)
 	       hca_qp_state(qp) == IBV_QPS_RTS && ibt_nothing_started(qp);
 }
 
-void ibt_local_peer(struct local_peer *p, const struct hca_flow *f, const struct link_there *there)
+void ibt_local_peer(struct local_peer *p, const struct hca_flow *f, const struct local_process *there)
 {
 	*p = (struct local_peer){.board = there->export,
 		.number = there->number,
@@ -59,19 +59,19 @@ static bool in_a_row(const struct hca_sq *sq)
 static void wait_or_not(struct ibt_port *p, struct hca_qp *qp)
 {
 	const struct hca_send_wqe *last = hca_sq_at(&qp->sq, qp->sq.head - 1);
-	const struct link_there *there;
+	const struct local_process *there;
 	bool row = in_a_row(&qp->sq);
 
 	qp->direct_min_len = 0;
 	if (qp->direct_disabled || qp->sq.tail == qp->sq.head || !qp->service.reliable || !local_can(last) ||
 		(last->length < HCA_DIRECT_MIN && !row))
 		return;
-	there = p->link->ops->enter(p->link, qp->flow->slot);
+	there = local_channel_enter(p->channel, qp->flow->slot);
 	if (!there)
 		return;
 	if (peer_is_exported(qp, there->export))
 		qp->direct_min_len = row && qp->seen.window ? 1 : HCA_DIRECT_MIN;
-	p->link->ops->leave(p->link, qp->flow->slot);
+	local_channel_leave(p->channel, qp->flow->slot);
 }
 
 static void done(struct hca_qp *qp, uint64_t now)
@@ -104,7 +104,7 @@ void ibt_onesided(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 	enum { PIECE = 1 << 20 }; /* a tenth of a millisecond, in which nobody else gets at this QP */
 	uint32_t budget = PIECE;
 	enum local_act act = LOCAL_DONE;
-	const struct link_there *there;
+	const struct local_process *there;
 	struct local_peer peer;
 
 	assert_locked(&qp->lock);
@@ -117,14 +117,14 @@ void ibt_onesided(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 		wait_or_not(p, qp);
 		return;
 	}
-	there = p->link->ops->enter(p->link, qp->flow->slot);
+	there = local_channel_enter(p->channel, qp->flow->slot);
 	if (!there)
 		return;
 	ibt_local_peer(&peer, qp->flow, there);
 	while (act == LOCAL_DONE && budget && is_next(qp))
 		act = do_next(qp, &peer, &budget, now);
 	qp->moving = act == LOCAL_DONE && is_next(qp);
-	p->link->ops->leave(p->link, qp->flow->slot);
+	local_channel_leave(p->channel, qp->flow->slot);
 	qp->direct_disabled = act == LOCAL_LEFT && qp->direct_min_len;
 	if (act == LOCAL_CLOSED)
 		ibt_shut_out(qp->flow);

@@ -2,7 +2,7 @@
 /*
  * Whom a connected queue pair hears. Any user of this host can send packets in the name of one of its
  * addresses, so a queue pair whose peer is reached through shared memory hears nothing else: it takes frames
- * only from the ring of the process that has its peer (link: frame_in.slot), and packets no more as soon as
+ * only from the ring of the process that has its peer (frame_in.slot), and packets no more as soon as
  * it knows that the peer sends that way.
  *
  * That it does not know from the beginning: each end fixes its path by itself, and one of them may have
@@ -20,7 +20,7 @@
 #include "hca/adapter.h"
 #include "hca/flow.h"
 #include "hca/qp.h"
-#include "link/link.h"
+#include "local/channel.h"
 
 enum { HERE_LEN = 4 };
 
@@ -44,12 +44,12 @@ bool ibt_path_hears(struct ibt_port *p, struct hca_qp *qp, const struct frame_in
 		return true;
 	if (in->from)
 		return hears_ring(qp, in);
-	return !qp->by_ring || !p->link->ops->paired(p->link, peer_slot(qp));
+	return !qp->by_ring || !local_channel_is_paired(p->channel, peer_slot(qp));
 }
 
 void ibt_path_leave_ring(struct ibt_port *p, struct hca_qp *qp)
 {
-	if (qp->home != &p->provider || p->link->ops->carries(p->link, qp->flow->slot))
+	if (qp->home != &p->provider || local_channel_is_up(p->channel, qp->flow->slot))
 		return; /* an iWARP connection has no other path: it ends */
 	qp->dest.local = qp->by_ring = false;
 	qp->count->local = 0;
@@ -59,12 +59,11 @@ void ibt_path_leave_ring(struct ibt_port *p, struct hca_qp *qp)
 
 static void say_here(struct hca_qp *qp, bool ask)
 {
-	struct link *link = ibt_port_of(qp)->link;
 	struct frame_out f = {.hdr_len = BTH_LEN + HERE_LEN, .own = 1};
 
 	bth_put(f.hdr, OPCODE_HERE, false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, false, ask);
 	put_be32(f.hdr + BTH_LEN, hca_qpn(qp));
-	link->ops->put(link, qp->flow->slot, &qp->dest, &f, NULL);
+	local_channel_put(ibt_port_of(qp)->channel, qp->flow->slot, &qp->dest, &f, NULL);
 }
 
 void ibt_path_say_here(struct hca_qp *qp)

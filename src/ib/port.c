@@ -6,6 +6,7 @@
 #include "hca/device.h"
 #include "hca/flow.h"
 #include "link/link.h"
+#include "local/channel.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -73,9 +74,9 @@ static void publish(struct hca_provider *v)
 
 static bool is_quiet(struct hca_provider *v)
 {
-	struct link *l = port_of(v)->link;
+	struct local_channel *c = port_of(v)->channel;
 
-	return l->ops->quiet && l->ops->quiet(l);
+	return c && local_channel_is_quiet(c);
 }
 
 /* A look at sockets is a system call: where others have connections and the link has been quiet, it is taken
@@ -84,9 +85,8 @@ static bool due(struct hca_provider *v, unsigned woken, bool busy)
 {
 	enum { QUIET = 64, EVERY = 16 };
 	struct ibt_port *p = port_of(v);
-	const struct link_ops *ops = p->link->ops;
 
-	if (!busy || (woken & v->bit) || (ops->quiet && !ops->quiet(p->link)))
+	if (!busy || (woken & v->bit) || (p->channel && !local_channel_is_quiet(p->channel)))
 		return true;
 	return !woken && (p->link_quiet < QUIET || ++p->link_skipped % EVERY == 0);
 }
@@ -114,7 +114,7 @@ void ibt_port_drain(struct ibt_port *p)
 /* ---- paths ---- */
 bool ibt_port_reach(struct ibt_port *p, const struct hca_flow *f, bool wait)
 {
-	return f->here && p->link->ops->reach && p->link->ops->reach(p->link, f->slot, wait);
+	return f->here && p->channel && local_channel_connect(p->channel, f->slot, wait);
 }
 
 static void find_path(struct hca_provider *v, const struct frame_dest *dest, uint32_t qpn)
@@ -165,32 +165,32 @@ static int fds(struct hca_provider *v, int fd[HCA_PROVIDER_FDS])
 
 static bool sleep_on_link(struct hca_provider *v)
 {
-	struct link *l = port_of(v)->link;
+	struct local_channel *c = port_of(v)->channel;
 
-	return !l->ops->sleep || l->ops->sleep(l);
+	return !c || local_channel_sleep(c);
 }
 
 static void woke(struct hca_provider *v)
 {
-	struct link *l = port_of(v)->link;
+	struct local_channel *c = port_of(v)->channel;
 
-	if (l->ops->woke)
-		l->ops->woke(l);
+	if (c)
+		local_channel_woke(c);
 }
 
 static bool has_deferred(struct hca_provider *v)
 {
-	struct link *l = port_of(v)->link;
+	struct local_channel *c = port_of(v)->channel;
 
-	return l->ops->holds && l->ops->holds(l);
+	return c && local_channel_has_deferred(c);
 }
 
 static void flush_deferred(struct hca_provider *v)
 {
-	struct link *l = port_of(v)->link;
+	struct local_channel *c = port_of(v)->channel;
 
-	if (l->ops->let_go)
-		l->ops->let_go(l);
+	if (c)
+		local_channel_flush_deferred(c);
 }
 
 /* ---- life ---- */
@@ -204,18 +204,18 @@ static void interfaces_changed(struct hca_provider *v)
 
 static void quiesce(struct hca_provider *v)
 {
-	struct link *l = port_of(v)->link;
+	struct local_channel *c = port_of(v)->channel;
 
-	if (l->ops->settle)
-		l->ops->settle(l);
+	if (c)
+		local_channel_settle(c);
 }
 
 static void at_exit(struct hca_provider *v)
 {
-	struct link *l = port_of(v)->link;
+	struct local_channel *c = port_of(v)->channel;
 
-	if (l->ops->part)
-		l->ops->part(l);
+	if (c)
+		local_channel_at_exit(c);
 }
 
 static void close_port(struct hca_provider *v)
@@ -275,7 +275,7 @@ static const struct hca_provider_ops port_ops = {
 	.abandon = abandon,
 };
 
-int ibt_port_open(struct hca_adapter *a, struct link *link)
+int ibt_port_open(struct hca_adapter *a, struct link *link, struct local_channel *channel)
 {
 	struct ibt_port *p = aligned_alloc(64, sizeof(*p));
 
@@ -285,9 +285,10 @@ int ibt_port_open(struct hca_adapter *a, struct link *link)
 	p->adapter = a;
 	p->link = link;
 	frame_batch_begin(&p->answers);
-	link->executed = executed;
-	link->promise = drive_within;
-	link->promise_arg = &a->engine;
+	p->channel = channel;
+	if (channel)
+		local_channel_set_events(
+			channel, &(struct local_channel_events){executed, drive_within, &a->engine});
 	size_read_window(a->read_flow, link->rcvbuf);
 	hca_provider_init(&p->provider, &port_ops, &a->engine, HCA_ROCE);
 	return 0;

@@ -19,25 +19,27 @@
 
 struct hca_board;
 struct link;
-struct link_there;
+struct local_channel;
 struct local_peer;
+struct local_process;
 
 enum { IBT_FETCHED = 8 };
 
 /* Frames by reference that were fetched together (fetch.c), from the one with this place on. */
 struct ibt_fetched {
-	uint64_t connection; /* link_there.number; 0: none */
+	uint64_t connection; /* local_process.number; 0: none */
 	uint32_t place;
 	unsigned n;
 	struct frame_ref ref[IBT_FETCHED];
 	struct iovec to[IBT_FETCHED];
 };
 
-/* Under the drive lock, but for `link`, which any thread sends by. */
+/* Under the drive lock, but for `link` and `channel`, which any thread sends by. */
 struct ibt_port {
 	struct hca_provider provider;
 	struct hca_adapter *adapter;
 	struct link *link;
+	struct local_channel *channel;         /* to processes of this host, a part of the link; NULL: none */
 	_Alignas(64) struct frame_batch batch; /* not on the line that who posts reads */
 	struct frame_batch answers;            /* of all QPs in `answering`, not sent yet */
 	struct hca_qp *answering[FRAME_BATCH_MAX];
@@ -46,8 +48,9 @@ struct ibt_port {
 	unsigned link_quiet, link_skipped; /* looks at the link in vain, and times it was left out */
 };
 
-/* Takes over the link: 0; or -ENOMEM, and it is still the caller's. */
-int ibt_port_open(struct hca_adapter *a, struct link *link);
+/* Takes over the link: 0; or -ENOMEM, and it is still the caller's. channel: whose link it is; NULL: of none.
+ */
+int ibt_port_open(struct hca_adapter *a, struct link *link, struct local_channel *channel);
 
 /* The adapter's; NULL: it has none. */
 struct ibt_port *ibt_port_in(struct hca_adapter *a);
@@ -72,7 +75,7 @@ bool ibt_port_reach(struct ibt_port *p, const struct hca_flow *f, bool wait);
 void ibt_port_deliver(struct ibt_port *p, const struct frame_in *in, uint64_t now);
 /* One that came through shared memory, if it is of the kind that the fast path takes. */
 bool ibt_port_deliver_fast(struct ibt_port *p, const struct frame_in *in);
-/* What link_executed_fn says; false: it needs the time, which was not given (0). */
+/* See local_channel_events.executed; false: it needs the time, which was not given (0). */
 bool ibt_port_executed(struct ibt_port *p, uint32_t note, uint32_t psn, bool done, uint64_t now);
 
 /* ---- port_out.c: see hca/provider.h ---- */
@@ -97,7 +100,7 @@ void ibt_port_deliver_by_ref(struct ibt_port *p, const struct frame_in *in, uint
 
 /* ---- onesided.c ---- */
 /* The process as those see it who act in its memory; it was entered. */
-void ibt_local_peer(struct local_peer *p, const struct hca_flow *f, const struct link_there *there);
+void ibt_local_peer(struct local_peer *p, const struct hca_flow *f, const struct local_process *there);
 /* The kernel does not let us in. */
 void ibt_shut_out(struct hca_flow *f);
 /* Does what can be done without the transport; qp->lock held, any thread. */

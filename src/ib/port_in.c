@@ -8,6 +8,7 @@
 #include "hca/qp.h"
 #include "ib/echo.h"
 #include "link/link.h"
+#include "local/channel.h"
 #include "wire/ibt.h"
 
 #include <string.h>
@@ -26,7 +27,7 @@ static void give(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *i
 	else
 		qp->count->wrong_peer++;
 	if (in->from)
-		p->link->ops->took(p->link, in, done);
+		local_channel_took(in, done);
 	lock_drop(&qp->lock);
 	hca_engine_make_runnable(p->provider.e, qp);
 }
@@ -43,7 +44,7 @@ bool ibt_port_deliver_fast(struct ibt_port *p, const struct frame_in *in)
 	if (done) {
 		qp->count->rx_packets++;
 		qp->count->rx_bytes += in->len;
-		p->link->ops->took(p->link, in, true);
+		local_channel_took(in, true);
 	}
 	lock_drop(&qp->lock);
 	return done;

@@ -7,6 +7,7 @@
 #include "hca/adapter.h"
 #include "hca/flow.h"
 #include "link/link.h"
+#include "local/channel.h"
 #include "local/direct.h"
 #include "wire/qpn.h"
 
@@ -72,7 +73,7 @@ static bool send_fast(struct ibt_port *p, struct hca_qp *qp)
 	if (qp->moving)
 		return false;
 	while ((q = ibt_request_fast(qp, hca_clock_coarse, &f, iov)) == FAST_FRAME) {
-		bool out = !p->link->ops->put(p->link, qp->flow->slot, &qp->dest, &f, iov);
+		bool out = !local_channel_put(p->channel, qp->flow->slot, &qp->dest, &f, iov);
 
 		/* Counted afterwards: the peer is at it already. */
 		qp->count->tx_packets++;

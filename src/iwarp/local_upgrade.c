@@ -21,8 +21,8 @@
 #include "hca/flow.h"
 #include "hca/qp.h"
 #include "ib/port.h"
-#include "link/link.h"
 #include "link/tcp.h"
+#include "local/channel.h"
 #include "wire/ibt.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ bool stream_may_meet(struct stream *s)
 	uint8_t gid[16];
 
 	gid_of_sockaddr((struct sockaddr *)&s->remote, gid);
-	return frames && frames->link->ops->meet && hca_devices_have(a, gid);
+	return frames && frames->channel && hca_devices_have(a, gid);
 }
 
 void stream_introduce(struct stream *s)
@@ -62,7 +62,7 @@ void stream_introduce(struct stream *s)
 		.psn = hca_adapter_random(s->e->adapter) & PSN_MASK,
 		.port = port_of(&s->local),
 		.other_port = port_of(&s->remote),
-		.identity = ibt_port_in(s->e->adapter)->link->who};
+		.identity = local_channel_identity(ibt_port_in(s->e->adapter)->channel)};
 	gid_of_sockaddr((struct sockaddr *)&s->local, own->gid);
 	gid_of_sockaddr((struct sockaddr *)&s->remote, own->other_gid);
 }
@@ -77,14 +77,14 @@ static bool mirrors(const struct mpa_meet *a, const struct mpa_meet *b)
 static int look(struct stream *s, bool first, uint64_t now)
 {
 	const struct mpa_meet *met = &s->mpa.met;
-	struct link *link = ibt_port_in(s->e->adapter)->link;
-	uint64_t who;
+	struct local_channel *channel = ibt_port_in(s->e->adapter)->channel;
+	uint64_t identity;
 	int there;
 
 	if (!met->ok || met->qpn > 0xffffff || !mirrors(&s->mpa.own, met))
 		return -EPROTO;
-	there = link->ops->meet(link, qpn_slot(met->qpn), first, &who);
-	if (there > 0 && who != met->identity)
+	there = local_channel_try_connect(channel, qpn_slot(met->qpn), first, &identity);
+	if (there > 0 && identity != met->identity)
 		return -ESRCH;
 	return there || now < s->meet_by ? there : -ETIMEDOUT;
 }

@@ -4,6 +4,7 @@
 
 #include "base/fence.h"
 #include "base/guard.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "local/channel_parts.h"
 #include "local/handshake.h"
@@ -14,6 +15,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+static struct local_channel *of(struct link *link)
+{
+	return container_of(link, struct local_channel, link);
+}
 
 /* ---- sending ---- */
 struct put {
@@ -36,7 +42,7 @@ static void put_frames(void *arg)
 }
 
 /* w->lock held, it is up. 0, or -errno: then it goes by the wire. */
-static int put_all(struct local_channel *l, struct local_writer *w, const struct frame_dest *dest,
+static int put_all(struct local_channel *c, struct local_writer *w, const struct frame_dest *dest,
 	const struct frame_out *f, const struct iovec *iov, unsigned n)
 {
 	struct local_reader *reverse = atomic_load_explicit(&w->reverse, memory_order_acquire);
@@ -57,31 +63,30 @@ static int put_all(struct local_channel *l, struct local_writer *w, const struct
 	if (there && p.how == RING_UNFIT)
 		return -EMSGSIZE;
 	if (!there || p.how == RING_FULL)
-		atomic_fetch_add(&l->tx_lost, 1);
+		atomic_fetch_add(&c->tx_lost, 1);
 	else if (reverse)
 		atomic_store_explicit(&reverse->piggybacked, told, memory_order_relaxed);
-	local_channel_wake(l, w);
+	local_credit_wake(c, w);
 	return 0;
 }
 
-static int put(struct local_channel *l, struct local_writer *w, const struct frame_dest *dest,
+static int put(struct local_channel *c, struct local_writer *w, const struct frame_dest *dest,
 	const struct frame_out *f, const struct iovec *iov, unsigned n)
 {
 	int err;
 
 	lock_take(&w->lock);
-	err = w->state == WRITER_UP ? put_all(l, w, dest, f, iov, n) : -ENOTCONN;
+	err = w->state == WRITER_UP ? put_all(c, w, dest, f, iov, n) : -ENOTCONN;
 	lock_drop(&w->lock);
 	return err;
 }
 
-static int channel_put(struct link *link, uint32_t slot, const struct frame_dest *dest,
+int local_channel_put(struct local_channel *c, uint32_t slot, const struct frame_dest *dest,
 	const struct frame_out *f, const struct iovec *iov)
 {
-	struct local_channel *l = (struct local_channel *)link;
-	struct local_writer *w = atomic_load_explicit(&l->writer[slot], memory_order_acquire);
+	struct local_writer *w = atomic_load_explicit(&c->writer[slot], memory_order_acquire);
 
-	return w ? put(l, w, dest, f, iov, 1) : -ENOTCONN;
+	return w ? put(c, w, dest, f, iov, 1) : -ENOTCONN;
 }
 
 /* The process that all frames of a batch are for; 0: there is no one such. */
@@ -100,12 +105,12 @@ static uint32_t slot_of(const struct frame_batch *b)
  * What goes by the wire carries no word of how far we are with what comes by memory, and may be the answer to
  * that: said before, so that the other one can know that it was heard before it has the answer.
  */
-static void tell_aside(struct local_channel *l, uint32_t slot)
+static void tell_aside(struct local_channel *c, uint32_t slot)
 {
-	unsigned readers = atomic_load_explicit(&l->nreaders, memory_order_acquire);
+	unsigned readers = atomic_load_explicit(&c->nreaders, memory_order_acquire);
 
 	for (unsigned i = 0; i < readers; i++) {
-		struct local_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
+		struct local_reader *r = atomic_load_explicit(&c->reader[i], memory_order_relaxed);
 
 		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP && r->slot == slot)
 			ring_publish_aside(&r->rx);
@@ -114,40 +119,39 @@ static void tell_aside(struct local_channel *l, uint32_t slot)
 
 static int channel_send(struct link *link, const struct frame_batch *b)
 {
-	struct local_channel *l = (struct local_channel *)link;
+	struct local_channel *c = of(link);
 	struct local_writer *w = NULL;
 
 	if (b->dest.local && b->nframes)
-		w = atomic_load_explicit(&l->writer[slot_of(b)], memory_order_acquire);
-	if (w && w->state == WRITER_UP && !put(l, w, &b->dest, b->frame, b->iov, b->nframes))
+		w = atomic_load_explicit(&c->writer[slot_of(b)], memory_order_acquire);
+	if (w && w->state == WRITER_UP && !put(c, w, &b->dest, b->frame, b->iov, b->nframes))
 		return 0;
 	if (b->nframes)
-		tell_aside(l, slot_of(b));
-	return l->wire->ops->send(l->wire, b);
+		tell_aside(c, slot_of(b));
+	return c->wire->ops->send(c->wire, b);
 }
 
 /* ---- receiving ---- */
 static bool may_come(void *arg, const struct ring_path *p)
 {
-	struct local_channel *l = arg;
+	struct local_channel *c = arg;
 
-	return l->ours(l->ours_arg, p->sgid) && l->ours(l->ours_arg, p->dgid);
+	return c->ours(c->ours_arg, p->sgid) && c->ours(c->ours_arg, p->dgid);
 }
 
-static void channel_took(struct link *link, const struct frame_in *in, bool executed)
+void local_channel_took(const struct frame_in *in, bool executed)
 {
 	if (in->from)
 		ring_took(&((struct local_reader *)in->from)->rx, executed);
 }
 
-static bool channel_ahead(struct link *link, const struct frame_in *in, uint32_t i, struct frame_ahead *out)
+bool local_channel_ahead(const struct frame_in *in, uint32_t i, struct frame_ahead *out)
 {
-	(void)link;
 	return in->from && ring_ahead(&((struct local_reader *)in->from)->rx, i, out);
 }
 
 static int take_frames(
-	struct local_channel *l, struct local_reader *r, unsigned max, link_deliver_fn *deliver, void *arg)
+	struct local_channel *c, struct local_reader *r, unsigned max, link_deliver_fn *deliver, void *arg)
 {
 	enum { ROW_BYTES = 256 << 10 }; /* of what goes by reference: the sender waits for the word */
 	struct frame_in in;
@@ -155,23 +159,23 @@ static int take_frames(
 	int n = 0, got;
 
 	if (!r->reverse)
-		local_channel_find_twin(l, r);
-	local_channel_told(l, r);
-	if (local_channel_is_asked(r))
+		local_peers_find_reverse(c, r);
+	local_credit_check(c, r);
+	if (local_credit_expects_reply(r))
 		max = 1;
-	while ((unsigned)n < max && by_ref < ROW_BYTES && (got = ring_take(&r->rx, &in, may_come, l))) {
+	while ((unsigned)n < max && by_ref < ROW_BYTES && (got = ring_take(&r->rx, &in, may_come, c))) {
 		n++;
 		/* What we sent before comes first: a reply must not overtake it. */
 		if (r->rx.told != r->heard)
-			local_channel_hear(l, r, arg);
+			local_credit_take(c, r, arg);
 		/* Only what is for our own QPs: QP1 and groups go by the wire. */
-		if (got < 0 || qpn_slot(bth_dqpn(in.bytes)) != l->slot) {
-			l->bad++;
+		if (got < 0 || qpn_slot(bth_dqpn(in.bytes)) != c->slot) {
+			c->bad++;
 			ring_took(&r->rx, false);
 			continue;
 		}
-		l->rx_packets++;
-		l->rx_bytes += in.len;
+		c->rx_packets++;
+		c->rx_bytes += in.len;
 		in.from = r;
 		in.slot = r->verified ? r->slot : 0;
 		if (in.by_ref)
@@ -181,7 +185,7 @@ static int take_frames(
 			ring_took(&r->rx, false);
 	}
 	if (n)
-		local_channel_tell(l, r);
+		local_credit_end_burst(c, r);
 	return n;
 }
 
@@ -197,18 +201,18 @@ static void reader_free(struct local_reader *r)
 	atomic_store(&r->state, READER_FREE);
 }
 
-static int receive_rings(struct local_channel *l, unsigned max, link_deliver_fn *deliver, void *arg)
+static int receive_rings(struct local_channel *c, unsigned max, link_deliver_fn *deliver, void *arg)
 {
-	unsigned readers = atomic_load_explicit(&l->nreaders, memory_order_acquire);
+	unsigned readers = atomic_load_explicit(&c->nreaders, memory_order_acquire);
 	int n = 0;
 
 	for (unsigned i = 0; i < readers; i++) {
-		struct local_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
+		struct local_reader *r = atomic_load_explicit(&c->reader[i], memory_order_relaxed);
 		enum local_reader_state state = atomic_load_explicit(&r->state, memory_order_acquire);
 		int got = 0;
 
 		if (state == READER_UP || (state == READER_GONE && r->begun))
-			got = take_frames(l, r, max, deliver, arg);
+			got = take_frames(c, r, max, deliver, arg);
 		if (state == READER_GONE && !got)
 			reader_free(r);
 		n += got;
@@ -217,33 +221,33 @@ static int receive_rings(struct local_channel *l, unsigned max, link_deliver_fn 
 }
 
 /* What is counted is counted over both ways. */
-static void sum_up(struct local_channel *l)
+static void sum_up(struct local_channel *c)
 {
-	struct link_stats *s = &l->link.stats;
+	struct link_stats *s = &c->link.stats;
 
-	l->unsummed = false;
-	*s = l->wire->stats;
-	s->rx_packets += l->rx_packets;
-	s->rx_bytes += l->rx_bytes;
-	s->bad_length += l->bad;
-	s->tx_errors += atomic_load_explicit(&l->tx_lost, memory_order_relaxed);
+	c->unsummed = false;
+	*s = c->wire->stats;
+	s->rx_packets += c->rx_packets;
+	s->rx_bytes += c->rx_bytes;
+	s->bad_length += c->bad;
+	s->tx_errors += atomic_load_explicit(&c->tx_lost, memory_order_relaxed);
 }
 
-static bool is_told(struct local_channel *l)
+static bool is_told(struct local_channel *c)
 {
-	unsigned made = atomic_load_explicit(&l->nmade, memory_order_acquire);
+	unsigned made = atomic_load_explicit(&c->nmade, memory_order_acquire);
 
 	for (unsigned i = 0; i < made; i++) {
-		struct local_writer *w = atomic_load_explicit(&l->made[i], memory_order_acquire);
+		struct local_writer *w = atomic_load_explicit(&c->made[i], memory_order_acquire);
 
-		if (w && local_channel_is_told(w))
+		if (w && local_credit_is_acked(w))
 			return true;
 	}
 	return false;
 }
 
 struct from_wire {
-	struct local_channel *link;
+	struct local_channel *channel;
 	link_deliver_fn *deliver;
 	void *arg;
 };
@@ -253,115 +257,110 @@ static void deliver_from_wire(void *arg, const struct frame_in *in)
 {
 	struct from_wire *f = arg;
 
-	if (is_told(f->link))
-		local_channel_collect(f->link, f->arg);
+	if (is_told(f->channel))
+		local_credit_collect(f->channel, f->arg);
 	f->deliver(f->arg, in);
 }
 
 static int channel_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
 {
+	struct local_channel *c = of(link);
 	enum { WIRE_EVERY = 8, QUIET = 64, LONG_QUIET = 1024, ATTEND_EVERY = 64, SUM_EVERY = 16, MOST = 256 };
 	enum { DOUBT_EVERY = 256 };
-	struct local_channel *l = (struct local_channel *)link;
-	struct from_wire f = {l, deliver, arg};
+	struct from_wire f = {c, deliver, arg};
 	int n, wire = 0;
 
-	l->polls++;
-	if (!max || l->polls % ATTEND_EVERY == 0)
-		local_channel_attend(l, true);
-	if (l->polls % DOUBT_EVERY == 0)
+	c->polls++;
+	if (!max || c->polls % ATTEND_EVERY == 0)
+		local_peers_attend(c, true);
+	if (c->polls % DOUBT_EVERY == 0)
 		guard_doubt();
-	n = receive_rings(l, max ? max : MOST, deliver, arg) + local_channel_collect(l, arg);
+	n = receive_rings(c, max ? max : MOST, deliver, arg) + local_credit_collect(c, arg);
 	/* A look at the sockets is a system call, worth several small messages. Where the wire has been quiet
 	 * and there are rings to look at, it is taken now and then. */
-	if (!max || l->quiet < QUIET || !atomic_load_explicit(&l->nreaders, memory_order_relaxed) ||
-		l->polls % (l->quiet < LONG_QUIET ? WIRE_EVERY : 8 * WIRE_EVERY) == 0) {
-		wire = l->wire->ops->receive(l->wire, max, deliver_from_wire, &f);
-		l->quiet = wire ? 0 : l->quiet + 1;
+	if (!max || c->quiet < QUIET || !atomic_load_explicit(&c->nreaders, memory_order_relaxed) ||
+		c->polls % (c->quiet < LONG_QUIET ? WIRE_EVERY : 8 * WIRE_EVERY) == 0) {
+		wire = c->wire->ops->receive(c->wire, max, deliver_from_wire, &f);
+		c->quiet = wire ? 0 : c->quiet + 1;
 	}
-	l->unsummed |= n > 0;
-	if (wire || (l->unsummed && (!n || l->polls % SUM_EVERY == 0)))
-		sum_up(l);
+	c->unsummed |= n > 0;
+	if (wire || (c->unsummed && (!n || c->polls % SUM_EVERY == 0)))
+		sum_up(c);
 	return n + wire;
 }
 
 /* ---- sleeping ---- */
-static bool channel_quiet(struct link *link)
+bool local_channel_is_quiet(struct local_channel *c)
 {
-	struct local_channel *l = (struct local_channel *)link;
-	unsigned readers = atomic_load_explicit(&l->nreaders, memory_order_acquire);
+	unsigned readers = atomic_load_explicit(&c->nreaders, memory_order_acquire);
 
 	for (unsigned i = 0; i < readers; i++) {
-		struct local_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
+		struct local_reader *r = atomic_load_explicit(&c->reader[i], memory_order_relaxed);
 
 		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP &&
-			(ring_waiting(&r->rx) || local_channel_holds(r)))
+			(ring_waiting(&r->rx) || local_credit_is_deferred(r)))
 			return false;
 	}
-	return readers && !is_told(l);
+	return readers && !is_told(c);
 }
 
-static bool channel_holds(struct link *link)
+bool local_channel_has_deferred(struct local_channel *c)
 {
-	struct local_channel *l = (struct local_channel *)link;
-	unsigned readers = atomic_load_explicit(&l->nreaders, memory_order_acquire);
+	unsigned readers = atomic_load_explicit(&c->nreaders, memory_order_acquire);
 
 	for (unsigned i = 0; i < readers; i++) {
-		struct local_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
+		struct local_reader *r = atomic_load_explicit(&c->reader[i], memory_order_relaxed);
 
 		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP &&
-			local_channel_holds(r))
+			local_credit_is_deferred(r))
 			return true;
 	}
 	return false;
 }
 
-static void channel_let_go(struct link *link)
+void local_channel_flush_deferred(struct local_channel *c)
 {
-	struct local_channel *l = (struct local_channel *)link;
 
-	for (unsigned i = 0; i < l->nreaders; i++) {
-		struct local_reader *r = l->reader[i];
+	for (unsigned i = 0; i < c->nreaders; i++) {
+		struct local_reader *r = c->reader[i];
 
 		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP)
-			local_channel_let_go(l, r);
+			local_credit_flush(c, r);
 	}
 }
 
-/* What is held back is no reason not to sleep: see link_ops.holds. */
-static bool nothing_waits(struct local_channel *l)
+/* What is held back is no reason not to sleep: see local_channel_has_deferred(). */
+static bool nothing_waits(struct local_channel *c)
 {
-	unsigned readers = atomic_load_explicit(&l->nreaders, memory_order_acquire);
+	unsigned readers = atomic_load_explicit(&c->nreaders, memory_order_acquire);
 
 	for (unsigned i = 0; i < readers; i++) {
-		struct local_reader *r = atomic_load_explicit(&l->reader[i], memory_order_relaxed);
+		struct local_reader *r = atomic_load_explicit(&c->reader[i], memory_order_relaxed);
 
 		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP &&
 			ring_waiting(&r->rx))
 			return false;
 	}
-	return !is_told(l);
+	return !is_told(c);
 }
 
-static bool channel_sleep(struct link *link)
+bool local_channel_sleep(struct local_channel *c)
 {
-	struct local_channel *l = (struct local_channel *)link;
 
-	atomic_fetch_add(&l->bell->asleep, 1);
+	atomic_fetch_add(&c->bell->asleep, 1);
 	/* Who has met nobody is in nobody's way: whoever comes knocks at a socket first. */
-	if (l->bell->heavy && (atomic_load(&l->nreaders) || atomic_load(&l->nmade)))
+	if (c->bell->heavy && (atomic_load(&c->nreaders) || atomic_load(&c->nmade)))
 		fence_heavy();
 	else
 		fence_full();
-	return nothing_waits(l);
+	return nothing_waits(c);
 }
 
-static void channel_part(struct link *link)
+void local_channel_at_exit(struct local_channel *c)
 {
-	struct local_channel *l = (struct local_channel *)link;
 
-	for (unsigned i = 0; i < l->nreaders; i++) {
-		struct local_reader *r = l->reader[i];
+	for (unsigned i = 0; i < c->nreaders; i++) {
+		struct local_reader *r = c->reader[i];
 
 		/* No bell: our sockets end in a moment. */
 		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP)
@@ -369,19 +368,17 @@ static void channel_part(struct link *link)
 	}
 }
 
-static void channel_woke(struct link *link)
+void local_channel_woke(struct local_channel *c)
 {
-	struct local_channel *l = (struct local_channel *)link;
 
-	atomic_fetch_sub(&l->bell->asleep, 1);
-	atomic_fetch_add(&l->bell->wakes, 1);
+	atomic_fetch_sub(&c->bell->asleep, 1);
+	atomic_fetch_add(&c->bell->wakes, 1);
 }
 
 /* ---- acting on what another process shows ---- */
-static const struct link_there *channel_enter(struct link *link, uint32_t slot)
+const struct local_process *local_channel_enter(struct local_channel *c, uint32_t slot)
 {
-	struct local_channel *l = (struct local_channel *)link;
-	struct local_writer *w = atomic_load_explicit(&l->writer[slot], memory_order_acquire);
+	struct local_writer *w = atomic_load_explicit(&c->writer[slot], memory_order_acquire);
 
 	if (!w)
 		return NULL;
@@ -395,9 +392,9 @@ static const struct link_there *channel_enter(struct link *link, uint32_t slot)
 	return &w->there;
 }
 
-static void channel_leave(struct link *link, uint32_t slot)
+void local_channel_leave(struct local_channel *c, uint32_t slot)
 {
-	struct local_writer *w = ((struct local_channel *)link)->writer[slot];
+	struct local_writer *w = c->writer[slot];
 
 	/* Nobody else writes it; a locked instruction would wait for what we wrote into others' caches. */
 	atomic_store_explicit(&w->tx.ring->acting,
@@ -405,18 +402,16 @@ static void channel_leave(struct link *link, uint32_t slot)
 	lock_drop(&w->act);
 }
 
-static bool channel_carries(struct link *link, uint32_t slot)
+bool local_channel_is_up(struct local_channel *c, uint32_t slot)
 {
-	struct local_writer *w =
-		atomic_load_explicit(&((struct local_channel *)link)->writer[slot], memory_order_acquire);
+	struct local_writer *w = atomic_load_explicit(&c->writer[slot], memory_order_acquire);
 
 	return w && w->state == WRITER_UP;
 }
 
-static bool channel_paired(struct link *link, uint32_t slot)
+bool local_channel_is_paired(struct local_channel *c, uint32_t slot)
 {
-	struct local_writer *w =
-		atomic_load_explicit(&((struct local_channel *)link)->writer[slot], memory_order_acquire);
+	struct local_writer *w = atomic_load_explicit(&c->writer[slot], memory_order_acquire);
 	struct local_reader *r = w ? atomic_load(&w->reverse) : NULL;
 
 	return r && atomic_load(&r->state) == READER_UP;
@@ -425,23 +420,23 @@ static bool channel_paired(struct link *link, uint32_t slot)
 /* ---- the rest is the wire's ---- */
 static int channel_fds(struct link *link, int fds[4])
 {
-	struct local_channel *l = (struct local_channel *)link;
-	int n = l->wire->ops->fds(l->wire, fds);
+	struct local_channel *c = of(link);
+	int n = c->wire->ops->fds(c->wire, fds);
 
-	fds[n++] = l->ep_fd;
+	fds[n++] = c->ep_fd;
 	return n;
 }
 
 static int channel_hand_over(struct link *link, uint32_t slot, const struct frame_in *in, bool wait)
 {
-	struct link *wire = ((struct local_channel *)link)->wire;
+	struct link *wire = of(link)->wire;
 
 	return wire->ops->hand_over(wire, slot, in, wait);
 }
 
 static void channel_interfaces_changed(struct link *link)
 {
-	struct link *wire = ((struct local_channel *)link)->wire;
+	struct link *wire = of(link)->wire;
 
 	if (wire->ops->interfaces_changed)
 		wire->ops->interfaces_changed(wire);
@@ -449,67 +444,51 @@ static void channel_interfaces_changed(struct link *link)
 
 static int channel_mcast(struct link *link, const uint8_t mgid[16], uint32_t ifindex, bool join)
 {
-	struct link *wire = ((struct local_channel *)link)->wire;
+	struct link *wire = of(link)->wire;
 
 	return wire->ops->mcast(wire, mgid, ifindex, join);
 }
 
 static void channel_close(struct link *link)
 {
-	struct local_channel *l = (struct local_channel *)link;
+	struct local_channel *c = of(link);
 
-	local_channel_peers_close(l);
-	l->wire->ops->close(l->wire);
-	free(l);
+	local_peers_close(c);
+	c->wire->ops->close(c->wire);
+	free(c);
 }
 
 /* The memory is not there in a child (MADV_DONTFORK). */
 static void channel_abandon(struct link *link)
 {
-	struct local_channel *l = (struct local_channel *)link;
+	struct local_channel *c = of(link);
 
 	for (unsigned i = 0; i < QPN_SLOTS; i++) {
-		if (!l->writer[i])
+		if (!c->writer[i])
 			continue;
-		if (l->writer[i]->end.fd >= 0)
-			close(l->writer[i]->end.fd);
-		if (l->writer[i]->process.fd >= 0)
-			close(l->writer[i]->process.fd);
+		if (c->writer[i]->end.fd >= 0)
+			close(c->writer[i]->end.fd);
+		if (c->writer[i]->process.fd >= 0)
+			close(c->writer[i]->process.fd);
 	}
-	for (unsigned i = 0; i < l->nreaders; i++) {
-		if (l->reader[i]->end.fd >= 0)
-			close(l->reader[i]->end.fd);
+	for (unsigned i = 0; i < c->nreaders; i++) {
+		if (c->reader[i]->end.fd >= 0)
+			close(c->reader[i]->end.fd);
 	}
-	close(l->listener.fd);
-	close(l->ep_fd);
-	close(l->bell_fd);
-	if (l->export_fd >= 0)
-		close(l->export_fd);
-	if (l->spare_fd >= 0)
-		close(l->spare_fd);
-	l->wire->ops->abandon(l->wire);
+	close(c->listener.fd);
+	close(c->ep_fd);
+	close(c->bell_fd);
+	if (c->export_fd >= 0)
+		close(c->export_fd);
+	if (c->spare_fd >= 0)
+		close(c->spare_fd);
+	c->wire->ops->abandon(c->wire);
 }
 
 static const struct link_ops channel_ops = {
 	.send = channel_send,
-	.put = channel_put,
-	.took = channel_took,
-	.ahead = channel_ahead,
 	.receive = channel_receive,
 	.fds = channel_fds,
-	.reach = local_channel_reach,
-	.meet = local_channel_meet,
-	.carries = channel_carries,
-	.paired = channel_paired,
-	.sleep = channel_sleep,
-	.woke = channel_woke,
-	.holds = channel_holds,
-	.let_go = channel_let_go,
-	.part = channel_part,
-	.quiet = channel_quiet,
-	.enter = channel_enter,
-	.leave = channel_leave,
-	.settle = local_channel_settle,
 	.hand_over = channel_hand_over,
 	.mcast = channel_mcast,
 	.interfaces_changed = channel_interfaces_changed,
@@ -517,29 +496,43 @@ static const struct link_ops channel_ops = {
 	.abandon = channel_abandon,
 };
 
-int local_channel_open(struct link **out, struct link *wire, uint16_t port, uint32_t slot,
+struct link *local_channel_link(struct local_channel *c)
+{
+	return &c->link;
+}
+
+void local_channel_set_events(struct local_channel *c, const struct local_channel_events *events)
+{
+	c->events = *events;
+}
+
+uint64_t local_channel_identity(const struct local_channel *c)
+{
+	return c->bell->identity;
+}
+
+int local_channel_open(struct local_channel **out, struct link *wire, uint16_t port, uint32_t slot,
 	local_channel_ours_fn *ours, void *arg, size_t size, void **export)
 {
-	struct local_channel *l = calloc(1, sizeof(*l));
+	struct local_channel *c = calloc(1, sizeof(*c));
 	int err;
 
-	if (!l)
+	if (!c)
 		return -ENOMEM;
-	l->wire = wire;
-	l->port = port;
-	l->slot = slot;
-	l->ours = ours;
-	l->ours_arg = arg;
-	l->export_size = size;
-	err = local_channel_peers_open(l);
+	c->wire = wire;
+	c->port = port;
+	c->slot = slot;
+	c->ours = ours;
+	c->ours_arg = arg;
+	c->export_size = size;
+	err = local_peers_open(c);
 	if (err) {
-		free(l);
+		free(c);
 		return err;
 	}
-	*export = l->export;
-	l->link.ops = &channel_ops;
-	l->link.rcvbuf = wire->rcvbuf;
-	l->link.who = l->bell->who;
-	*out = &l->link;
+	*export = c->export;
+	c->link.ops = &channel_ops;
+	c->link.rcvbuf = wire->rcvbuf;
+	*out = c;
 	return 0;
 }

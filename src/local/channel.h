@@ -1,25 +1,116 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory to memory: a link that stands before another one, the wire, and takes what is for processes of this
- * host through rings in shared memory (local/ring.h): the same frames, without envelope and ICRC. What it
- * cannot take goes by the wire: nobody above has to know.
+ * Frames between processes of this host: a link that stands before another one, the wire, and takes what is
+ * for those processes through rings in shared memory (local/ring.h): the same frames, without envelope and
+ * ICRC. What it cannot take goes by the wire: nobody above has to know.
+ *
+ * As a link it sends and receives like any other (link/link.h). What only this one can do is below. Processes
+ * are named by their slot.
  */
 #ifndef LOCAL_CHANNEL_H
 #define LOCAL_CHANNEL_H
 
 #include "link/link.h"
 
-/* Is this an address of this host? What comes by memory must come from one. */
+struct local_channel;
+struct windows;
+
+/* Is this an address of this host? What comes through shared memory must come from one. */
 typedef bool local_channel_ours_fn(void *arg, const uint8_t gid[16]);
+
+/* Whom it tells. */
+struct local_channel_events {
+	/*
+	 * The frames of this note (frame_out.note) were executed, or (done false) were not, up to this PSN.
+	 * Called by receive with its arg.
+	 */
+	void (*executed)(void *arg, uint32_t note, uint32_t psn, bool done);
+	/* Calls receive within ns although all sleep; called by receive when it defers something. */
+	void (*promise)(void *promise_arg, uint64_t ns);
+	void *promise_arg;
+};
+
+/* Another process of this host, for who acts on what it exports. */
+struct local_process {
+	const void *export;
+	struct windows *windows; /* onto its memory */
+	const _Atomic uint32_t
+		*revoked; /* not 0: it has waited for us in vain, and we may not act any more */
+	uint64_t number;  /* of this connection, never 0, and no other has it */
+	int pid;
+	bool self; /* it is us */
+};
 
 /*
  * Takes over the wire. 0 or -errno: then the wire is the caller's still, and as good as before.
  *
  * size: of our export, what others need to act in our memory by themselves; 0: there is none, and we act in
  * nobody's. *export: that memory, all zero. Only those can read it, and only while they are connected, whom
- * the kernel lets into this process anyway. It lives as long as the link.
+ * the kernel lets into this process anyway. It lives as long as the channel.
  */
-int local_channel_open(struct link **out, struct link *wire, uint16_t port, uint32_t slot,
+int local_channel_open(struct local_channel **out, struct link *wire, uint16_t port, uint32_t slot,
 	local_channel_ours_fn *ours, void *arg, size_t size, void **export);
+/* Sends and receives by it, and closes it. */
+struct link *local_channel_link(struct local_channel *c);
+/* Before the first receive. */
+void local_channel_set_events(struct local_channel *c, const struct local_channel_events *events);
+/* A number that no other process has. */
+uint64_t local_channel_identity(const struct local_channel *c);
+
+/* ---- whom it reaches; any thread ---- */
+/*
+ * Whether frames to this process go through shared memory: those whose frame_dest says `local`. What becomes
+ * of those is told (local_channel_events). Asks for it when it is not there yet; `wait`: for a moment, for
+ * the answer; then with no lock held.
+ */
+bool local_channel_connect(struct local_channel *c, uint32_t slot, bool wait);
+/*
+ * The same for who was told otherwise whom it will find there, and never waits: 1: it is reached, and
+ * *identity is its own; 0: it was asked, look again soon; -errno: it cannot be. `ask`: even if it was asked
+ * in vain a moment ago.
+ */
+int local_channel_try_connect(struct local_channel *c, uint32_t slot, bool ask, uint64_t *identity);
+/* Whether it still is, a look that costs nothing. */
+bool local_channel_is_up(struct local_channel *c, uint32_t slot);
+/* Whether its frames come through shared memory, too, and are known to be its (frame_in.slot). */
+bool local_channel_is_paired(struct local_channel *c, uint32_t slot);
+
+/* ---- frames ---- */
+/* Sends one that must not go by the wire; any thread. -errno: it did not go. */
+int local_channel_put(struct local_channel *c, uint32_t slot, const struct frame_dest *dest,
+	const struct frame_out *f, const struct iovec *iov);
+/*
+ * What became of a frame, by who delivers it, before anyone can answer it: the sender will be told. Nothing
+ * for one that came by the wire.
+ */
+void local_channel_took(const struct frame_in *in, bool executed);
+/* ring_ahead() of the ring that this frame came by; by who delivers it. */
+bool local_channel_ahead(const struct frame_in *in, uint32_t i, struct frame_ahead *out);
+
+/* ---- waiting; any thread ---- */
+/* A look that costs nothing: true: no ring has anything. Receive all the same now and then. */
+bool local_channel_is_quiet(struct local_channel *c);
+/*
+ * Around sleeping on the link's descriptors: false from sleep: something is there already. woke() in any
+ * case; then receive with max 0.
+ */
+bool local_channel_sleep(struct local_channel *c);
+void local_channel_woke(struct local_channel *c);
+/* Whether acknowledges are deferred, which the next receive sends when their time has come. */
+bool local_channel_has_deferred(struct local_channel *c);
+/* Sends them now; by who may receive. */
+void local_channel_flush_deferred(struct local_channel *c);
+/* The process exits: sends them without taking a lock. */
+void local_channel_at_exit(struct local_channel *c);
+
+/* ---- acting on what others export ---- */
+/*
+ * To act on what the process exports; NULL when it cannot be reached. Until leave(), which the same thread
+ * calls soon; one thread at a time.
+ */
+const struct local_process *local_channel_enter(struct local_channel *c, uint32_t slot);
+void local_channel_leave(struct local_channel *c, uint32_t slot);
+/* Waits until all other processes have left that had entered ours before (settle.c). No lock held. */
+void local_channel_settle(struct local_channel *c);
 
 #endif

@@ -67,6 +67,7 @@ static inline bool ours(void *arg, const uint8_t gid[16])
 }
 
 struct host {
+	struct local_channel *channel;
 	struct link *link;
 	struct wire *wire;
 	void *export;
@@ -81,7 +82,8 @@ static inline struct host open_host(uint32_t slot)
 
 	h.wire->link.ops = &wire_ops;
 	assert_int_equal(
-		local_channel_open(&h.link, &h.wire->link, port, slot, ours, NULL, EXPORT, &h.export), 0);
+		local_channel_open(&h.channel, &h.wire->link, port, slot, ours, NULL, EXPORT, &h.export), 0);
+	h.link = local_channel_link(h.channel);
 	return h;
 }
 
@@ -155,7 +157,7 @@ static inline bool reach(struct host *from, uint32_t slot, struct host *to)
 {
 	struct timespec ms = {.tv_nsec = 1000000};
 
-	for (int i = 0; i < PATIENCE_MS && !from->link->ops->reach(from->link, slot, false); i++) {
+	for (int i = 0; i < PATIENCE_MS && !local_channel_connect(from->channel, slot, false); i++) {
 		if (to)
 			receive(to);
 		receive(from);
@@ -166,7 +168,7 @@ static inline bool reach(struct host *from, uint32_t slot, struct host *to)
 		receive(to);
 		receive(from);
 	}
-	return from->link->ops->reach(from->link, slot, false);
+	return local_channel_connect(from->channel, slot, false);
 }
 
 /* The doorbell is the descriptor behind the wire's. */

@@ -27,7 +27,7 @@ enum { BELL_MAGIC = 0x6c6c6562, BELL_VERSION = 4, CHANNEL_READERS = QPN_SLOTS };
 /* What a process shows to all of its user who send to it: they can read it, only it writes. */
 struct local_bell {
 	uint32_t magic, version;
-	uint64_t who; /* link.who */
+	uint64_t identity; /* a number that no other process has */
 	/* Threads that want to be woken by the doorbell. */
 	_Alignas(64) _Atomic uint32_t asleep;
 	/* How often one woke: since then the bell may be rung again. */
@@ -69,9 +69,9 @@ struct local_writer {
 	struct lock lock, act;
 	_Atomic enum local_writer_state state;
 	uint32_t slot;
-	uint64_t token;          /* that we said in HELLO */
-	struct link_there there; /* for who acts; its export: NULL: none was given to us */
-	_Atomic bool proving;    /* an export may come any moment */
+	uint64_t token;             /* that we said in HELLO */
+	struct local_process there; /* for who acts; its export: NULL: none was given to us */
+	_Atomic bool proving;       /* an export may come any moment */
 	struct windows windows;
 	uint64_t asked_at; /* ms */
 	const struct local_bell *bell;
@@ -118,6 +118,7 @@ struct local_reader {
 struct local_channel {
 	struct link link;
 	struct link *wire;
+	struct local_channel_events events;
 	uint16_t port;
 	uint32_t slot;
 	local_channel_ours_fn *ours;
@@ -146,38 +147,40 @@ struct local_channel {
 	_Atomic uint64_t tx_lost;
 };
 
-/* Opens and closes what meeting needs. */
-int local_channel_peers_open(struct local_channel *l);
-void local_channel_peers_close(struct local_channel *l);
+/* ---- peers.c ---- */
+int local_peers_open(struct local_channel *c);
+void local_peers_close(struct local_channel *c);
 /*
  * Deals with whoever has something to say; any thread. The doorbell is heard only by who `receives` what is
  * there right after.
  */
-void local_channel_attend(struct local_channel *l, bool receives);
-/* The reader may have said by its socket whose other way it is: looks, before its frames are taken. */
-void local_channel_find_twin(struct local_channel *l, struct local_reader *r);
-/* Telling and being told, see credit.c. Those with a reader are for who receives; arg: of link.executed. */
-bool local_channel_is_reverse(struct local_reader *r);
-void local_channel_told(struct local_channel *l, struct local_reader *r);
-void local_channel_tell(struct local_channel *l, struct local_reader *r);
-void local_channel_hear(struct local_channel *l, struct local_reader *r, void *arg);
+void local_peers_attend(struct local_channel *c, bool receives);
+/* The reader may have said by its socket whose reverse it is: looks, before its frames are taken. */
+void local_peers_find_reverse(struct local_channel *c, struct local_reader *r);
+/* The other one is gone or insane; w->lock held, or c->handshake. */
+void local_peers_drop_writer(struct local_channel *c, struct local_writer *w);
+void local_peers_drop_reader(struct local_channel *c, struct local_reader *r);
+
+/* ---- credit.c: sending acknowledges; by who receives ---- */
+/* A burst of frames was taken: acknowledges it now, or leaves that to a frame of ours. */
+void local_credit_end_burst(struct local_channel *c, struct local_reader *r);
+/* Whether a frame of ours has acknowledged the last burst; if not, and it is time: now. */
+void local_credit_check(struct local_channel *c, struct local_reader *r);
 /* Whether it waits for an answer to each of its frames, as far as one can tell. */
-bool local_channel_is_asked(const struct local_reader *r);
-int local_channel_collect(struct local_channel *l, void *arg);
-/* By any thread: whether there is something to collect, or to tell. */
-bool local_channel_is_told(struct local_writer *w);
-bool local_channel_holds(const struct local_reader *r);
-void local_channel_let_go(struct local_channel *l, struct local_reader *r); /* for who receives */
+bool local_credit_expects_reply(const struct local_reader *r);
+/* Acknowledges now what is deferred. */
+void local_credit_flush(struct local_channel *c, struct local_reader *r);
+/* Whether something is; any thread. */
+bool local_credit_is_deferred(const struct local_reader *r);
 /* Rings the bell if somebody sleeps there; w->lock held, it is up. */
-void local_channel_wake(const struct local_channel *l, struct local_writer *w);
-/* link_ops.settle */
-void local_channel_settle(struct link *link);
-/* The writer to a slot is up; asks for it when it is not, and waits for a moment if told to. */
-bool local_channel_reach(struct link *link, uint32_t slot, bool wait);
-/* link_ops.meet */
-int local_channel_meet(struct link *link, uint32_t slot, bool ask, uint64_t *who);
-/* The other one is gone or insane; w->lock held, or l->handshake. */
-void local_channel_drop_writer(struct local_channel *l, struct local_writer *w);
-void local_channel_drop_reader(struct local_channel *l, struct local_reader *r);
+void local_credit_wake(const struct local_channel *c, struct local_writer *w);
+
+/* ---- credit.c: taking them; by who receives, arg: of receive ---- */
+/* A frame has piggybacked one. */
+void local_credit_take(struct local_channel *c, struct local_reader *r, void *arg);
+/* All that are in our rings: how many rings had one. */
+int local_credit_collect(struct local_channel *c, void *arg);
+/* Whether this one has, and it was not collected; any thread. */
+bool local_credit_is_acked(struct local_writer *w);
 
 #endif

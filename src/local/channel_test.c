@@ -46,7 +46,7 @@ static void took_and_answers(void *arg, const struct frame_in *in)
 {
 	struct frame_in answer = {.len = 0};
 
-	pair.b.link->ops->took(pair.b.link, in, true);
+	local_channel_took(in, true);
 	by_wire = true;
 	send_one(&pair.b, HERE, 0);
 	by_wire = false;
@@ -67,7 +67,7 @@ static void answer_by_the_wire_does_not_overtake(void **state)
 {
 	pair.a = open_host(HERE);
 	pair.b = open_host(THERE);
-	pair.a.link->executed = executed;
+	local_channel_set_events(pair.a.channel, &(struct local_channel_events){.executed = executed});
 	assert_true(reach(&pair.a, THERE, &pair.b));
 	send_noted(&pair.a, THERE, 0, 5);
 	pair.a.wire->looks = meanwhile;
@@ -81,7 +81,7 @@ static void process_reaches_itself(void **state)
 {
 	struct host a = open_host(HERE);
 
-	assert_true(a.link->ops->reach(a.link, HERE, true));
+	assert_true(local_channel_connect(a.channel, HERE, true));
 	for (uint32_t n = 0; n < 100; n++)
 		send_one(&a, HERE, n);
 	receive(&a);
@@ -93,7 +93,7 @@ static void nobody_there_means_the_wire(void **state)
 {
 	struct host a = open_host(HERE);
 
-	assert_false(a.link->ops->reach(a.link, THERE, true));
+	assert_false(local_channel_connect(a.channel, THERE, true));
 	send_one(&a, THERE, 0);
 	assert_int_equal(a.wire->sent, 1);
 	close_host(&a);
@@ -106,23 +106,23 @@ static void sleeper_is_woken_once(void **state)
 
 	assert_true(reach(&a, THERE, &b));
 	send_one(&a, THERE, 0);
-	assert_false(rung(&b));                   /* it did not sleep */
-	assert_false(b.link->ops->sleep(b.link)); /* nor should it */
-	b.link->ops->woke(b.link);
+	assert_false(rung(&b));                       /* it did not sleep */
+	assert_false(local_channel_sleep(b.channel)); /* nor should it */
+	local_channel_woke(b.channel);
 	receive(&b);
-	assert_true(b.link->ops->sleep(b.link));
+	assert_true(local_channel_sleep(b.channel));
 	send_one(&a, THERE, 1);
 	assert_true(rung(&b));
 	send_one(&a, THERE, 2);
-	b.link->ops->woke(b.link);
+	local_channel_woke(b.channel);
 	receive(&b);
 	assert_int_equal(b.got, 3);
 	assert_false(rung(&b)); /* the second frame did not ring again */
 	/* A second time. */
-	assert_true(b.link->ops->sleep(b.link));
+	assert_true(local_channel_sleep(b.channel));
 	send_one(&a, THERE, 3);
 	assert_true(rung(&b));
-	b.link->ops->woke(b.link);
+	local_channel_woke(b.channel);
 	close_host(&a);
 	close_host(&b);
 }
@@ -134,14 +134,14 @@ static void bell_that_another_heard_rings_again(void **state)
 	struct host a = open_host(HERE), b = open_host(THERE);
 
 	assert_true(reach(&a, THERE, &b));
-	assert_true(b.link->ops->sleep(b.link));
+	assert_true(local_channel_sleep(b.channel));
 	send_one(&a, THERE, 0);
 	receive(&b);
 	assert_int_equal(b.got, 1);
 	assert_false(rung(&b));
 	send_one(&a, THERE, 1);
 	assert_true(rung(&b));
-	b.link->ops->woke(b.link);
+	local_channel_woke(b.channel);
 	close_host(&a);
 	close_host(&b);
 }
@@ -152,12 +152,12 @@ static void bell_is_for_who_receives(void **state)
 	struct host a = open_host(HERE), b = open_host(THERE);
 
 	assert_true(reach(&a, THERE, &b));
-	assert_true(b.link->ops->sleep(b.link));
+	assert_true(local_channel_sleep(b.channel));
 	send_one(&a, THERE, 0);
-	assert_true(b.link->ops->reach(b.link, THERE, true));
-	b.link->ops->settle(b.link);
+	assert_true(local_channel_connect(b.channel, THERE, true));
+	local_channel_settle(b.channel);
 	assert_true(rung(&b));
-	b.link->ops->woke(b.link);
+	local_channel_woke(b.channel);
 	close_host(&a);
 	close_host(&b);
 }

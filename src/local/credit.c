@@ -6,7 +6,7 @@
  * before the reply comes may stop polling, and then has to be woken for it. So when each of the last STREAK
  * rows of frames was followed by a frame of ours, the next row is told only by piggybacking; when none
  * follows within HOLD_NS, the word is written, and none is held back for a while. Somebody looks by then: who
- * polls, the helper, or an alarm is set for who sleeps (link.promise).
+ * polls, the helper, or an alarm is set for who sleeps (local_channel_events.promise).
  */
 #include "local/channel_parts.h"
 
@@ -24,11 +24,11 @@ enum { STREAK = 4, STREAK_LOST = -16, HELD_MOST = 16, HOLD_NS = 50 * 1000 };
  * Who goes to sleep says so and then looks; we the other way round. Once rung, it will look: it is not rung
  * again before it has.
  */
-void local_channel_wake(const struct local_channel *l, struct local_writer *w)
+void local_credit_wake(const struct local_channel *c, struct local_writer *w)
 {
 	uint32_t wakes;
 
-	fence_light(l->bell->heavy && w->bell->heavy); /* ours: their fences reach us */
+	fence_light(c->bell->heavy && w->bell->heavy); /* ours: their fences reach us */
 	if (!atomic_load_explicit(&w->bell->asleep, memory_order_relaxed))
 		return;
 	wakes = atomic_load_explicit(&w->bell->wakes, memory_order_relaxed);
@@ -39,7 +39,7 @@ void local_channel_wake(const struct local_channel *l, struct local_writer *w)
 }
 
 /* The word was written: wakes who may sleep until then. */
-static void wake_reverse(struct local_channel *l, struct local_reader *r)
+static void wake_reverse(struct local_channel *c, struct local_reader *r)
 {
 	struct local_writer *w = r->reverse;
 	bool rung = false;
@@ -47,7 +47,7 @@ static void wake_reverse(struct local_channel *l, struct local_reader *r)
 	if (w) {
 		lock_take(&w->lock);
 		if (w->state == WRITER_UP) {
-			local_channel_wake(l, w);
+			local_credit_wake(c, w);
 			rung = true;
 		}
 		lock_drop(&w->lock);
@@ -55,16 +55,16 @@ static void wake_reverse(struct local_channel *l, struct local_reader *r)
 	if (rung)
 		return;
 	/* We cannot see whether it sleeps. */
-	lock_take(&l->handshake);
+	lock_take(&c->handshake);
 	if (r->end.fd >= 0)
 		handshake_ring(r->end.fd);
-	lock_drop(&l->handshake);
+	lock_drop(&c->handshake);
 }
 
-static void publish(struct local_channel *l, struct local_reader *r)
+static void publish(struct local_channel *c, struct local_reader *r)
 {
 	ring_publish(&r->rx);
-	wake_reverse(l, r);
+	wake_reverse(c, r);
 }
 
 static bool was_piggybacked(const struct local_reader *r)
@@ -73,7 +73,7 @@ static bool was_piggybacked(const struct local_reader *r)
 	       atomic_load_explicit(&r->rx.done, memory_order_relaxed);
 }
 
-bool local_channel_holds(const struct local_reader *r)
+bool local_credit_is_deferred(const struct local_reader *r)
 {
 	return !was_piggybacked(r) && atomic_load_explicit(&r->rx.ring->taken, memory_order_relaxed) !=
 					      atomic_load_explicit(&r->rx.done, memory_order_relaxed);
@@ -85,7 +85,7 @@ static uint32_t untold(const struct local_reader *r)
 }
 
 /* The row is told; what came of it is learnt. */
-static void settle_row(struct local_channel *l, struct local_reader *r, int streak)
+static void settle_row(struct local_channel *c, struct local_reader *r, int streak)
 {
 	r->piggyback_streak = streak;
 	r->ended = false;
@@ -93,18 +93,18 @@ static void settle_row(struct local_channel *l, struct local_reader *r, int stre
 	if (was_piggybacked(r))
 		r->rx.published = atomic_load_explicit(&r->rx.done, memory_order_relaxed);
 	else if (ring_untold(&r->rx))
-		publish(l, r);
+		publish(c, r);
 }
 
 /* Somebody looks: has the last row been told, or must it be now? */
-void local_channel_told(struct local_channel *l, struct local_reader *r)
+void local_credit_check(struct local_channel *c, struct local_reader *r)
 {
 	if (!r->ended)
 		return;
 	if (was_piggybacked(r)) {
-		settle_row(l, r, r->piggyback_streak + (r->piggyback_streak < STREAK));
+		settle_row(c, r, r->piggyback_streak + (r->piggyback_streak < STREAK));
 	} else if (ring_waiting(&r->rx)) {
-		settle_row(l, r,
+		settle_row(c, r,
 			r->piggyback_streak < 0 ? r->piggyback_streak : 0); /* the next row, and no answer */
 	} else if (ring_untold(&r->rx)) {
 		uint64_t now = clock_ns();
@@ -112,38 +112,38 @@ void local_channel_told(struct local_channel *l, struct local_reader *r)
 		if (!r->hold_until)
 			r->hold_until = now + HOLD_NS;
 		else if (now >= r->hold_until)
-			settle_row(l, r, STREAK_LOST);
+			settle_row(c, r, STREAK_LOST);
 	}
 }
 
 /* Then it sends no other before it has it, and a look for one fetches a line from the other core. */
-bool local_channel_is_asked(const struct local_reader *r)
+bool local_credit_expects_reply(const struct local_reader *r)
 {
 	return r->piggyback_streak >= STREAK && untold(r) == 0;
 }
 
-void local_channel_let_go(struct local_channel *l, struct local_reader *r)
+void local_credit_flush(struct local_channel *c, struct local_reader *r)
 {
 	if (r->ended && ring_untold(&r->rx))
-		settle_row(l, r, r->piggyback_streak);
+		settle_row(c, r, r->piggyback_streak);
 }
 
 /* A row of frames has ended. */
-void local_channel_tell(struct local_channel *l, struct local_reader *r)
+void local_credit_end_burst(struct local_channel *c, struct local_reader *r)
 {
 	r->ended = true;
 	if (!r->reverse || r->piggyback_streak < STREAK || untold(r) >= HELD_MOST) {
-		publish(l, r);
+		publish(c, r);
 		return;
 	}
 	/* Who goes to sleep says so and then looks whether something is held; we the other way round. */
-	fence_light(l->bell->heavy);
-	if (atomic_load_explicit(&l->bell->asleep, memory_order_relaxed) && l->link.promise)
-		l->link.promise(l->link.promise_arg, HOLD_NS);
+	fence_light(c->bell->heavy);
+	if (atomic_load_explicit(&c->bell->asleep, memory_order_relaxed) && c->events.promise)
+		c->events.promise(c->events.promise_arg, HOLD_NS);
 }
 
 /* ---- being told ---- */
-static void collect(struct local_channel *l, struct local_writer *w, uint32_t taken, bool sure, void *arg)
+static void collect(struct local_channel *c, struct local_writer *w, uint32_t taken, bool sure, void *arg)
 {
 	enum { NOTES = 32 };
 	struct ring_note note[NOTES];
@@ -154,57 +154,57 @@ static void collect(struct local_channel *l, struct local_writer *w, uint32_t ta
 		n = w->state == WRITER_UP ? ring_collect(&w->tx, taken, note, NOTES) : 0;
 		if (n < 0 && sure) {
 			log_info("process in slot %u: its ring makes no sense", w->slot);
-			local_channel_drop_writer(l, w);
+			local_peers_drop_writer(c, w);
 		}
 		lock_drop(&w->lock);
-		for (int i = 0; i < n && l->link.executed; i++)
-			l->link.executed(arg, note[i].note, note[i].psn, !note[i].refused);
+		for (int i = 0; i < n && c->events.executed; i++)
+			c->events.executed(arg, note[i].note, note[i].psn, !note[i].refused);
 	} while (n == NOTES);
 }
 
 /* The writer may have been asked for anew since, by which another process has it. */
-bool local_channel_is_reverse(struct local_reader *r)
+static bool is_reverse(struct local_reader *r)
 {
 	return r->reverse && atomic_load(&r->reverse->reverse) == r;
 }
 
 /* A frame said how far its writer is with what we sent to it. */
-void local_channel_hear(struct local_channel *l, struct local_reader *r, void *arg)
+void local_credit_take(struct local_channel *c, struct local_reader *r, void *arg)
 {
 	r->heard = r->rx.told;
-	if (local_channel_is_reverse(r))
-		collect(l, r->reverse, r->heard, false, arg);
+	if (is_reverse(r))
+		collect(c, r->reverse, r->heard, false, arg);
 }
 
 /* Whether a word says more than we know. No lock: the addresses of its ring stay. */
-bool local_channel_is_told(struct local_writer *w)
+bool local_credit_is_acked(struct local_writer *w)
 {
 	return atomic_load_explicit(&w->state, memory_order_acquire) == WRITER_UP && ring_told(&w->tx);
 }
 
-static void bury(struct local_channel *l, struct local_writer *w)
+static void bury(struct local_channel *c, struct local_writer *w)
 {
 	lock_take(&w->lock);
 	if (w->ended)
-		local_channel_drop_writer(l, w);
+		local_peers_drop_writer(c, w);
 	lock_drop(&w->lock);
 }
 
-int local_channel_collect(struct local_channel *l, void *arg)
+int local_credit_collect(struct local_channel *c, void *arg)
 {
-	unsigned made = atomic_load_explicit(&l->nmade, memory_order_acquire);
+	unsigned made = atomic_load_explicit(&c->nmade, memory_order_acquire);
 	int n = 0;
 
 	for (unsigned i = 0; i < made; i++) {
-		struct local_writer *w = atomic_load_explicit(&l->made[i], memory_order_acquire);
+		struct local_writer *w = atomic_load_explicit(&c->made[i], memory_order_acquire);
 
-		if (w && local_channel_is_told(w)) {
-			collect(l, w, atomic_load_explicit(&w->tx.ring->taken, memory_order_acquire), true,
+		if (w && local_credit_is_acked(w)) {
+			collect(c, w, atomic_load_explicit(&w->tx.ring->taken, memory_order_acquire), true,
 				arg);
 			n++;
 		}
 		if (w && atomic_load_explicit(&w->ended, memory_order_relaxed))
-			bury(l, w);
+			bury(c, w);
 	}
 	return n;
 }

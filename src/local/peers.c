@@ -35,48 +35,48 @@ enum {
 	SILENT_MOST = 32, /* who came and has not said HELLO, which everybody says at once */
 };
 
-static int watch(struct local_channel *l, struct local_end *end)
+static int watch(struct local_channel *c, struct local_end *end)
 {
 	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = end};
 
-	return epoll_ctl(l->ep_fd, EPOLL_CTL_ADD, end->fd, &ev) ? -errno : 0;
+	return epoll_ctl(c->ep_fd, EPOLL_CTL_ADD, end->fd, &ev) ? -errno : 0;
 }
 
 /* Closing takes it out of the epoll set, since nobody else has the socket. */
-static void end_close(struct local_channel *l, struct local_end *end)
+static void end_close(struct local_channel *c, struct local_end *end)
 {
 	if (end->fd < 0)
 		return;
-	epoll_ctl(l->ep_fd, EPOLL_CTL_DEL, end->fd, NULL);
+	epoll_ctl(c->ep_fd, EPOLL_CTL_DEL, end->fd, NULL);
 	close(fd_take(&end->fd));
 }
 
 /* ---- writers ---- */
-void local_channel_drop_writer(struct local_channel *l, struct local_writer *w)
+void local_peers_drop_writer(struct local_channel *c, struct local_writer *w)
 {
 	if (w->state == WRITER_UP)
 		log_info("process in slot %u: no more by memory, it is gone", w->slot);
 	atomic_store(&w->state, WRITER_DOWN);
 	atomic_store(&w->reverse, NULL);
 	w->ended = w->proving = false;
-	end_close(l, &w->end);
-	end_close(l, &w->process);
+	end_close(c, &w->end);
+	end_close(c, &w->process);
 	lock_take(&w->act);
 	if (w->tx.ring)
 		handshake_vacate(w->tx.ring, sizeof(*w->tx.ring));
 	if (w->bell)
 		munmap((void *)w->bell, sizeof(*w->bell));
 	if (w->there.export)
-		munmap((void *)w->there.export, l->export_size);
+		munmap((void *)w->there.export, c->export_size);
 	windows_fini(&w->windows);
 	w->bell = NULL;
 	w->there.export = NULL;
 	lock_drop(&w->act);
 }
 
-static int say_hello(struct local_channel *l, struct local_writer *w, int memory)
+static int say_hello(struct local_channel *c, struct local_writer *w, int memory)
 {
-	struct handshake_msg hello = {.kind = HANDSHAKE_HELLO, .slot = l->slot};
+	struct handshake_msg hello = {.kind = HANDSHAKE_HELLO, .slot = c->slot};
 
 	random_bytes(&w->token, sizeof(w->token));
 	hello.token = w->token;
@@ -87,17 +87,17 @@ static int say_hello(struct local_channel *l, struct local_writer *w, int memory
  * Who we act on: the process that listened. When it ends its number may become another's, while one that it
  * left behind still has the socket: then that number means nothing any more.
  */
-static void find_process(struct local_channel *l, struct local_writer *w)
+static void find_process(struct local_channel *c, struct local_writer *w)
 {
 	int fd = handshake_process(w->end.fd);
 
 	w->there.pid = fd >= 0 || fd == -ENOPROTOOPT ? handshake_pid(w->end.fd) : 0;
 	w->process.fd = fd < 0 ? -1 : fd;
-	if (fd >= 0 && watch(l, &w->process))
+	if (fd >= 0 && watch(c, &w->process))
 		w->there.pid = 0;
 }
 
-static void attend_process(struct local_channel *l, struct local_end *end)
+static void attend_process(struct local_channel *c, struct local_end *end)
 {
 	struct local_writer *w = container_of(end, struct local_writer, process);
 	struct pollfd p = {.events = POLLIN};
@@ -109,22 +109,22 @@ static void attend_process(struct local_channel *l, struct local_end *end)
 		w->there.pid = 0;
 	lock_drop(&w->act);
 	if (!w->there.pid)
-		end_close(l, &w->process);
+		end_close(c, &w->process);
 	lock_drop(&w->lock);
 }
 
 /* w->lock held. 0 or -errno. */
-static int ask(struct local_channel *l, struct local_writer *w)
+static int ask(struct local_channel *c, struct local_writer *w)
 {
 	struct ring *ring = NULL;
 	int err, memory;
 
 	assert_locked(&w->lock);
 	w->asked_at = clock_ms();
-	w->end.fd = handshake_connect(l->port, w->slot);
+	w->end.fd = handshake_connect(c->port, w->slot);
 	if (w->end.fd < 0)
 		return w->end.fd;
-	find_process(l, w);
+	find_process(c, w);
 	memory = handshake_memory("anyrdma-ring", sizeof(*ring));
 	err = memory < 0 ? memory : 0;
 	if (!err) {
@@ -133,14 +133,14 @@ static int ask(struct local_channel *l, struct local_writer *w)
 	}
 	if (!err) {
 		ring_tx_init(&w->tx, ring);
-		err = say_hello(l, w, memory);
+		err = say_hello(c, w, memory);
 	}
 	if (memory >= 0)
 		close(memory);
 	if (!err)
-		err = watch(l, &w->end);
+		err = watch(c, &w->end);
 	if (err) {
-		local_channel_drop_writer(l, w);
+		local_peers_drop_writer(c, w);
 		return err;
 	}
 	atomic_store(&w->state, WRITER_ASKED);
@@ -172,13 +172,13 @@ static void say_twin(const struct local_writer *w, const struct local_reader *r)
  * Whoever may look into another process can read there what only that process can have written. What it
  * exports tells such a one nothing that it could not find out by itself.
  */
-static void prove(struct local_channel *l, struct local_writer *w, uint64_t at)
+static void prove(struct local_channel *c, struct local_writer *w, uint64_t at)
 {
 	struct handshake_msg proof = {.kind = HANDSHAKE_PROOF};
 	struct iovec own = {proof.nonce, HANDSHAKE_NONCE}, theirs = {(void *)(uintptr_t)at, HANDSHAKE_NONCE};
 	const char *why = NULL;
 
-	if (!l->export)
+	if (!c->export)
 		return;
 	if (!w->there.pid)
 		why = "it is in another PID namespace, or is not who listened";
@@ -204,28 +204,28 @@ static bool take_bell(struct local_writer *w, const struct handshake_msg *msg, i
 }
 
 static void welcome(
-	struct local_channel *l, struct local_writer *w, const struct handshake_msg *msg, int passed)
+	struct local_channel *c, struct local_writer *w, const struct handshake_msg *msg, int passed)
 {
 	if (w->bell || !take_bell(w, msg, passed)) {
 		say_why_not(w, -EPROTO);
-		local_channel_drop_writer(l, w);
+		local_peers_drop_writer(c, w);
 		return;
 	}
 	w->rung = atomic_load(&w->bell->wakes) - 1;
 	atomic_store(&w->state, WRITER_UP);
-	for (unsigned i = 0; i < l->nreaders; i++) {
-		struct local_reader *r = l->reader[i];
+	for (unsigned i = 0; i < c->nreaders; i++) {
+		struct local_reader *r = c->reader[i];
 
 		if (atomic_load(&r->state) == READER_UP && r->slot == w->slot)
 			say_twin(w, r);
 	}
 	log_info("process in slot %u: by memory from now on", w->slot);
-	prove(l, w, msg->at);
+	prove(c, w, msg->at);
 }
 
-static void take_export(struct local_channel *l, struct local_writer *w, int passed)
+static void take_export(struct local_channel *c, struct local_writer *w, int passed)
 {
-	void *export = w->proving ? handshake_map(passed, l->export_size, PROT_READ, NULL) : NULL;
+	void *export = w->proving ? handshake_map(passed, c->export_size, PROT_READ, NULL) : NULL;
 
 	w->proving = false;
 	if (!export)
@@ -235,8 +235,8 @@ static void take_export(struct local_channel *l, struct local_writer *w, int pas
 	w->there.export = export;
 	w->there.windows = &w->windows;
 	w->there.revoked = &w->tx.ring->revoked;
-	w->there.number = ++l->connections;
-	w->there.self = w->slot == l->slot;
+	w->there.number = ++c->connections;
+	w->there.self = w->slot == c->slot;
 	lock_drop(&w->act);
 }
 
@@ -249,17 +249,17 @@ static bool has_ended(int fd)
 }
 
 static void hear_writer(
-	struct local_channel *l, struct local_writer *w, const struct handshake_msg *msg, int passed)
+	struct local_channel *c, struct local_writer *w, const struct handshake_msg *msg, int passed)
 {
 	if (msg->kind == HANDSHAKE_WELCOME)
-		welcome(l, w, msg, passed);
+		welcome(c, w, msg, passed);
 	else if (msg->kind == HANDSHAKE_EXPORT)
-		take_export(l, w, passed);
+		take_export(c, w, passed);
 	if (passed >= 0)
 		close(passed);
 }
 
-static void attend_writer(struct local_channel *l, struct local_writer *w, bool receives)
+static void attend_writer(struct local_channel *c, struct local_writer *w, bool receives)
 {
 	struct handshake_msg msg;
 	int passed, got;
@@ -274,30 +274,30 @@ static void attend_writer(struct local_channel *l, struct local_writer *w, bool 
 			(got = handshake_receive(w->end.fd, &msg, &passed)) != -EAGAIN;
 		i++) {
 		if (got > 0)
-			hear_writer(l, w, &msg, passed);
+			hear_writer(c, w, &msg, passed);
 		else if (!got)
-			atomic_fetch_add(&l->bell->wakes, 1); /* as for readers */
+			atomic_fetch_add(&c->bell->wakes, 1); /* as for readers */
 		if (got < 0 && w->state == WRITER_UP) {
 			w->ended = true;
 			w->proving = false;
-			epoll_ctl(l->ep_fd, EPOLL_CTL_DEL, w->end.fd, NULL);
+			epoll_ctl(c->ep_fd, EPOLL_CTL_DEL, w->end.fd, NULL);
 			break;
 		}
 		if (got < 0) {
 			say_why_not(w, got);
-			local_channel_drop_writer(l, w);
+			local_peers_drop_writer(c, w);
 		}
 	}
 	lock_drop(&w->lock);
 }
 
-static struct local_writer *writer_of(struct local_channel *l, uint32_t slot)
+static struct local_writer *writer_of(struct local_channel *c, uint32_t slot)
 {
 	struct local_writer *w, *none = NULL;
 
 	if (!slot || slot >= QPN_SLOTS - 1)
 		return NULL;
-	w = atomic_load_explicit(&l->writer[slot], memory_order_acquire);
+	w = atomic_load_explicit(&c->writer[slot], memory_order_acquire);
 	if (w)
 		return w;
 	w = calloc(1, sizeof(*w));
@@ -308,9 +308,9 @@ static struct local_writer *writer_of(struct local_channel *l, uint32_t slot)
 	w->slot = slot;
 	lock_init(&w->lock);
 	lock_init(&w->act);
-	if (atomic_compare_exchange_strong(&l->writer[slot], &none, w)) {
+	if (atomic_compare_exchange_strong(&c->writer[slot], &none, w)) {
 		/* Who looks meanwhile finds an empty place, and looks again later. */
-		atomic_store(&l->made[atomic_fetch_add(&l->nmade, 1)], w);
+		atomic_store(&c->made[atomic_fetch_add(&c->nmade, 1)], w);
 		return w;
 	}
 	free(w);
@@ -318,20 +318,20 @@ static struct local_writer *writer_of(struct local_channel *l, uint32_t slot)
 }
 
 /* Whether the other one has died and nobody noticed: a new process may have its slot. */
-static void see_end(struct local_channel *l, struct local_writer *w)
+static void see_end(struct local_channel *c, struct local_writer *w)
 {
 	if (w->state == WRITER_UP && has_ended(w->end.fd))
-		local_channel_drop_writer(l, w);
+		local_peers_drop_writer(c, w);
 }
 
-static void begin(struct local_channel *l, struct local_writer *w, bool now)
+static void begin(struct local_channel *c, struct local_writer *w, bool now)
 {
 	int err;
 
 	lock_take(&w->lock);
-	see_end(l, w);
+	see_end(c, w);
 	if (w->state == WRITER_DOWN && (now || clock_ms() > w->asked_at + ASK_AGAIN_MS)) {
-		err = ask(l, w);
+		err = ask(c, w);
 		if (err)
 			say_why_not(w, err);
 	}
@@ -340,32 +340,32 @@ static void begin(struct local_channel *l, struct local_writer *w, bool now)
 
 /* ---- readers ---- */
 /* A free place; NULL: there is none. */
-static struct local_reader *reader_place(struct local_channel *l)
+static struct local_reader *reader_place(struct local_channel *c)
 {
 	struct local_reader *r;
 
-	for (unsigned i = 0; i < l->nreaders; i++) {
-		r = l->reader[i];
+	for (unsigned i = 0; i < c->nreaders; i++) {
+		r = c->reader[i];
 		if (atomic_load(&r->state) == READER_FREE)
 			return r;
 	}
-	r = l->nreaders < CHANNEL_READERS ? calloc(1, sizeof(*r)) : NULL;
+	r = c->nreaders < CHANNEL_READERS ? calloc(1, sizeof(*r)) : NULL;
 	if (r) {
 		r->end.fd = -1;
-		atomic_store(&l->reader[l->nreaders], r);
-		atomic_fetch_add(&l->nreaders, 1);
+		atomic_store(&c->reader[c->nreaders], r);
+		atomic_fetch_add(&c->nreaders, 1);
 	}
 	return r;
 }
 
 /* Who comes and says nothing keeps nobody out, nor takes all descriptors: the oldest of many goes. */
-static void send_silent_away(struct local_channel *l)
+static void send_silent_away(struct local_channel *c)
 {
 	struct local_reader *oldest = NULL;
 	unsigned silent = 0;
 
-	for (unsigned i = 0; i < l->nreaders; i++) {
-		struct local_reader *r = l->reader[i];
+	for (unsigned i = 0; i < c->nreaders; i++) {
+		struct local_reader *r = c->reader[i];
 
 		if (atomic_load(&r->state) != READER_MET)
 			continue;
@@ -375,60 +375,60 @@ static void send_silent_away(struct local_channel *l)
 	}
 	if (silent < SILENT_MOST)
 		return;
-	end_close(l, &oldest->end);
+	end_close(c, &oldest->end);
 	atomic_store(&oldest->state, READER_FREE);
 }
 
-static void reader_add(struct local_channel *l, int fd)
+static void reader_add(struct local_channel *c, int fd)
 {
 	struct local_reader *r;
 
-	send_silent_away(l);
-	r = reader_place(l);
+	send_silent_away(c);
+	r = reader_place(c);
 	if (!r) {
 		close(fd);
 		return;
 	}
 	r->end = (struct local_end){END_READER, fd};
-	r->came = ++l->came;
+	r->came = ++c->came;
 	r->begun = false;
-	if (watch(l, &r->end))
-		end_close(l, &r->end);
+	if (watch(c, &r->end))
+		end_close(c, &r->end);
 	else
 		atomic_store(&r->state, READER_MET);
 }
 
-static int spare(const struct local_channel *l)
+static int spare(const struct local_channel *c)
 {
-	return fcntl(l->bell_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	return fcntl(c->bell_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 }
 
 /* There is no descriptor left to let them in by; who is left knocking would keep us awake. */
-static void send_away(struct local_channel *l)
+static void send_away(struct local_channel *c)
 {
 	int fd;
 
-	if (l->spare_fd >= 0)
-		close(fd_take(&l->spare_fd));
-	for (int i = 0; i < AT_ONCE && ((fd = handshake_accept(l->listener.fd)) >= 0 || fd == -EPERM); i++) {
+	if (c->spare_fd >= 0)
+		close(fd_take(&c->spare_fd));
+	for (int i = 0; i < AT_ONCE && ((fd = handshake_accept(c->listener.fd)) >= 0 || fd == -EPERM); i++) {
 		if (fd >= 0)
 			close(fd);
 	}
-	l->spare_fd = spare(l);
+	c->spare_fd = spare(c);
 }
 
-static void attend_listener(struct local_channel *l)
+static void attend_listener(struct local_channel *c)
 {
 	int fd = -EAGAIN;
 
-	for (int i = 0; i < AT_ONCE && (fd = handshake_accept(l->listener.fd)) != -EAGAIN; i++) {
+	for (int i = 0; i < AT_ONCE && (fd = handshake_accept(c->listener.fd)) != -EAGAIN; i++) {
 		if (fd >= 0)
-			reader_add(l, fd);
+			reader_add(c, fd);
 		else if (fd != -EPERM)
 			break;
 	}
 	if (fd == -EMFILE || fd == -ENFILE)
-		send_away(l);
+		send_away(c);
 }
 
 static void reader_init(struct local_reader *r, struct ring *ring, const struct handshake_msg *hello)
@@ -450,28 +450,28 @@ static void reader_init(struct local_reader *r, struct ring *ring, const struct 
 }
 
 /* A process that others of its user may not look into shows them nothing. */
-static bool may_export(const struct local_channel *l)
+static bool may_export(const struct local_channel *c)
 {
-	return l->export && prctl(PR_GET_DUMPABLE) == 1;
+	return c->export && prctl(PR_GET_DUMPABLE) == 1;
 }
 
-static int welcome_reader(struct local_channel *l, struct local_reader *r)
+static int welcome_reader(struct local_channel *c, struct local_reader *r)
 {
-	struct handshake_msg welcome = {.kind = HANDSHAKE_WELCOME, .slot = l->slot};
+	struct handshake_msg welcome = {.kind = HANDSHAKE_WELCOME, .slot = c->slot};
 
-	r->asked = may_export(l);
+	r->asked = may_export(c);
 	if (r->asked) {
 		random_bytes(r->nonce, sizeof(r->nonce));
 		welcome.at = (uintptr_t)r->nonce;
-	} else if (l->export) {
+	} else if (c->export) {
 		log_info("no memory is shown to other processes: this one may not be looked into "
 			 "(PR_SET_DUMPABLE)");
 	}
-	return handshake_send(r->end.fd, &welcome, l->bell_fd);
+	return handshake_send(r->end.fd, &welcome, c->bell_fd);
 }
 
 static int reader_begin(
-	struct local_channel *l, struct local_reader *r, const struct handshake_msg *hello, int passed)
+	struct local_channel *c, struct local_reader *r, const struct handshake_msg *hello, int passed)
 {
 	struct ring *ring =
 		r->begun ? NULL : handshake_map(passed, sizeof(*ring), PROT_READ | PROT_WRITE, r->rx.ring);
@@ -484,14 +484,14 @@ static int reader_begin(
 		return -EPROTO;
 	atomic_store(&r->state, READER_UP);
 	/* Rings come in pairs; and it knows who it is before it knows that we are there. */
-	w = writer_of(l, r->slot);
+	w = writer_of(c, r->slot);
 	if (w) {
-		begin(l, w, false);
+		begin(c, w, false);
 		lock_take(&w->lock);
 		say_twin(w, r);
 		lock_drop(&w->lock);
 	}
-	return welcome_reader(l, r) ? -EPROTO : 0;
+	return welcome_reader(c, r) ? -EPROTO : 0;
 }
 
 /* It takes the same time whatever is wrong. */
@@ -504,21 +504,21 @@ static bool is_nonce(const uint8_t *a, const uint8_t *b)
 	return !differs;
 }
 
-static int check_proof(struct local_channel *l, struct local_reader *r, const struct handshake_msg *proof)
+static int check_proof(struct local_channel *c, struct local_reader *r, const struct handshake_msg *proof)
 {
 	struct handshake_msg export = {.kind = HANDSHAKE_EXPORT};
 
 	if (!r->asked || !is_nonce(r->nonce, proof->nonce))
 		return -EPROTO;
 	r->asked = false;
-	r->exported = may_export(l); /* it may not be so any more: then it gets nothing */
-	return handshake_send(r->end.fd, &export, r->exported ? l->export_fd : -1);
+	r->exported = may_export(c); /* it may not be so any more: then it gets nothing */
+	return handshake_send(r->end.fd, &export, r->exported ? c->export_fd : -1);
 }
 
 /* Who listens in the slot that the reader names has told it the token of our HELLO there. */
-static void take_twin(struct local_channel *l, struct local_reader *r, uint64_t token)
+static void take_twin(struct local_channel *c, struct local_reader *r, uint64_t token)
 {
-	struct local_writer *w = atomic_load_explicit(&l->writer[r->slot], memory_order_acquire);
+	struct local_writer *w = atomic_load_explicit(&c->writer[r->slot], memory_order_acquire);
 
 	if (!w)
 		return;
@@ -532,24 +532,24 @@ static void take_twin(struct local_channel *l, struct local_reader *r, uint64_t 
 }
 
 static int hear_reader(
-	struct local_channel *l, struct local_reader *r, const struct handshake_msg *msg, int passed)
+	struct local_channel *c, struct local_reader *r, const struct handshake_msg *msg, int passed)
 {
 	int err = -EPROTO;
 
 	if (msg->kind == HANDSHAKE_HELLO)
-		err = reader_begin(l, r, msg, passed);
+		err = reader_begin(c, r, msg, passed);
 	else if (msg->kind == HANDSHAKE_PROOF && r->begun)
-		err = check_proof(l, r, msg);
+		err = check_proof(c, r, msg);
 	else if (msg->kind == HANDSHAKE_TWIN && r->begun)
 		err = 0;
 	if (msg->kind == HANDSHAKE_TWIN && !err)
-		take_twin(l, r, msg->token);
+		take_twin(c, r, msg->token);
 	if (passed >= 0)
 		close(passed);
 	return err;
 }
 
-static void attend_reader(struct local_channel *l, struct local_reader *r, bool receives)
+static void attend_reader(struct local_channel *c, struct local_reader *r, bool receives)
 {
 	struct handshake_msg msg;
 	int passed, got;
@@ -558,62 +558,61 @@ static void attend_reader(struct local_channel *l, struct local_reader *r, bool 
 		return;
 	for (int i = 0; i < AT_ONCE && (got = handshake_receive(r->end.fd, &msg, &passed)) != -EAGAIN; i++) {
 		if (got > 0)
-			got = hear_reader(l, r, &msg, passed);
+			got = hear_reader(c, r, &msg, passed);
 		else if (!got) /* We look now; who slept and did not hear it in time has to be woken by the
 				  next. */
-			atomic_fetch_add(&l->bell->wakes, 1);
+			atomic_fetch_add(&c->bell->wakes, 1);
 		if (got < 0) {
-			local_channel_drop_reader(l, r);
+			local_peers_drop_reader(c, r);
 			return;
 		}
 	}
 }
 
-void local_channel_drop_reader(struct local_channel *l, struct local_reader *r)
+void local_peers_drop_reader(struct local_channel *c, struct local_reader *r)
 {
-	end_close(l, &r->end);
+	end_close(c, &r->end);
 	atomic_store(&r->state, READER_GONE); /* whoever receives takes what is left */
 }
 
-void local_channel_find_twin(struct local_channel *l, struct local_reader *r)
+void local_peers_find_reverse(struct local_channel *c, struct local_reader *r)
 {
 	enum { AT_FIRST = 16, EVERY = 64 };
 
-	if (!ring_waiting(&r->rx) || (r->looks++ >= AT_FIRST && r->looks % EVERY) || !lock_try(&l->handshake))
+	if (!ring_waiting(&r->rx) || (r->looks++ >= AT_FIRST && r->looks % EVERY) || !lock_try(&c->handshake))
 		return;
 	if (atomic_load(&r->state) == READER_UP)
-		attend_reader(l, r, true);
-	lock_drop(&l->handshake);
+		attend_reader(c, r, true);
+	lock_drop(&c->handshake);
 }
 
 /* ---- both ---- */
-void local_channel_attend(struct local_channel *l, bool receives)
+void local_peers_attend(struct local_channel *c, bool receives)
 {
 	struct epoll_event ev[16];
 	int n;
 
-	if (!lock_try(&l->handshake))
+	if (!lock_try(&c->handshake))
 		return; /* somebody does */
-	n = epoll_wait(l->ep_fd, ev, sizeof(ev) / sizeof(ev[0]), 0);
+	n = epoll_wait(c->ep_fd, ev, sizeof(ev) / sizeof(ev[0]), 0);
 	for (int i = 0; i < n; i++) {
 		struct local_end *end = ev[i].data.ptr;
 
 		if (end->kind == END_LISTENER)
-			attend_listener(l);
+			attend_listener(c);
 		else if (end->kind == END_PROCESS)
-			attend_process(l, end);
+			attend_process(c, end);
 		else if (end->kind == END_WRITER)
-			attend_writer(l, (struct local_writer *)end, receives);
+			attend_writer(c, (struct local_writer *)end, receives);
 		else if (end->fd >= 0)
-			attend_reader(l, (struct local_reader *)end, receives);
+			attend_reader(c, (struct local_reader *)end, receives);
 	}
-	lock_drop(&l->handshake);
+	lock_drop(&c->handshake);
 }
 
-bool local_channel_reach(struct link *link, uint32_t slot, bool wait)
+bool local_channel_connect(struct local_channel *c, uint32_t slot, bool wait)
 {
-	struct local_channel *l = (struct local_channel *)link;
-	struct local_writer *w = writer_of(l, slot);
+	struct local_writer *w = writer_of(c, slot);
 	uint64_t until;
 	int cancel;
 
@@ -624,32 +623,31 @@ bool local_channel_reach(struct link *link, uint32_t slot, bool wait)
 	if (!wait && w->state == WRITER_ASKED)
 		return false;
 	cancel = cancel_off();
-	begin(l, w, wait);
+	begin(c, w, wait);
 	until = clock_ms() + WAIT_MS;
 	while (wait && (w->state == WRITER_ASKED || w->proving) && clock_ms() < until) {
-		struct pollfd p = {.fd = l->ep_fd, .events = POLLIN};
+		struct pollfd p = {.fd = c->ep_fd, .events = POLLIN};
 
 		poll(&p, 1, 1);
-		local_channel_attend(l, false);
+		local_peers_attend(c, false);
 	}
 	cancel_restore(cancel);
 	return w->state == WRITER_UP;
 }
 
-int local_channel_meet(struct link *link, uint32_t slot, bool ask, uint64_t *who)
+int local_channel_try_connect(struct local_channel *c, uint32_t slot, bool ask, uint64_t *identity)
 {
-	struct local_channel *l = (struct local_channel *)link;
-	struct local_writer *w = writer_of(l, slot);
+	struct local_writer *w = writer_of(c, slot);
 	int cancel, state;
 
 	if (!w)
 		return -ESRCH;
 	cancel = cancel_off();
-	begin(l, w, ask);
+	begin(c, w, ask);
 	lock_take(&w->lock);
 	state = w->state == WRITER_UP ? 1 : w->state == WRITER_ASKED ? 0 : -ENOTCONN;
 	if (state > 0)
-		*who = w->bell->who;
+		*identity = w->bell->identity;
 	lock_drop(&w->lock);
 	cancel_restore(cancel);
 	return state;
@@ -676,87 +674,87 @@ static int open_shown(const char *name, size_t size, int *fd, void **at)
 	return err;
 }
 
-static int open_bell(struct local_channel *l)
+static int open_bell(struct local_channel *c)
 {
-	int err = open_shown("anyrdma-bell", sizeof(*l->bell), &l->bell_fd, (void **)&l->bell);
+	int err = open_shown("anyrdma-bell", sizeof(*c->bell), &c->bell_fd, (void **)&c->bell);
 
 	if (err)
 		return err;
-	l->bell->magic = BELL_MAGIC;
-	l->bell->version = BELL_VERSION;
-	l->bell->heavy = fence_heavy_works();
-	l->bell->who = (uint64_t)random_u32() << 32 | random_u32();
+	c->bell->magic = BELL_MAGIC;
+	c->bell->version = BELL_VERSION;
+	c->bell->heavy = fence_heavy_works();
+	c->bell->identity = (uint64_t)random_u32() << 32 | random_u32();
 	return 0;
 }
 
-static void close_shown(struct local_channel *l)
+static void close_shown(struct local_channel *c)
 {
-	munmap(l->bell, sizeof(*l->bell));
-	close(l->bell_fd);
-	if (!l->export)
+	munmap(c->bell, sizeof(*c->bell));
+	close(c->bell_fd);
+	if (!c->export)
 		return;
-	munmap(l->export, l->export_size);
-	close(l->export_fd);
+	munmap(c->export, c->export_size);
+	close(c->export_fd);
 }
 
-int local_channel_peers_open(struct local_channel *l)
+int local_peers_open(struct local_channel *c)
 {
-	int err = open_bell(l);
+	int err = open_bell(c);
 
 	if (err)
 		return err;
-	l->export_fd = -1;
-	if (l->export_size)
-		err = open_shown("anyrdma-export", l->export_size, &l->export_fd, &l->export);
+	c->export_fd = -1;
+	if (c->export_size)
+		err = open_shown("anyrdma-export", c->export_size, &c->export_fd, &c->export);
 	if (err)
 		log_info("nothing of this process's memory is shown: %s", fd_reason(-err));
-	lock_init(&l->handshake);
-	l->ep_fd = fd_above_stdio(epoll_create1(EPOLL_CLOEXEC));
-	if (l->ep_fd < 0) {
+	lock_init(&c->handshake);
+	c->ep_fd = fd_above_stdio(epoll_create1(EPOLL_CLOEXEC));
+	if (c->ep_fd < 0) {
 		err = -errno;
 		goto close_shown;
 	}
-	l->listener = (struct local_end){END_LISTENER, handshake_listen(l->port, l->slot)};
-	err = l->listener.fd < 0 ? l->listener.fd : watch(l, &l->listener);
-	l->spare_fd = spare(l);
+	c->listener = (struct local_end){END_LISTENER, handshake_listen(c->port, c->slot)};
+	err = c->listener.fd < 0 ? c->listener.fd : watch(c, &c->listener);
+	c->spare_fd = spare(c);
 	if (!err)
 		return 0;
-	if (l->spare_fd >= 0)
-		close(l->spare_fd);
-	if (l->listener.fd >= 0)
-		close(l->listener.fd);
-	close(l->ep_fd);
+	if (c->spare_fd >= 0)
+		close(c->spare_fd);
+	if (c->listener.fd >= 0)
+		close(c->listener.fd);
+	close(c->ep_fd);
 close_shown:
-	close_shown(l);
+	close_shown(c);
 	return err;
 }
 
-void local_channel_peers_close(struct local_channel *l)
+void local_peers_close(struct local_channel *c)
 {
 	for (unsigned i = 0; i < QPN_SLOTS; i++) {
-		struct local_writer *w = l->writer[i];
+		struct local_writer *w = c->writer[i];
 
 		if (!w)
 			continue;
-		local_channel_drop_writer(l, w);
+		local_peers_drop_writer(c, w);
 		if (w->tx.ring)
 			munmap(w->tx.ring, sizeof(*w->tx.ring));
 		lock_fini(&w->lock);
 		lock_fini(&w->act);
 		free(w);
 	}
-	for (unsigned i = 0; i < l->nreaders; i++) {
-		struct local_reader *r = l->reader[i];
+	for (unsigned i = 0; i < c->nreaders; i++) {
+		struct local_reader *r = c->reader[i];
 
-		end_close(l, &r->end);
+		end_close(c, &r->end);
 		if (r->rx.ring)
 			munmap(r->rx.ring, sizeof(struct ring));
 		free(r);
 	}
-	close(l->listener.fd);
-	close(l->ep_fd);
-	close_shown(l);
-	if (l->spare_fd >= 0)
-		close(l->spare_fd);
-	lock_fini(&l->handshake);
+	close(c->listener.fd);
+	close(c->ep_fd);
+	close_shown(c);
+	if (c->spare_fd >= 0)
+		close(c->spare_fd);
+	lock_fini(&c->handshake);
 }

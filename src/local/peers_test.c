@@ -20,14 +20,14 @@ static void others_are_known_by_a_number(void **state)
 	struct host a = open_host(HERE), b = open_host(THERE);
 	uint64_t who = 0;
 
-	assert_true(a.link->who != b.link->who);
-	assert_true(a.link->ops->meet(a.link, THERE + 1, true, &who) < 0);
-	assert_int_equal(a.link->ops->meet(a.link, THERE, true, &who), 0);
+	assert_true(local_channel_identity(a.channel) != local_channel_identity(b.channel));
+	assert_true(local_channel_try_connect(a.channel, THERE + 1, true, &who) < 0);
+	assert_int_equal(local_channel_try_connect(a.channel, THERE, true, &who), 0);
 	assert_true(reach(&a, THERE, &b));
-	assert_int_equal(a.link->ops->meet(a.link, THERE, false, &who), 1);
-	assert_true(who == b.link->who);
+	assert_int_equal(local_channel_try_connect(a.channel, THERE, false, &who), 1);
+	assert_true(who == local_channel_identity(b.channel));
 	close_host(&b);
-	assert_true(a.link->ops->meet(a.link, THERE, false, &who) < 0);
+	assert_true(local_channel_try_connect(a.channel, THERE, false, &who) < 0);
 	close_host(&a);
 }
 
@@ -66,7 +66,7 @@ static const char *said_to(struct host *a, int (*answer)(int fd))
 
 	log_level = LOG_INFO;
 	dup2(fileno(f), STDERR_FILENO);
-	a->link->ops->reach(a->link, THERE, false);
+	local_channel_connect(a->channel, THERE, false);
 	if (answer) {
 		fd = handshake_accept(listener);
 		assert_int_equal(answer(fd), 0);
@@ -76,7 +76,7 @@ static const char *said_to(struct host *a, int (*answer)(int fd))
 	log_level = LOG_WARN;
 	n = pread(fileno(f), text, sizeof(text) - 1, 0);
 	text[n < 0 ? 0 : n] = 0;
-	assert_false(a->link->ops->reach(a->link, THERE, false));
+	assert_false(local_channel_connect(a->channel, THERE, false));
 	send_one(a, THERE, 0);
 	assert_int_equal(a->wire->sent, 1);
 	close(fd);

@@ -3,7 +3,7 @@
  * Taking something away that others may be acting on: who acts in our memory has said so in its ring before
  * it looked at our export (`acting`, odd), and says when it is done. It is done in the time of a copy, or
  * dead, which is seen by its socket. Or it is stopped, or does not mean well: then we do not wait for it. It
- * is cut off: it may not act any more, which it sees before it goes on (link_there.revoked), its ring is
+ * is cut off: it may not act any more, which it sees before it goes on (local_process.revoked), its ring is
  * dropped, and its frames come by the wire.
  */
 #include "local/channel_parts.h"
@@ -32,18 +32,18 @@ static bool still_acts(struct local_reader *r, uint32_t *seen)
 	return true;
 }
 
-static void cut_off(struct local_channel *l, struct local_reader *r, uint32_t seen)
+static void cut_off(struct local_channel *c, struct local_reader *r, uint32_t seen)
 {
-	lock_take(&l->handshake);
+	lock_take(&c->handshake);
 	if (still_acts(r, &seen)) {
 		atomic_store(&r->rx.ring->revoked, 1);
 		r->exported = false;
-		local_channel_drop_reader(l, r);
+		local_peers_drop_reader(c, r);
 		log_warn("process in slot %u: it acts in our memory and does not go on, and is cut off: "
 			 "what it sends comes by the network stack from now on",
 			r->slot);
 	}
-	lock_drop(&l->handshake);
+	lock_drop(&c->handshake);
 }
 
 /* A moment longer each time; the first ones cost no more than a look. */
@@ -64,31 +64,30 @@ static uint64_t nap(unsigned times)
 }
 
 /* Waits for one, but not beyond *until, which is set when there is something to wait for. */
-static void settle_one(struct local_channel *l, struct local_reader *r, uint64_t *until)
+static void settle_one(struct local_channel *c, struct local_reader *r, uint64_t *until)
 {
 	uint32_t seen = 0;
 
 	for (unsigned n = 0; still_acts(r, &seen); n++) {
 		if (nap(n))
-			local_channel_attend(l, false);
+			local_peers_attend(c, false);
 		if (n < YIELDS)
 			continue;
 		if (!*until)
 			*until = clock_ms() + PATIENCE_MS;
 		else if (clock_ms() >= *until)
-			cut_off(l, r, seen);
+			cut_off(c, r, seen);
 	}
 }
 
-void local_channel_settle(struct link *link)
+void local_channel_settle(struct local_channel *c)
 {
-	struct local_channel *l = (struct local_channel *)link;
-	unsigned readers = atomic_load(&l->nreaders);
+	unsigned readers = atomic_load(&c->nreaders);
 	uint64_t until = 0;
 	int cancel = cancel_off();
 
 	fence_full();
 	for (unsigned i = 0; i < readers; i++)
-		settle_one(l, atomic_load(&l->reader[i]), &until);
+		settle_one(c, atomic_load(&c->reader[i]), &until);
 	cancel_restore(cancel);
 }

@@ -18,7 +18,7 @@ static void slot_of_a_dead_one_is_asked_anew(void **state)
 	receive(&b); /* and tells, by the bell, since it does not know the way back */
 	close_host(&b);
 	b = open_host(THERE);
-	assert_false(a.link->ops->reach(a.link, THERE, true)); /* nobody drives b */
+	assert_false(local_channel_connect(a.channel, THERE, true)); /* nobody drives b */
 	assert_true(reach(&a, THERE, &b));
 	send_one(&a, THERE, 0);
 	receive(&b);
@@ -53,7 +53,7 @@ static void word_of_the_dead_is_not_the_heirs(void **state)
 	enum { N = 3 };
 	struct host a = open_host(HERE), b = open_host(THERE), heir;
 
-	a.link->executed = count;
+	local_channel_set_events(a.channel, &(struct local_channel_events){.executed = count});
 	assert_true(reach(&a, THERE, &b));
 	assert_true(reach(&b, HERE, &a));
 	for (uint32_t n = 0; n < N; n++)
@@ -65,8 +65,8 @@ static void word_of_the_dead_is_not_the_heirs(void **state)
 	send_one(&b, HERE, N); /* tells, and dies */
 	close_host(&b);
 	heir = open_host(THERE);
-	assert_false(a.link->ops->reach(a.link, THERE, true));
-	while (!a.link->ops->reach(a.link, THERE, true))
+	assert_false(local_channel_connect(a.channel, THERE, true));
+	while (!local_channel_connect(a.channel, THERE, true))
 		receive(&heir);
 	for (uint32_t n = 0; n < N; n++)
 		send_noted(&a, THERE, n, 1);
@@ -91,7 +91,7 @@ static void reader_that_left_means_the_wire(void **state)
 	assert_int_equal(a.wire->sent, 1);
 	/* Another process has the slot now. */
 	b = open_host(THERE);
-	assert_false(a.link->ops->reach(a.link, THERE, false)); /* not asked again so soon */
+	assert_false(local_channel_connect(a.channel, THERE, false)); /* not asked again so soon */
 	assert_true(reach(&a, THERE, &b));
 	send_one(&a, THERE, 0);
 	receive(&b);
@@ -101,16 +101,16 @@ static void reader_that_left_means_the_wire(void **state)
 }
 
 /* ---- taking away what another acts on ---- */
-static const struct link_there *enter(struct host *a, struct host *b)
+static const struct local_process *enter(struct host *a, struct host *b)
 {
-	const struct link_there *there = NULL;
+	const struct local_process *there = NULL;
 	struct timespec ms = {.tv_nsec = 1000000};
 
 	assert_true(reach(a, THERE, b));
 	for (int i = 0; i < PATIENCE_MS && !there; i++) {
 		receive(b);
 		receive(a);
-		there = a->link->ops->enter(a->link, THERE);
+		there = local_channel_enter(a->channel, THERE);
 		nanosleep(&ms, NULL);
 	}
 	assert_non_null(there);
@@ -120,12 +120,12 @@ static const struct link_there *enter(struct host *a, struct host *b)
 static void who_acts_is_waited_for(void **state)
 {
 	struct host a = open_host(HERE), b = open_host(THERE);
-	const struct link_there *there = enter(&a, &b);
+	const struct local_process *there = enter(&a, &b);
 
-	a.link->ops->leave(a.link, THERE);
-	b.link->ops->settle(b.link);
+	local_channel_leave(a.channel, THERE);
+	local_channel_settle(b.channel);
 	assert_int_equal(*there->revoked, 0);
-	assert_true(a.link->ops->reach(a.link, THERE, false));
+	assert_true(local_channel_connect(a.channel, THERE, false));
 	close_host(&a);
 	close_host(&b);
 }
@@ -134,15 +134,15 @@ static void who_acts_is_waited_for(void **state)
 static void who_acts_for_ever_is_cut_off(void **state)
 {
 	struct host a = open_host(HERE), b = open_host(THERE);
-	const struct link_there *there = enter(&a, &b);
+	const struct local_process *there = enter(&a, &b);
 	struct timespec cpu, before;
 
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
-	b.link->ops->settle(b.link); /* ends, though nobody else runs */
+	local_channel_settle(b.channel); /* ends, though nobody else runs */
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
 	assert_true((cpu.tv_sec - before.tv_sec) * 1000 + (cpu.tv_nsec - before.tv_nsec) / 1000000 < 40);
 	assert_int_equal(*there->revoked, 1);
-	a.link->ops->leave(a.link, THERE);
+	local_channel_leave(a.channel, THERE);
 	for (int i = 0; i < 3; i++) {
 		receive(&a);
 		receive(&b);
@@ -159,7 +159,7 @@ static void write_for_ever(void)
 	struct host a = open_host(HERE);
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	while (!a.link->ops->reach(a.link, THERE, true))
+	while (!local_channel_connect(a.channel, THERE, true))
 		;
 	for (uint32_t n = 0;; n++)
 		send_one(&a, THERE, n); /* what does not fit is lost, as on a wire */
@@ -217,7 +217,7 @@ static void killed_reader_means_the_wire(void **state)
 			for (;;)
 				b.link->ops->receive(b.link, 0, check_killed, &b);
 		}
-		while (!a.link->ops->reach(a.link, THERE, true))
+		while (!local_channel_connect(a.channel, THERE, true))
 			;
 		a.wire->sent = 0;
 		for (uint32_t n = 0; n < stop; n++)

@@ -52,7 +52,7 @@ static void node_init(struct sim_world *w, unsigned i, struct link *link)
 	memcpy(n->dev.gid[0].raw, n->gid, 16);
 	list_add_tail(&n->adapter.devices, &n->dev.node);
 	hca_engine_init(&n->adapter.engine, &n->adapter, sim_clock, w->net);
-	must(link && !ibt_port_open(&n->adapter, link), "make a port");
+	must(link && !ibt_port_open(&n->adapter, link, NULL), "make a port");
 	hca_engine_open(&n->adapter.engine);
 	n->adapter.up = true;
 	n->ctx = hca_context_open(&n->dev);

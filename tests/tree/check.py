@@ -35,7 +35,7 @@ MAY_SEE = {
     "engine": {"hca", "host", "base", "wire"},
     "local": {"local/pages", "hca", "link", "base", "wire"},
     "ib": {"hca", "link", "local", "base", "wire"},
-    "iwarp": {"hca", "link", "ib", "base", "wire"},  # on one host, frames of ib carry its connections
+    "iwarp": {"hca", "link", "local", "ib", "base", "wire"},  # on one host, frames of ib carry its connections
     "bringup": {"ib", "iwarp", "local", "link", "hca", "host", "base", "wire"},
     "mad": {"hca", "host", "base", "wire"},
     "cm/ib": {"base", "wire"},  # the simulation and the fuzzer drive it as it is

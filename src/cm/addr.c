@@ -54,7 +54,7 @@ static uint32_t scope_of(const struct sockaddr *sa)
 static enum ibv_transport_type transport_of(const struct rcm_id *id)
 {
 	if (id->passive)
-		return id->stream ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+		return id->iwarp_conn ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
 	return rcm_is_ud(id) ? IBV_TRANSPORT_IB : IBV_TRANSPORT_UNKNOWN;
 }
 

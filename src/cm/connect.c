@@ -331,7 +331,7 @@ int rcm_notify(struct rcm_id *id, enum ibv_event_type event)
 {
 	struct cm_host *h = &id->cm->host;
 
-	if (id->stream)
+	if (id->iwarp_conn)
 		return 0; /* it knows by itself */
 	if (!id->conn)
 		return -EINVAL;

@@ -4,13 +4,14 @@
 
 #include "base/random.h"
 #include "cm/event.h"
+#include "cm/iwarp.h"
 #include "cm/listen.h"
 #include "cm/mcast.h"
 #include "cm/probe.h"
 #include "cm/route.h"
 #include "hca/adapter.h"
-#include "iwarp/conn.h"
 #include "host/ports.h"
+#include "iwarp/conn.h"
 #include "wire/ibt.h"
 
 #include <errno.h>
@@ -38,17 +39,6 @@ struct rcm_id *rcm_id_new(struct rcm *cm, enum rdma_port_space ps, enum ibv_qp_t
 	return id;
 }
 
-static void leave_stream(struct rcm_id *id)
-{
-	struct hca_stream *s = id->stream;
-
-	id->stream = NULL;
-	if (!s)
-		return;
-	s->user = NULL;
-	hca_stream_close(s);
-}
-
 void rcm_id_cut(struct rcm_id *id)
 {
 	uint64_t now = cm_host_now(&id->cm->host);
@@ -57,7 +47,7 @@ void rcm_id_cut(struct rcm_id *id)
 	rcm_listen_stop(id, now);
 	cm_host_timer_clear(&id->cm->host, &id->resolving.timer);
 	rcm_probe_leave(id);
-	leave_stream(id);
+	rcm_iwarp_close(id);
 	id->conn = NULL;
 	if (!c)
 		return;
@@ -121,7 +111,7 @@ void rcm_id_destroy(struct rcm_id *id)
 {
 	struct rcm_channel *own = id->sync ? rcm_channel(id->pub.channel) : NULL;
 	struct rcm *cm = id->cm;
-	bool stream = id->stream;
+	bool iwarp = id->iwarp_conn;
 
 	if (cm->dead)
 		return;
@@ -135,8 +125,8 @@ void rcm_id_destroy(struct rcm_id *id)
 	wait_for_acks(id);
 	rcm_id_free(id);
 	cm_host_unlock(&cm->host);
-	if (stream)
-		hca_stream_settle(cm->host.adapter);
+	if (iwarp)
+		iwarp_conn_settle(cm->host.adapter);
 	if (own)
 		rcm_channel_free(own);
 }

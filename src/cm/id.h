@@ -13,7 +13,7 @@
 
 #include <rdma/rdma_cma.h>
 
-struct hca_stream;
+struct iwarp_conn;
 struct rcm_channel;
 struct rcm_listener;
 
@@ -59,8 +59,8 @@ struct rcm_id {
 	uint8_t connect_len;
 
 	/* host lock */
-	struct cm_conn *conn;      /* its `user` is the id */
-	struct hca_stream *stream; /* iWARP: likewise */
+	struct cm_conn *conn;          /* its `user` is the id */
+	struct iwarp_conn *iwarp_conn; /* likewise */
 	struct rcm_resolving resolving;
 	struct rcm_probe probe;
 	struct rcm_listener *listener;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Connections over iWARP: the adapter's streams (iwarp/conn.h) with an id each, their events as rdma_cm has
- * them. MPA's private data has a length, so a program gets exactly what the other one gave.
+ * Connections over iWARP (iwarp/conn.h) with an id each, their events as rdma_cm has them. MPA's private data
+ * has a length, so a program gets exactly what the other one gave.
  */
 #include "cm/iwarp.h"
 
@@ -19,7 +19,7 @@
 #include <string.h>
 
 /* ---- events, under the drive lock ---- */
-static void put_priv(struct rcm_event *e, const struct hca_stream_event *ev)
+static void put_priv(struct rcm_event *e, const struct iwarp_conn_event *ev)
 {
 	uint32_t len = ev->private_len < RCM_PRIV_MAX ? ev->private_len : RCM_PRIV_MAX;
 
@@ -30,7 +30,7 @@ static void put_priv(struct rcm_event *e, const struct hca_stream_event *ev)
 	e->pub.param.conn.private_data_len = (uint8_t)len;
 }
 
-static void learn_depths(struct rcm_id *id, const struct hca_stream_event *ev)
+static void learn_depths(struct rcm_id *id, const struct iwarp_conn_event *ev)
 {
 	id->path.responder_resources = (uint8_t)ev->ird;
 	id->path.initiator_depth = (uint8_t)ev->ord;
@@ -41,7 +41,7 @@ static uint32_t scope_of(const struct sockaddr *sa)
 	return sa->sa_family == AF_INET6 ? ((const struct sockaddr_in6 *)sa)->sin6_scope_id : 0;
 }
 
-static struct rcm_id *new_id(struct rcm_id *by, const struct hca_stream_event *ev)
+static struct rcm_id *new_id(struct rcm_id *by, const struct iwarp_conn_event *ev)
 {
 	uint8_t local[16], remote[16];
 
@@ -52,7 +52,7 @@ static struct rcm_id *new_id(struct rcm_id *by, const struct hca_stream_event *e
 }
 
 /* false: the backlog is full, or there is no memory. */
-static bool on_asked(struct hca_stream *s, const struct hca_stream_event *ev)
+static bool on_request(struct iwarp_conn *c, const struct iwarp_conn_event *ev)
 {
 	struct rcm_id *by = ev->listener->user, *id = by && by->backlog ? new_id(by, ev) : NULL;
 	struct rcm_event *e = id ? rcm_event_new(id, RDMA_CM_EVENT_CONNECT_REQUEST, 0) : NULL;
@@ -63,8 +63,8 @@ static bool on_asked(struct hca_stream *s, const struct hca_stream_event *ev)
 		return false;
 	}
 	by->backlog--;
-	s->user = id;
-	id->stream = s;
+	c->user = id;
+	id->iwarp_conn = c;
 	learn_depths(id, ev);
 	e->pub.listen_id = &by->pub;
 	put_priv(e, ev);
@@ -73,7 +73,7 @@ static bool on_asked(struct hca_stream *s, const struct hca_stream_event *ev)
 	return true;
 }
 
-static void on_opened(struct rcm_id *id, const struct hca_stream_event *ev)
+static void on_established(struct rcm_id *id, const struct iwarp_conn_event *ev)
 {
 	struct rcm_event *e = rcm_event_new(id, RDMA_CM_EVENT_ESTABLISHED, 0);
 
@@ -99,9 +99,9 @@ static enum rdma_cm_event_type failure(const struct rcm_id *id, int status)
 		       : RDMA_CM_EVENT_CONNECT_ERROR;
 }
 
-static void on_over(struct rcm_id *id, const struct hca_stream_event *ev)
+static void on_end(struct rcm_id *id, const struct iwarp_conn_event *ev)
 {
-	bool failed = ev->type == STREAM_FAILED;
+	bool failed = ev->type == IWARP_CONN_FAILED;
 	struct rcm_event *e = rcm_event_new(
 		id, failed ? failure(id, ev->status) : RDMA_CM_EVENT_DISCONNECTED, failed ? ev->status : 0);
 
@@ -111,57 +111,65 @@ static void on_over(struct rcm_id *id, const struct hca_stream_event *ev)
 	rcm_event_queue(e, id);
 }
 
-static bool on_stream(struct hca_stream *s, const struct hca_stream_event *ev)
+static bool on_event(struct iwarp_conn *c, const struct iwarp_conn_event *ev)
 {
-	struct rcm *cm = s->manager;
+	struct rcm *cm = c->manager;
 	bool taken = true;
 
 	cm_host_lock(&cm->host);
-	if (ev->type == STREAM_ASKED)
-		taken = on_asked(s, ev);
-	else if (s->user && ev->type == STREAM_OPENED)
-		on_opened(s->user, ev);
-	else if (s->user)
-		on_over(s->user, ev);
+	if (ev->type == IWARP_CONN_REQUEST)
+		taken = on_request(c, ev);
+	else if (c->user && ev->type == IWARP_CONN_ESTABLISHED)
+		on_established(c->user, ev);
+	else if (c->user)
+		on_end(c->user, ev);
 	cm_host_unlock(&cm->host);
 	return taken;
 }
 
 /* ---- what the program asks for ---- */
-static int new_stream(struct rcm_id *id)
+static int new_conn(struct rcm_id *id)
 {
 	struct rcm *cm = id->cm;
-	struct hca_stream *s = hca_stream_new(cm->host.adapter, on_stream, cm, id);
+	struct iwarp_conn *c = iwarp_conn_new(cm->host.adapter, on_event, cm, id);
 
-	if (!s)
+	if (!c)
 		return -ENOMEM;
 	cm_host_lock(&cm->host);
-	id->stream = s;
+	id->iwarp_conn = c;
 	cm_host_unlock(&cm->host);
 	return 0;
 }
 
-static void drop_stream(struct rcm_id *id)
+void rcm_iwarp_close(struct rcm_id *id)
 {
-	struct hca_stream *s = id->stream;
+	struct iwarp_conn *c = id->iwarp_conn;
 
+	assert_locked(&id->cm->host.lock);
+	id->iwarp_conn = NULL;
+	if (!c)
+		return;
+	c->user = NULL;
+	iwarp_conn_close(c);
+}
+
+static void drop_conn(struct rcm_id *id)
+{
 	cm_host_lock(&id->cm->host);
-	s->user = NULL;
-	id->stream = NULL;
-	hca_stream_close(s);
+	rcm_iwarp_close(id);
 	cm_host_unlock(&id->cm->host);
 }
 
 int rcm_iwarp_listen(struct rcm_id *id, int backlog)
 {
-	int err = new_stream(id);
+	int err = new_conn(id);
 
 	if (err)
 		return err;
-	err = hca_stream_listen(
-		id->cm->host.adapter, id->stream, &id->pub.route.addr.src_addr, id->afonly, backlog);
+	err = iwarp_conn_listen(
+		id->cm->host.adapter, id->iwarp_conn, &id->pub.route.addr.src_addr, id->afonly, backlog);
 	if (err)
-		drop_stream(id);
+		drop_conn(id);
 	return err;
 }
 
@@ -179,9 +187,9 @@ static uint32_t join_priv(
 }
 
 static void fill_request(const struct rcm_id *id, const struct rdma_conn_param *p,
-	uint8_t priv[2 * UINT8_MAX], struct hca_stream_request *r)
+	uint8_t priv[2 * UINT8_MAX], struct iwarp_conn_param *param)
 {
-	*r = (struct hca_stream_request){
+	*param = (struct iwarp_conn_param){
 		.tclass = id->path.tclass,
 		.qpn = id->pub.qp ? id->pub.qp->qp_num : p->qp_num,
 		.ird = id->path.responder_resources,
@@ -196,50 +204,50 @@ int rcm_iwarp_connect(struct rcm_id *id, const struct rdma_conn_param *p)
 	struct rdma_addr *addr = &id->pub.route.addr;
 	struct sockaddr_storage from = addr->src_storage;
 	uint8_t priv[2 * UINT8_MAX];
-	struct hca_stream_request r;
+	struct iwarp_conn_param param;
 	int err = id->pub.qp || p ? rcm_choose_depths(id, p, HCA_MAX_RD_ATOMIC, HCA_MAX_RD_ATOMIC) : -EINVAL;
 
 	if (!err)
-		err = new_stream(id);
+		err = new_conn(id);
 	if (err)
 		return err;
-	fill_request(id, p, priv, &r);
+	fill_request(id, p, priv, &param);
 	if (!id->chose_port)
 		((struct sockaddr_in *)&from)->sin_port = 0;
-	r.from = (struct sockaddr *)&from;
-	r.to = &addr->dst_addr;
-	err = hca_stream_connect(id->cm->host.adapter, id->stream, &r);
+	param.from = (struct sockaddr *)&from;
+	param.to = &addr->dst_addr;
+	err = iwarp_conn_connect(id->cm->host.adapter, id->iwarp_conn, &param);
 	if (err)
-		drop_stream(id);
+		drop_conn(id);
 	return err;
 }
 
 int rcm_iwarp_accept(struct rcm_id *id, const struct rdma_conn_param *p)
 {
 	uint8_t priv[2 * UINT8_MAX];
-	struct hca_stream_request r;
-	int err = id->stream && (id->pub.qp || p)
+	struct iwarp_conn_param param;
+	int err = id->iwarp_conn && (id->pub.qp || p)
 			  ? rcm_choose_depths(id, p, id->path.responder_resources, id->path.initiator_depth)
 			  : -EINVAL;
 
 	if (err)
 		return err;
-	fill_request(id, p, priv, &r);
-	return hca_stream_accept(id->cm->host.adapter, id->stream, &r);
+	fill_request(id, p, priv, &param);
+	return iwarp_conn_accept(id->cm->host.adapter, id->iwarp_conn, &param);
 }
 
 int rcm_iwarp_reject(struct rcm_id *id, const void *data, uint8_t len)
 {
-	if (!id->stream || !id->passive)
+	if (!id->iwarp_conn || !id->passive)
 		return -EINVAL;
-	return hca_stream_reject(id->cm->host.adapter, id->stream, data, data ? len : 0);
+	return iwarp_conn_reject(id->cm->host.adapter, id->iwarp_conn, data, data ? len : 0);
 }
 
 /* Whoever is not connected any more has nothing to say: no error, as in Linux. */
 int rcm_iwarp_disconnect(struct rcm_id *id)
 {
-	if (!id->stream)
+	if (!id->iwarp_conn)
 		return -EINVAL;
-	hca_stream_disconnect(id->cm->host.adapter, id->stream);
+	iwarp_conn_disconnect(id->cm->host.adapter, id->iwarp_conn);
 	return 0;
 }

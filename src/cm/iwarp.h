@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Connections over iWARP: the adapter's streams (iwarp/conn.h) with an id each, their events as rdma_cm has
- * them. What listen.c and connect.c ask for where an id has an iWARP device; no lock held. All 0 or -errno.
+ * Connections over iWARP (iwarp/conn.h) with an id each, their events as rdma_cm has them. What listen.c and
+ * connect.c ask for where an id has an iWARP device: 0 or -errno, no lock held where nothing else is said.
  */
 #ifndef CM_IWARP_H
 #define CM_IWARP_H
@@ -15,5 +15,7 @@ int rcm_iwarp_connect(struct rcm_id *id, const struct rdma_conn_param *p);
 int rcm_iwarp_accept(struct rcm_id *id, const struct rdma_conn_param *p);
 int rcm_iwarp_reject(struct rcm_id *id, const void *data, uint8_t len);
 int rcm_iwarp_disconnect(struct rcm_id *id);
+/* The id and its connection, if it has one, go their own ways; host lock held. */
+void rcm_iwarp_close(struct rcm_id *id);
 
 #endif

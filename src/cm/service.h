@@ -11,7 +11,7 @@
  *   listen.c    listening; ids for requests that come in
  *   connect.c   connecting, accepting, disconnecting; ib_event.c: what the core tells of that
  *   probe.c     whether anybody is there at all
- *   iwarp.c     the same over TCP: streams of the adapter in the place of the core's connections
+ *   iwarp.c     the same over TCP: iwarp/conn.h in the place of the core's connections
  *   qp.c        QPs of ids through their states; queues and SRQs
  *   mcast.c     groups
  *   ep.c        endpoints; addrinfo.c: addresses for them, by name

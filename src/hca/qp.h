@@ -27,7 +27,7 @@
 
 struct hca_provider;
 struct hca_flow;
-struct hca_stream;
+struct iwarp_conn;
 struct hca_device;
 
 enum {
@@ -121,7 +121,7 @@ struct hca_qp {
 	struct hca_flow *flow;     /* RC, UC: the peer's; UD: the last destination's */
 	struct hca_seen seen;      /* RC, of a peer on this host: where we write to */
 	struct hca_seen source;    /* and fetch from */
-	struct hca_stream *stream; /* its connection; changed under drive lock and lock; NULL: none */
+	struct iwarp_conn *stream; /* its connection; changed under drive lock and lock; NULL: none */
 	bool connecting;           /* which is not open yet: no request leaves */
 
 	struct hca_sq sq;

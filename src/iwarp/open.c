@@ -100,7 +100,7 @@ struct hca_qp *stream_free_qp(struct iwarp_port *port, uint32_t qpn)
 }
 
 /* ---- events ---- */
-static bool tell(struct stream *s, struct hca_stream_event *ev)
+static bool tell(struct stream *s, struct iwarp_conn_event *ev)
 {
 	ev->local = (struct sockaddr *)&s->local;
 	ev->remote = (struct sockaddr *)&s->remote;
@@ -110,7 +110,7 @@ static bool tell(struct stream *s, struct hca_stream_event *ev)
 static void tell_opened(struct stream *s)
 {
 	const struct iwarp_params *p = &s->mpa.params;
-	struct hca_stream_event ev = {.type = STREAM_OPENED, .ird = p->ird, .ord = p->ord};
+	struct iwarp_conn_event ev = {.type = IWARP_CONN_ESTABLISHED, .ird = p->ird, .ord = p->ord};
 
 	s->opened = true;
 	s->deadline = UINT64_MAX;
@@ -137,8 +137,8 @@ static uint16_t depth(uint16_t told)
 void stream_tell_asked(struct stream *s, uint64_t now)
 {
 	bool told = s->mpa.peer.revision >= 2 && (s->mpa.peer.flags & MPA_ENHANCED);
-	struct hca_stream_event ev = {
-		.type = STREAM_ASKED,
+	struct iwarp_conn_event ev = {
+		.type = IWARP_CONN_REQUEST,
 		.listener = s->listener ? &s->listener->pub : NULL,
 		.ird = told ? depth(s->mpa.peer_v2.ord) : HCA_MAX_RD_ATOMIC,
 		.ord = told ? depth(s->mpa.peer_v2.ird) : HCA_MAX_RD_ATOMIC,
@@ -339,37 +339,37 @@ void stream_connected(struct stream *s, uint64_t now)
 	stream_shake(s, now);
 }
 
-static int start_request(struct stream *s, const struct hca_stream_request *r, uint64_t now)
+static int start_request(struct stream *s, const struct iwarp_conn_param *p, uint64_t now)
 {
 	struct iwarp_options o;
 
-	if (s->state != STREAM_FRESH || !stream_free_qp(s->port, r->qpn))
+	if (s->state != STREAM_FRESH || !stream_free_qp(s->port, p->qpn))
 		return -EINVAL;
-	s->qpn = r->qpn;
-	s->tclass = r->tclass;
-	memcpy(&s->local, r->from, sockaddr_len(r->from));
-	memcpy(&s->remote, r->to, sockaddr_len(r->to));
+	s->qpn = p->qpn;
+	s->tclass = p->tclass;
+	memcpy(&s->local, p->from, sockaddr_len(p->from));
+	memcpy(&s->remote, p->to, sockaddr_len(p->to));
 	o = our_options(s);
-	o.ird = r->ird;
-	o.ord = r->ord;
-	if (!iwarp_connect_start(&s->mpa, &o, r->private_data, r->private_len))
+	o.ird = p->ird;
+	o.ord = p->ord;
+	if (!iwarp_connect_start(&s->mpa, &o, p->private_data, p->private_len))
 		return -EINVAL;
 	return begin_connect(s, now);
 }
 
-int hca_stream_connect(struct hca_adapter *a, struct hca_stream *pub, const struct hca_stream_request *r)
+int iwarp_conn_connect(struct hca_adapter *a, struct iwarp_conn *pub, const struct iwarp_conn_param *p)
 {
 	int err;
 
 	lock_take(&a->engine.drive);
-	err = start_request((struct stream *)pub, r, hca_engine_now(&a->engine));
+	err = start_request((struct stream *)pub, p, hca_engine_now(&a->engine));
 	lock_drop(&a->engine.drive);
 	return err;
 }
 
 /* ---- responder ---- */
-int hca_stream_listen(
-	struct hca_adapter *a, struct hca_stream *pub, const struct sockaddr *addr, bool v6only, int backlog)
+int iwarp_conn_listen(
+	struct hca_adapter *a, struct iwarp_conn *pub, const struct sockaddr *addr, bool v6only, int backlog)
 {
 	struct stream *s = (struct stream *)pub;
 	int fd = link_tcp_listen(addr, v6only, backlog);
@@ -455,16 +455,16 @@ void stream_accept_all(struct stream *l, uint64_t now)
 	}
 }
 
-static int accept_with(struct stream *s, const struct hca_stream_request *r, uint64_t now)
+static int accept_with(struct stream *s, const struct iwarp_conn_param *p, uint64_t now)
 {
-	struct hca_qp *qp = stream_free_qp(s->port, r->qpn);
+	struct hca_qp *qp = stream_free_qp(s->port, p->qpn);
 	int err;
 
 	if (s->state != STREAM_WAITING || !qp)
 		return -EINVAL;
-	s->qpn = r->qpn;
+	s->qpn = p->qpn;
 	stream_introduce(s);
-	if (!iwarp_connect_accept(&s->mpa, r->ird, r->ord, r->private_data, r->private_len))
+	if (!iwarp_connect_accept(&s->mpa, p->ird, p->ord, p->private_data, p->private_len))
 		return -EINVAL;
 	if (s->mpa.refusing) { /* we cannot have what it wants */
 		stream_shake(s, now);
@@ -481,17 +481,17 @@ static int accept_with(struct stream *s, const struct hca_stream_request *r, uin
 	return 0;
 }
 
-int hca_stream_accept(struct hca_adapter *a, struct hca_stream *pub, const struct hca_stream_request *r)
+int iwarp_conn_accept(struct hca_adapter *a, struct iwarp_conn *pub, const struct iwarp_conn_param *p)
 {
 	int err;
 
 	lock_take(&a->engine.drive);
-	err = accept_with((struct stream *)pub, r, hca_engine_now(&a->engine));
+	err = accept_with((struct stream *)pub, p, hca_engine_now(&a->engine));
 	lock_drop(&a->engine.drive);
 	return err;
 }
 
-int hca_stream_reject(struct hca_adapter *a, struct hca_stream *pub, const void *private_data, uint32_t len)
+int iwarp_conn_reject(struct hca_adapter *a, struct iwarp_conn *pub, const void *private_data, uint32_t len)
 {
 	struct stream *s = (struct stream *)pub;
 	int err = -EINVAL;

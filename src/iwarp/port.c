@@ -94,7 +94,7 @@ static bool is_quiet(struct hca_provider *v)
 	return true;
 }
 
-struct stream *stream_new(struct iwarp_port *port, hca_stream_fn *tell, void *user)
+struct stream *stream_new(struct iwarp_port *port, iwarp_conn_fn *tell, void *user)
 {
 	struct stream *s = calloc(1, sizeof(*s));
 
@@ -156,9 +156,9 @@ static void failed(struct hca_qp *qp)
 }
 
 /* ---- the end ---- */
-static void tell(struct stream *s, enum hca_stream_event_type type, int status)
+static void tell(struct stream *s, enum iwarp_conn_event_type type, int status)
 {
-	struct hca_stream_event ev = {.type = type,
+	struct iwarp_conn_event ev = {.type = type,
 		.status = status,
 		.local = (struct sockaddr *)&s->local,
 		.remote = (struct sockaddr *)&s->remote};
@@ -180,7 +180,8 @@ void stream_over(struct stream *s, bool reset, int status)
 	s->deadline = UINT64_MAX;
 	if (!s->ended) {
 		s->ended = true;
-		tell(s, s->opened ? STREAM_ENDED : STREAM_FAILED, status ? status : -ECONNRESET);
+		tell(s, s->opened ? IWARP_CONN_DISCONNECTED : IWARP_CONN_FAILED,
+			status ? status : -ECONNRESET);
 	}
 	if (!s->owned || atomic_load(&s->closing))
 		stream_nudge(s->port);
@@ -477,7 +478,7 @@ int iwarp_port_open(struct hca_adapter *a)
 }
 
 /* ---- for the manager ---- */
-struct hca_stream *hca_stream_new(struct hca_adapter *a, hca_stream_fn *tell_fn, void *manager, void *user)
+struct iwarp_conn *iwarp_conn_new(struct hca_adapter *a, iwarp_conn_fn *tell_fn, void *manager, void *user)
 {
 	struct stream *s = NULL;
 
@@ -492,7 +493,7 @@ struct hca_stream *hca_stream_new(struct hca_adapter *a, hca_stream_fn *tell_fn,
 	return s ? &s->pub : NULL;
 }
 
-void hca_stream_close(struct hca_stream *pub)
+void iwarp_conn_close(struct iwarp_conn *pub)
 {
 	struct stream *s = (struct stream *)pub;
 	struct iwarp_port *port = s->port;
@@ -503,7 +504,7 @@ void hca_stream_close(struct hca_stream *pub)
 		stream_nudge(port);
 }
 
-int hca_stream_disconnect(struct hca_adapter *a, struct hca_stream *pub)
+int iwarp_conn_disconnect(struct hca_adapter *a, struct iwarp_conn *pub)
 {
 	struct stream *s = (struct stream *)pub;
 	struct hca_engine *e = &a->engine;
@@ -525,7 +526,7 @@ int hca_stream_disconnect(struct hca_adapter *a, struct hca_stream *pub)
 	return qp ? 0 : -ENOTCONN;
 }
 
-void hca_stream_settle(struct hca_adapter *a)
+void iwarp_conn_settle(struct hca_adapter *a)
 {
 	struct hca_engine *e = &a->engine;
 

@@ -28,11 +28,11 @@ enum stream_state {
 };
 
 struct stream {
-	struct hca_stream pub;
+	struct iwarp_conn pub;
 	struct hca_engine *e;
 	struct iwarp_port *port;
 	struct list node;
-	hca_stream_fn *tell;
+	iwarp_conn_fn *tell;
 	enum stream_state state;
 	int fd;
 	uint32_t watched;  /* EPOLL*, what the set knows; for open ones under qp->lock */
@@ -43,17 +43,17 @@ struct stream {
 	struct stream *listener; /* until the manager has it */
 	unsigned pending;        /* listeners: those it is the listener of */
 	bool owned;              /* the manager has it, and will close it */
-	int why;                 /* -errno that STREAM_FAILED says; 0: it was closed */
-	bool ended;              /* STREAM_FAILED or STREAM_ENDED are told, or there is nobody to be told */
-	bool opened;             /* STREAM_OPENED is told */
-	bool shut;               /* nothing more to send */
-	bool left;               /* LINGERING: the peer has closed */
-	_Atomic bool blocked;    /* the socket has no room */
-	_Atomic bool deaf;       /* sending failed: receiving will tell why */
-	_Atomic bool starving;   /* a receive is missing */
-	_Atomic bool closing;    /* hca_stream_close() */
-	bool by_memory;          /* the socket has nothing but its end to tell */
-	bool meeting;            /* STREAM_MEETING: it is counted */
+	int why;                 /* -errno that IWARP_CONN_FAILED says; 0: it was closed */
+	bool ended; /* IWARP_CONN_FAILED or IWARP_CONN_DISCONNECTED are told, or there is nobody to be told */
+	bool opened;           /* IWARP_CONN_ESTABLISHED is told */
+	bool shut;             /* nothing more to send */
+	bool left;             /* LINGERING: the peer has closed */
+	_Atomic bool blocked;  /* the socket has no room */
+	_Atomic bool deaf;     /* sending failed: receiving will tell why */
+	_Atomic bool starving; /* a receive is missing */
+	_Atomic bool closing;  /* iwarp_conn_close() */
+	bool by_memory;        /* the socket has nothing but its end to tell */
+	bool meeting;          /* STREAM_MEETING: it is counted */
 	uint64_t meet_by;
 	struct iwarp_connect mpa;
 	struct sockaddr_storage local, remote;
@@ -88,7 +88,7 @@ static inline struct iwarp_port *iwarp_port_in(struct hca_adapter *a)
 }
 
 /* ---- port.c ---- */
-struct stream *stream_new(struct iwarp_port *port, hca_stream_fn *tell, void *user);
+struct stream *stream_new(struct iwarp_port *port, iwarp_conn_fn *tell, void *user);
 /* EPOLLIN, EPOLLOUT, or 0: not at all. */
 void stream_watch(struct stream *s, uint32_t events);
 void stream_wake_at(struct stream *s, uint64_t at);

@@ -14,7 +14,7 @@ enum { CLOSERS = 2, TIMES = 20000 };
 static struct hca_adapter adapter;
 static _Atomic int closing = CLOSERS;
 
-static bool hear(struct hca_stream *s, const struct hca_stream_event *ev)
+static bool hear(struct iwarp_conn *s, const struct iwarp_conn_event *ev)
 {
 	return true;
 }
@@ -22,7 +22,7 @@ static bool hear(struct hca_stream *s, const struct hca_stream_event *ev)
 static void *close_many(void *arg)
 {
 	for (int i = 0; i < TIMES; i++)
-		hca_stream_close(hca_stream_new(&adapter, hear, NULL, NULL));
+		iwarp_conn_close(iwarp_conn_new(&adapter, hear, NULL, NULL));
 	closing--;
 	return NULL;
 }
@@ -51,10 +51,10 @@ static void closed_streams_are_left_to_who_drives(void **state)
 	for (int i = 0; i < CLOSERS; i++)
 		assert_int_equal(pthread_create(&thread[i], NULL, close_many, NULL), 0);
 	while (closing)
-		hca_stream_settle(&adapter);
+		iwarp_conn_settle(&adapter);
 	for (int i = 0; i < CLOSERS; i++)
 		assert_int_equal(pthread_join(thread[i], NULL), 0);
-	hca_stream_settle(&adapter);
+	iwarp_conn_settle(&adapter);
 	assert_true(list_empty(&iwarp_port_in(&adapter)->all));
 }
 
@@ -64,11 +64,11 @@ static void alarm_of_one_that_is_gone_rings_once(void **state)
 	struct hca_provider *v = adapter.engine.provider[HCA_IWARP];
 	struct hca_clock clock = {.e = &adapter.engine};
 	struct pollfd p = {.fd = iwarp_port_in(&adapter)->epfd, .events = POLLIN};
-	struct hca_stream *s = hca_stream_new(&adapter, hear, NULL, NULL);
+	struct iwarp_conn *s = iwarp_conn_new(&adapter, hear, NULL, NULL);
 
 	stream_wake_at((struct stream *)s, hca_clock_now(&clock) + 1000000);
-	hca_stream_close(s);
-	hca_stream_settle(&adapter);
+	iwarp_conn_close(s);
+	iwarp_conn_settle(&adapter);
 	assert_true(list_empty(&iwarp_port_in(&adapter)->all));
 	assert_false(v->ops.due(v, 0, false));
 	assert_int_equal(poll(&p, 1, -1), 1);

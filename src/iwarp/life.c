@@ -233,7 +233,7 @@ uint32_t iwarp_writes(struct hca_qp *qp)
 	return iwarp_qp(qp)->rx.writes;
 }
 
-bool iwarp_starves(struct hca_qp *qp)
+bool iwarp_needs_recv(struct hca_qp *qp)
 {
 	return iwarp_qp(qp)->rx.waiting;
 }

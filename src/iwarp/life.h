@@ -71,7 +71,7 @@ bool iwarp_owes(struct hca_qp *qp);
 /* How many WRITEs of the peer's have come. */
 uint32_t iwarp_writes(struct hca_qp *qp);
 /* Whether a receive is missing for what has come. */
-bool iwarp_starves(struct hca_qp *qp);
+bool iwarp_needs_recv(struct hca_qp *qp);
 enum iwarp_life iwarp_life(struct hca_qp *qp);
 /* As in hca/provider.h. */
 bool iwarp_offers(struct hca_qp *qp, unsigned opcode);

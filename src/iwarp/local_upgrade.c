@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A stream whose ends are on one host: MPA opens it, TCP ends it, and between these the queue pair's frames
- * go by memory, as RoCE's do: the transport of src/ib carries it, over the rings of local/channel.h, with all
- * that ib/onesided.c and ib/fetch.c do for it.
+ * go by shared memory, as RoCE's do: the transport of src/ib carries it, over the rings of local/channel.h,
+ * with all that ib/onesided.c and ib/fetch.c do for it.
  *
- *   SHAKING --- the peer says who it is ---> MEETING --- the link has reached it, or not in time
- *       ^------------------------------------------------------------'
+ *   NEGOTIATING --- the peer says who it is ---> UPGRADING --- the link has reached it, or not in time
+ *       ^--------------------------------------------------------------------'
  *
  * Each end looks whether the peer is who it says: addresses and ports of the connection are the same from
  * both sides, so nothing is in between that changes them, and the process that the link reaches in that slot
@@ -28,9 +28,9 @@
 #include <errno.h>
 #include <string.h>
 
-#define MEET_NS  2000000000ull  /* for the link to reach the peer: who does not answer is stopped */
-#define WORD_NS  10000000000ull /* for its next word */
-#define AGAIN_NS 5000000ull     /* a look, should nobody have told */
+#define UPGRADE_NS 2000000000ull  /* for the link to reach the peer: who does not answer is stopped */
+#define WORD_NS    10000000000ull /* for its next word */
+#define AGAIN_NS   5000000ull     /* a look, should nobody have told */
 
 /*
  * As patient as a stream: about a minute with a peer that is stopped, a second with one that has no receive.
@@ -44,7 +44,7 @@ static uint16_t port_of(const struct sockaddr_storage *sa)
 	return ntohs(((const struct sockaddr_in *)sa)->sin_port); /* at the same place for IPv6 */
 }
 
-bool stream_may_meet(struct stream *s)
+bool stream_may_upgrade(struct stream *s)
 {
 	struct hca_adapter *a = s->e->adapter;
 	struct ibt_port *frames = ibt_port_in(a);
@@ -54,7 +54,7 @@ bool stream_may_meet(struct stream *s)
 	return frames && frames->channel && hca_devices_have(a, gid);
 }
 
-void stream_introduce(struct stream *s)
+void stream_fill_identity(struct stream *s)
 {
 	struct mpa_meet *own = &s->mpa.own;
 
@@ -73,7 +73,7 @@ static bool mirrors(const struct mpa_meet *a, const struct mpa_meet *b)
 	       gid_same(b->gid, a->other_gid);
 }
 
-/* 1: the peer can be reached by memory; 0: not yet; -errno: no. */
+/* 1: the peer can be reached by shared memory; 0: not yet; -errno: no. */
 static int look(struct stream *s, bool first, uint64_t now)
 {
 	const struct mpa_meet *met = &s->mpa.met;
@@ -86,7 +86,7 @@ static int look(struct stream *s, bool first, uint64_t now)
 	there = local_channel_try_connect(channel, qpn_slot(met->qpn), first, &identity);
 	if (there > 0 && identity != met->identity)
 		return -ESRCH;
-	return there || now < s->meet_by ? there : -ETIMEDOUT;
+	return there || now < s->upgrade_by ? there : -ETIMEDOUT;
 }
 
 /* ---- the queue pair, drive lock and qp->lock held ---- */
@@ -132,7 +132,7 @@ static bool make_ready(struct stream *s, uint64_t now)
 	struct hca_qp *qp = s->qp ? s->qp : stream_free_qp(s->port, s->qpn);
 	bool ready;
 
-	if (!qp || (!s->qp && stream_open(s, qp, &s->mpa.params, now)))
+	if (!qp || (!s->qp && stream_attach_qp(s, qp, &s->mpa.params, now)))
 		return false;
 	lock_take(&qp->lock);
 	ready = hca_qp_state(qp) == IBV_QPS_RTS;
@@ -142,49 +142,49 @@ static bool make_ready(struct stream *s, uint64_t now)
 	return ready;
 }
 
-/* ---- meeting ---- */
-void stream_stop_meeting(struct stream *s)
+/* ---- the upgrade ---- */
+void stream_stop_upgrade(struct stream *s)
 {
-	s->port->meeting -= s->meeting;
-	s->meeting = false;
+	s->port->upgrading -= s->counted;
+	s->counted = false;
 }
 
 static void wait_for_link(struct stream *s, uint64_t now)
 {
-	if (!s->meeting) {
-		s->meeting = true;
-		s->port->meeting++;
+	if (!s->counted) {
+		s->counted = true;
+		s->port->upgrading++;
 	}
-	s->state = STREAM_MEETING;
+	s->state = STREAM_UPGRADING;
 	stream_watch(s, 0);
-	stream_wake_at(s, now + AGAIN_NS);
+	stream_set_deadline(s, now + AGAIN_NS);
 }
 
-void stream_meet(struct stream *s, uint64_t now)
+void stream_upgrade(struct stream *s, uint64_t now)
 {
-	bool first = s->state != STREAM_MEETING;
+	bool first = s->state != STREAM_UPGRADING;
 	int there;
 
 	if (first && s->mpa.params.initiator)
-		stream_introduce(s);
+		stream_fill_identity(s);
 	if (first)
-		s->meet_by = now + MEET_NS;
+		s->upgrade_by = now + UPGRADE_NS;
 	there = look(s, first, now);
 	if (!there) {
 		wait_for_link(s, now);
 		return;
 	}
-	stream_stop_meeting(s);
+	stream_stop_upgrade(s);
 	if (there < 0)
 		log_info("QP 0x%06x: not by memory, though its peer seems to be on this host (%s)", s->qpn,
 			strerror(-there));
-	s->state = STREAM_SHAKING;
+	s->state = STREAM_NEGOTIATING;
 	iwarp_connect_meet(&s->mpa, there > 0 && make_ready(s, now));
-	stream_wake_at(s, now + WORD_NS);
-	stream_shake(s, now);
+	stream_set_deadline(s, now + WORD_NS);
+	stream_negotiate(s, now);
 }
 
-void stream_met(struct stream *s)
+void stream_upgrade_done(struct stream *s)
 {
 	struct hca_qp *qp = s->qp;
 	struct iwarp_port *all = s->port;
@@ -203,7 +203,7 @@ void stream_met(struct stream *s)
 }
 
 /* ---- its end ---- */
-int stream_hear_end(struct stream *s, uint64_t now)
+int stream_receive_end(struct stream *s, uint64_t now)
 {
 	uint8_t waste[64];
 	struct iovec in = {waste, sizeof(waste)};
@@ -220,6 +220,6 @@ int stream_hear_end(struct stream *s, uint64_t now)
 	iwarp_lost(qp, now);
 	lock_drop(&qp->lock);
 	hca_engine_make_runnable(s->e, qp);
-	stream_nudge(s->port);
+	iwarp_port_wake(s->port);
 	return 1;
 }

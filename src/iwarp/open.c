@@ -23,9 +23,9 @@
 #define REPLY_NS   (120 * SECONDS) /* for a reply: a program may think */
 #define AGAIN_NS   (SECONDS / 50)  /* between attempts to tell of a request */
 #define NO_FDS_NS  (SECONDS / 10)
-#define KNOCK_NS   (SECONDS / 100)
+#define RETRY_NS   (SECONDS / 100)
 
-enum { KNOCKS = 5, MOST_AT_ONCE = 16, MOST_PENDING = 4096 };
+enum { RETRIES = 5, MOST_AT_ONCE = 16, MOST_PENDING = 4096 };
 
 /* ---- options ---- */
 enum option { CRC, MARKERS, MPA1, CLIENT_SERVER, PLAIN, RTR_WRITE, RTR_READ, RTR_ZERO, MSS, OPTIONS };
@@ -85,7 +85,7 @@ static struct iwarp_options our_options(struct stream *s)
 		.peer_to_peer = !old && !(set >> CLIENT_SERVER & 1),
 		.rtr = rtr ? rtr : MPA_RTR_WRITE | MPA_RTR_READ | MPA_RTR_ZERO,
 		.extended = !(set >> PLAIN & 1),
-		.memory = !(set >> PLAIN & 1) && stream_may_meet(s),
+		.memory = !(set >> PLAIN & 1) && stream_may_upgrade(s),
 	};
 }
 
@@ -107,14 +107,14 @@ static bool tell(struct stream *s, struct iwarp_conn_event *ev)
 	return s->tell(&s->pub, ev);
 }
 
-static void tell_opened(struct stream *s)
+static void tell_established(struct stream *s)
 {
 	const struct iwarp_params *p = &s->mpa.params;
 	struct iwarp_conn_event ev = {.type = IWARP_CONN_ESTABLISHED, .ird = p->ird, .ord = p->ord};
 
-	s->opened = true;
+	s->established = true;
 	s->deadline = UINT64_MAX;
-	stream_met(s);
+	stream_upgrade_done(s);
 	lock_take(&s->qp->lock); /* posters look at it from now on */
 	stream_watch(s, EPOLLIN);
 	s->state = STREAM_OPEN;
@@ -125,7 +125,7 @@ static void tell_opened(struct stream *s)
 	tell(s, &ev);
 	hca_engine_make_runnable(s->e, s->qp);
 	if (atomic_load(&s->closing) || hca_qp_state(s->qp) == IBV_QPS_ERR)
-		stream_nudge(s->port);
+		iwarp_port_wake(s->port);
 }
 
 /* What the peer wants of us, and offers; where its revision does not say, it is for the program to know. */
@@ -134,7 +134,7 @@ static uint16_t depth(uint16_t told)
 	return told < HCA_MAX_RD_ATOMIC ? told : HCA_MAX_RD_ATOMIC;
 }
 
-void stream_tell_asked(struct stream *s, uint64_t now)
+void stream_tell_request(struct stream *s, uint64_t now)
 {
 	bool told = s->mpa.peer.revision >= 2 && (s->mpa.peer.flags & MPA_ENHANCED);
 	struct iwarp_conn_event ev = {
@@ -145,25 +145,25 @@ void stream_tell_asked(struct stream *s, uint64_t now)
 	};
 
 	if (!ev.listener) {
-		stream_over(s, true, 0);
+		stream_close_socket(s, true, 0);
 		return;
 	}
 	ev.private_data = iwarp_connect_private(&s->mpa, &ev.private_len);
-	s->state = STREAM_WAITING;
+	s->state = STREAM_AWAIT_APP;
 	if (tell(s, &ev)) {
 		s->listener->pending--;
 		s->listener = NULL;
 		s->owned = true;
-		s->ended = false;
+		s->end_told = false;
 		return;
 	}
-	s->state = STREAM_UNTOLD;
-	stream_wake_at(s, now + AGAIN_NS);
+	s->state = STREAM_BACKLOGGED;
+	stream_set_deadline(s, now + AGAIN_NS);
 }
 
 /* ---- bytes ---- */
 /* false: it broke */
-static bool shake_out(struct stream *s)
+static bool send_mpa(struct stream *s)
 {
 	struct iovec out = iwarp_connect_out(&s->mpa);
 	ssize_t n = out.iov_len ? link_tcp_send(s->fd, &out, 1) : 0;
@@ -173,7 +173,7 @@ static bool shake_out(struct stream *s)
 	return n >= 0 || n == -EAGAIN || n == -EINTR;
 }
 
-static bool shake_in(struct stream *s)
+static bool receive_mpa(struct stream *s)
 {
 	for (;;) {
 		struct iovec in = iwarp_connect_in(&s->mpa);
@@ -197,7 +197,7 @@ static int begin_connect(struct stream *s, uint64_t now)
 		return s->fd;
 	s->state = STREAM_CONNECTING;
 	stream_watch(s, EPOLLOUT);
-	stream_wake_at(s, now + CONNECT_NS);
+	stream_set_deadline(s, now + CONNECT_NS);
 	return 0;
 }
 
@@ -223,59 +223,59 @@ static void agreed(struct stream *s, uint64_t now)
 	struct hca_qp *qp;
 
 	if (s->qp) { /* the reply has left */
-		tell_opened(s);
+		tell_established(s);
 		return;
 	}
 	qp = stream_free_qp(s->port, s->qpn);
-	if (!qp || stream_open(s, qp, &s->mpa.params, now))
-		stream_over(s, true, -EINVAL);
+	if (!qp || stream_attach_qp(s, qp, &s->mpa.params, now))
+		stream_close_socket(s, true, -EINVAL);
 	else
-		tell_opened(s);
+		tell_established(s);
 }
 
 static void refused(struct stream *s, uint64_t now)
 {
 	if (s->mpa.refusing) { /* by us: the peer shall read it */
-		s->ended = true;
+		s->end_told = true;
 		s->shut = true; /* the peer closes: siw does not see a refusal that comes with the end of the
 				   stream */
-		s->state = STREAM_LINGERING;
-		stream_wake_at(s, now + 2 * SECONDS);
+		s->state = STREAM_DRAINING;
+		stream_set_deadline(s, now + 2 * SECONDS);
 		stream_watch(s, EPOLLIN);
-		stream_linger(s, now);
+		stream_drain(s, now);
 		return;
 	}
 	if (!try_older(s, now))
-		stream_over(s, false, -ECONNREFUSED);
+		stream_close_socket(s, false, -ECONNREFUSED);
 }
 
 /*
  * Broken on the way. To who has answered the connection was there: it opens and ends, as one does whose
  * caller leaves behind the reply. Many servers take an error for their own end.
  */
-void stream_broke(struct stream *s, int status, uint64_t now)
+void stream_setup_failed(struct stream *s, int status, uint64_t now)
 {
 	if (!s->qp) {
-		stream_over(s, true, status);
+		stream_close_socket(s, true, status);
 		return;
 	}
 	s->mpa.params.memory = false;
 	if (s->mpa.answered)
-		tell_opened(s);
+		tell_established(s);
 	else
 		s->why = status;
 	lock_take(&s->qp->lock);
 	iwarp_lost(s->qp, now);
 	lock_drop(&s->qp->lock);
 	s->state = STREAM_OPEN;
-	stream_follow(s, now);
+	stream_follow_qp(s, now);
 }
 
-void stream_shake(struct stream *s, uint64_t now)
+void stream_negotiate(struct stream *s, uint64_t now)
 {
-	if (!shake_out(s) || !shake_in(s)) {
+	if (!send_mpa(s) || !receive_mpa(s)) {
 		iwarp_connect_lost(&s->mpa);
-		stream_broke(s, -ECONNRESET, now);
+		stream_setup_failed(s, -ECONNRESET, now);
 		return;
 	}
 	switch (s->mpa.state) {
@@ -283,10 +283,10 @@ void stream_shake(struct stream *s, uint64_t now)
 		stream_watch(s, 0);
 		s->give_up = now + REQUEST_NS;
 		s->deadline = UINT64_MAX;
-		stream_tell_asked(s, now);
+		stream_tell_request(s, now);
 		return;
 	case CONNECT_MET:
-		stream_meet(s, now);
+		stream_upgrade(s, now);
 		return;
 	case CONNECT_DONE:
 		agreed(s, now);
@@ -295,10 +295,10 @@ void stream_shake(struct stream *s, uint64_t now)
 		refused(s, now);
 		return;
 	case CONNECT_BROKEN:
-		stream_broke(s, -EPROTO, now);
+		stream_setup_failed(s, -EPROTO, now);
 		return;
 	default:
-		s->state = STREAM_SHAKING;
+		s->state = STREAM_NEGOTIATING;
 		stream_watch(s, iwarp_connect_out(&s->mpa).iov_len ? EPOLLIN | EPOLLOUT : EPOLLIN);
 	}
 }
@@ -306,37 +306,37 @@ void stream_shake(struct stream *s, uint64_t now)
 /* ---- initiator ---- */
 /* Servers stop listening between two clients for a moment, and through a kernel the way is longer: cm/host.c.
  */
-static void wait_to_knock(struct stream *s, uint64_t now)
+static void retry_later(struct stream *s, uint64_t now)
 {
 	stream_watch(s, 0);
 	link_tcp_reset(fd_take(&s->fd));
-	s->state = STREAM_KNOCKING;
-	stream_wake_at(s, now + (KNOCK_NS << s->knocks++));
+	s->state = STREAM_RETRY_CONNECT;
+	stream_set_deadline(s, now + (RETRY_NS << s->retries++));
 }
 
-void stream_knock(struct stream *s, uint64_t now)
+void stream_retry_connect(struct stream *s, uint64_t now)
 {
 	int err = begin_connect(s, now);
 
 	if (err)
-		stream_over(s, false, err);
+		stream_close_socket(s, false, err);
 }
 
 void stream_connected(struct stream *s, uint64_t now)
 {
 	int err = link_tcp_connected(s->fd, &s->local);
 
-	if (err == -ECONNREFUSED && s->knocks < KNOCKS) {
-		wait_to_knock(s, now);
+	if (err == -ECONNREFUSED && s->retries < RETRIES) {
+		retry_later(s, now);
 		return;
 	}
 	if (err) {
-		stream_over(s, false, err);
+		stream_close_socket(s, false, err);
 		return;
 	}
-	s->state = STREAM_SHAKING;
-	stream_wake_at(s, now + REPLY_NS);
-	stream_shake(s, now);
+	s->state = STREAM_NEGOTIATING;
+	stream_set_deadline(s, now + REPLY_NS);
+	stream_negotiate(s, now);
 }
 
 static int start_request(struct stream *s, const struct iwarp_conn_param *p, uint64_t now)
@@ -378,7 +378,7 @@ int iwarp_conn_listen(
 		return fd;
 	lock_take(&a->engine.drive);
 	s->fd = fd;
-	s->ended = true; /* there is nothing to tell of it */
+	s->end_told = true; /* there is nothing to tell of it */
 	s->state = STREAM_LISTENING;
 	stream_watch(s, EPOLLIN);
 	lock_drop(&a->engine.drive);
@@ -405,11 +405,11 @@ static bool make_room(struct stream *l)
 	{
 		struct stream *s = container_of(n, struct stream, node);
 
-		if (s->listener != l || (s->state != STREAM_SHAKING && s->state != STREAM_LINGERING))
+		if (s->listener != l || (s->state != STREAM_NEGOTIATING && s->state != STREAM_DRAINING))
 			continue;
 		s->listener = NULL;
 		l->pending--;
-		stream_over(s, true, 0);
+		stream_close_socket(s, true, 0);
 		return true;
 	}
 	return false;
@@ -430,13 +430,13 @@ static void accept_one(struct stream *l, int fd, const struct sockaddr_storage *
 	s->local = *local;
 	s->remote = *remote;
 	s->listener = l;
-	s->ended = true; /* until somebody is told of it */
+	s->end_told = true; /* until somebody is told of it */
 	l->pending++;
 	o = our_options(s);
 	o.revision = 2;
 	iwarp_connect_await(&s->mpa, &o);
-	stream_wake_at(s, now + REQUEST_NS);
-	stream_shake(s, now);
+	stream_set_deadline(s, now + REQUEST_NS);
+	stream_negotiate(s, now);
 }
 
 void stream_accept_all(struct stream *l, uint64_t now)
@@ -447,7 +447,7 @@ void stream_accept_all(struct stream *l, uint64_t now)
 
 		if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM) {
 			stream_watch(l, 0);
-			stream_wake_at(l, now + NO_FDS_NS);
+			stream_set_deadline(l, now + NO_FDS_NS);
 		}
 		if (fd < 0)
 			return;
@@ -460,23 +460,23 @@ static int accept_with(struct stream *s, const struct iwarp_conn_param *p, uint6
 	struct hca_qp *qp = stream_free_qp(s->port, p->qpn);
 	int err;
 
-	if (s->state != STREAM_WAITING || !qp)
+	if (s->state != STREAM_AWAIT_APP || !qp)
 		return -EINVAL;
 	s->qpn = p->qpn;
-	stream_introduce(s);
+	stream_fill_identity(s);
 	if (!iwarp_connect_accept(&s->mpa, p->ird, p->ord, p->private_data, p->private_len))
 		return -EINVAL;
 	if (s->mpa.refusing) { /* we cannot have what it wants */
-		stream_shake(s, now);
+		stream_negotiate(s, now);
 		return -EPROTO;
 	}
-	err = stream_open(s, qp, &s->mpa.params, now); /* before the peer may send */
+	err = stream_attach_qp(s, qp, &s->mpa.params, now); /* before the peer may send */
 	if (err) {
-		stream_over(s, true, 0);
+		stream_close_socket(s, true, 0);
 		return err;
 	}
-	stream_wake_at(s, now + REQUEST_NS);
-	stream_shake(s, now);
+	stream_set_deadline(s, now + REQUEST_NS);
+	stream_negotiate(s, now);
 	hca_engine_run_runnable(s->e, now);
 	return 0;
 }
@@ -497,10 +497,10 @@ int iwarp_conn_reject(struct hca_adapter *a, struct iwarp_conn *pub, const void 
 	int err = -EINVAL;
 
 	lock_take(&a->engine.drive);
-	if (s->state == STREAM_WAITING && iwarp_connect_reject(&s->mpa, private_data, len)) {
+	if (s->state == STREAM_AWAIT_APP && iwarp_connect_reject(&s->mpa, private_data, len)) {
 		err = 0;
-		s->ended = true;
-		stream_shake(s, hca_engine_now(&a->engine));
+		s->end_told = true;
+		stream_negotiate(s, hca_engine_now(&a->engine));
 	}
 	lock_drop(&a->engine.drive);
 	return err;

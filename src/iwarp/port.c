@@ -123,7 +123,7 @@ void stream_watch(struct stream *s, uint32_t events)
 	s->watched = events;
 }
 
-void stream_wake_at(struct stream *s, uint64_t at)
+void stream_set_deadline(struct stream *s, uint64_t at)
 {
 	struct iwarp_port *all = s->port;
 	struct itimerspec ts = {.it_value.tv_sec = (time_t)(at / 1000000000ull),
@@ -136,23 +136,23 @@ void stream_wake_at(struct stream *s, uint64_t at)
 	timerfd_settime(all->timer_fd, TFD_TIMER_ABSTIME, &ts, NULL);
 }
 
-void stream_nudge(struct iwarp_port *port)
+void iwarp_port_wake(struct iwarp_port *port)
 {
-	if (!atomic_exchange(&port->nudged, true))
+	if (!atomic_exchange(&port->tidy_wanted, true))
 		hca_engine_wake_helper(port->provider.e);
 }
 
 static void recv_posted(struct hca_provider *v)
 {
 	fence_full(); /* the receive is there before we look who waits for one */
-	if (atomic_load(&port_of(v)->starving))
-		stream_nudge(port_of(v));
+	if (atomic_load(&port_of(v)->rx_no_recv))
+		iwarp_port_wake(port_of(v));
 }
 
 static void failed(struct hca_qp *qp)
 {
 	if (qp->stream)
-		stream_nudge(port_of(qp->home));
+		iwarp_port_wake(port_of(qp->home));
 }
 
 /* ---- the end ---- */
@@ -168,23 +168,23 @@ static void tell(struct stream *s, enum iwarp_conn_event_type type, int status)
 	s->tell(&s->pub, &ev);
 }
 
-void stream_over(struct stream *s, bool reset, int status)
+void stream_close_socket(struct stream *s, bool reset, int status)
 {
-	stream_stop_meeting(s);
+	stream_stop_upgrade(s);
 	stream_watch(s, 0);
 	if (s->fd >= 0 && reset)
 		link_tcp_reset(fd_take(&s->fd));
 	else if (s->fd >= 0)
 		close(fd_take(&s->fd));
-	s->state = STREAM_OVER;
+	s->state = STREAM_CLOSED;
 	s->deadline = UINT64_MAX;
-	if (!s->ended) {
-		s->ended = true;
-		tell(s, s->opened ? IWARP_CONN_DISCONNECTED : IWARP_CONN_FAILED,
+	if (!s->end_told) {
+		s->end_told = true;
+		tell(s, s->established ? IWARP_CONN_DISCONNECTED : IWARP_CONN_FAILED,
 			status ? status : -ECONNRESET);
 	}
 	if (!s->owned || atomic_load(&s->closing))
-		stream_nudge(s->port);
+		iwarp_port_wake(s->port);
 }
 
 static void end_open(struct stream *s, uint64_t now)
@@ -196,7 +196,7 @@ static void end_open(struct stream *s, uint64_t now)
 	lock_take(&qp->lock);
 	if (hca_qp_state(qp) != IBV_QPS_ERR)
 		hca_qp_set_state(qp, IBV_QPS_ERR);
-	stream_part(s, now);
+	stream_detach_qp(s, now);
 	lock_drop(&qp->lock);
 }
 
@@ -207,38 +207,38 @@ static void end_stream(struct stream *s, uint64_t now)
 	case STREAM_OPEN:
 		end_open(s, now);
 		break;
-	case STREAM_LINGERING:
+	case STREAM_DRAINING:
 		break;
-	case STREAM_UNTOLD:
-	case STREAM_WAITING:
+	case STREAM_BACKLOGGED:
+	case STREAM_AWAIT_APP:
 		iwarp_connect_reject(&s->mpa, NULL, 0);
-		stream_shake(s, now);
+		stream_negotiate(s, now);
 		break;
-	case STREAM_SHAKING:
+	case STREAM_NEGOTIATING:
 		if (s->mpa.state == CONNECT_ANSWERING)
 			break; /* a refusal that has not left */
 			       /* fall through */
-	case STREAM_MEETING:
+	case STREAM_UPGRADING:
 		if (s->qp) {
 			end_open(s, now);
 			break;
 		} /* fall through */
 	default:
-		s->ended = true;
-		stream_over(s, s->state == STREAM_CONNECTING || s->state == STREAM_SHAKING, 0);
+		s->end_told = true;
+		stream_close_socket(s, s->state == STREAM_CONNECTING || s->state == STREAM_NEGOTIATING, 0);
 	}
-	s->ended = true;
-	if (s->state == STREAM_OVER)
+	s->end_told = true;
+	if (s->state == STREAM_CLOSED)
 		stream_free(s);
 }
 
 static void look_at(struct stream *s, uint64_t now)
 {
-	if (s->state == STREAM_OPEN && atomic_load(&s->starving))
-		stream_in(s, now);
+	if (s->state == STREAM_OPEN && atomic_load(&s->rx_no_recv))
+		stream_receive(s, now);
 	if (s->state == STREAM_OPEN)
-		stream_follow(s, now);
-	if (atomic_load(&s->closing) || (s->state == STREAM_OVER && !s->owned))
+		stream_follow_qp(s, now);
+	if (atomic_load(&s->closing) || (s->state == STREAM_CLOSED && !s->owned))
 		end_stream(s, now);
 }
 
@@ -247,8 +247,8 @@ static void tidy(struct hca_provider *v, struct hca_clock *clock)
 	struct iwarp_port *all = port_of(v);
 	uint64_t now;
 
-	if (!atomic_load_explicit(&all->nudged, memory_order_relaxed) ||
-		!atomic_exchange(&all->nudged, false))
+	if (!atomic_load_explicit(&all->tidy_wanted, memory_order_relaxed) ||
+		!atomic_exchange(&all->tidy_wanted, false))
 		return;
 	now = hca_clock_now(clock);
 	hca_engine_run_runnable(v->e, now); /* last words first */
@@ -257,37 +257,37 @@ static void tidy(struct hca_provider *v, struct hca_clock *clock)
 }
 
 /* ---- time ---- */
-static void time_is_over(struct stream *s, uint64_t now)
+static void on_deadline(struct stream *s, uint64_t now)
 {
 	s->deadline = UINT64_MAX;
 	switch (s->state) {
 	case STREAM_LISTENING:
 		stream_watch(s, EPOLLIN); /* descriptors had run out */
 		break;
-	case STREAM_KNOCKING:
-		stream_knock(s, now);
+	case STREAM_RETRY_CONNECT:
+		stream_retry_connect(s, now);
 		break;
 	case STREAM_CONNECTING:
-	case STREAM_SHAKING:
-		stream_broke(s, -ETIMEDOUT, now);
+	case STREAM_NEGOTIATING:
+		stream_setup_failed(s, -ETIMEDOUT, now);
 		break;
-	case STREAM_MEETING:
-		stream_meet(s, now);
+	case STREAM_UPGRADING:
+		stream_upgrade(s, now);
 		break;
-	case STREAM_UNTOLD:
+	case STREAM_BACKLOGGED:
 		if (now < s->give_up)
-			stream_tell_asked(s, now);
+			stream_tell_request(s, now);
 		else
-			stream_over(s, true, -ETIMEDOUT);
+			stream_close_socket(s, true, -ETIMEDOUT);
 		break;
 	case STREAM_OPEN: /* the peer does not take our last words, or does not close */
 		lock_take(&s->qp->lock);
 		iwarp_give_up(s->qp);
 		lock_drop(&s->qp->lock);
-		stream_follow(s, now);
+		stream_follow_qp(s, now);
 		break;
-	case STREAM_LINGERING:
-		stream_over(s, !s->left, 0);
+	case STREAM_DRAINING:
+		stream_close_socket(s, !s->peer_closed, 0);
 		break;
 	default:
 		break;
@@ -304,7 +304,7 @@ static void run_deadlines(struct iwarp_port *all, uint64_t now)
 		struct stream *s = container_of(n, struct stream, node);
 
 		if (s->deadline <= now)
-			time_is_over(s, now);
+			on_deadline(s, now);
 	}
 	list_for_each(n, &all->all)
 	{
@@ -319,7 +319,7 @@ static void run_deadlines(struct iwarp_port *all, uint64_t now)
 		struct stream *s = container_of(n, struct stream, node);
 
 		if (s->deadline == next && next != UINT64_MAX) {
-			stream_wake_at(s, next);
+			stream_set_deadline(s, next);
 			break;
 		}
 	}
@@ -335,15 +335,15 @@ static int step(struct stream *s, uint32_t events, uint64_t now)
 	case STREAM_CONNECTING:
 		stream_connected(s, now);
 		return 1;
-	case STREAM_SHAKING:
-		stream_shake(s, now);
+	case STREAM_NEGOTIATING:
+		stream_negotiate(s, now);
 		return 1;
 	case STREAM_OPEN:
 		if (events & EPOLLOUT)
 			stream_unblock(s);
-		return stream_in(s, now);
-	case STREAM_LINGERING:
-		stream_linger(s, now);
+		return stream_receive(s, now);
+	case STREAM_DRAINING:
+		stream_drain(s, now);
 		return 1;
 	default:
 		return 0;
@@ -367,7 +367,7 @@ static int step_ready(struct iwarp_port *all, uint64_t now)
 	return done;
 }
 
-/* They are at the beginning of the list: stream_open(). */
+/* They are at the beginning of the list: stream_attach_qp(). */
 static int step_open(struct iwarp_port *all, uint64_t now)
 {
 	unsigned left = all->nopen;
@@ -383,20 +383,20 @@ static int step_open(struct iwarp_port *all, uint64_t now)
 			continue;
 		left--;
 		if (s->state == STREAM_OPEN)
-			done += stream_in(s, now);
+			done += stream_receive(s, now);
 	}
 	return done;
 }
 
 /* The link may have reached somebody. */
-static void step_meeting(struct iwarp_port *all, uint64_t now)
+static void step_upgrading(struct iwarp_port *all, uint64_t now)
 {
 	list_for_each_safe(n, &all->all)
 	{
 		struct stream *s = container_of(n, struct stream, node);
 
-		if (s->state == STREAM_MEETING)
-			stream_meet(s, now);
+		if (s->state == STREAM_UPGRADING)
+			stream_upgrade(s, now);
 	}
 }
 
@@ -407,7 +407,7 @@ static bool due(struct hca_provider *v, unsigned woken, bool busy)
 
 	if (list_empty(&all->all)) /* the alarm of one that is gone: it wakes until somebody takes it */
 		return woken & v->bit;
-	return all->nopen || all->meeting || (woken & v->bit) || ++all->skipped >= SELDOM;
+	return all->nopen || all->upgrading || (woken & v->bit) || ++all->skipped >= SELDOM;
 }
 
 static int receive(struct hca_provider *v, unsigned woken, struct hca_clock *clock)
@@ -417,8 +417,8 @@ static int receive(struct hca_provider *v, unsigned woken, struct hca_clock *clo
 	int done = 0;
 
 	atomic_store_explicit(&v->e->posts_since_rx, 0, memory_order_relaxed);
-	if (all->meeting)
-		step_meeting(all, now);
+	if (all->upgrading)
+		step_upgrading(all, now);
 	if (all->nopen <= FEW)
 		done = step_open(all, now);
 	if ((woken && !done) || all->nopen > FEW || atomic_load(&all->blocked) || ++all->skipped >= SELDOM) {
@@ -501,7 +501,7 @@ void iwarp_conn_close(struct iwarp_conn *pub)
 
 	atomic_store(&s->closing, true); /* from here on who drives may free it */
 	if (alive)
-		stream_nudge(port);
+		iwarp_port_wake(port);
 }
 
 int iwarp_conn_disconnect(struct hca_adapter *a, struct iwarp_conn *pub)

@@ -66,7 +66,7 @@ static void alarm_of_one_that_is_gone_rings_once(void **state)
 	struct pollfd p = {.fd = iwarp_port_in(&adapter)->epfd, .events = POLLIN};
 	struct iwarp_conn *s = iwarp_conn_new(&adapter, hear, NULL, NULL);
 
-	stream_wake_at((struct stream *)s, hca_clock_now(&clock) + 1000000);
+	stream_set_deadline((struct stream *)s, hca_clock_now(&clock) + 1000000);
 	iwarp_conn_close(s);
 	iwarp_conn_settle(&adapter);
 	assert_true(list_empty(&iwarp_port_in(&adapter)->all));

@@ -4,7 +4,7 @@
  *
  * Who posts sends from its own thread, with qp->lock alone. Receiving, answering the peer's READs, and
  * everything that changes the stream itself is done by who drives. A poster that finds something of that kind
- * to do leaves a note (stream_nudge).
+ * to do has the port looked at (iwarp_port_wake).
  */
 #include "iwarp/port.h"
 
@@ -28,7 +28,7 @@ enum {
 
 /* How long the peer may take to close, once we have said all; and how long it may take none of our last
  * words. */
-#define LINGER_NS    2000000000ull
+#define DRAIN_NS     2000000000ull
 #define LAST_WORD_NS 5000000000ull
 
 static struct stream *stream_of(const struct hca_qp *qp)
@@ -44,7 +44,7 @@ static uint32_t longest_segment(const struct stream *s)
 	return mss > 128 ? mss - MPA_HDR_LEN - MPA_CRC_LEN - 3 : MPA_ULPDU_MAX;
 }
 
-int stream_open(struct stream *s, struct hca_qp *qp, const struct iwarp_params *p, uint64_t now)
+int stream_attach_qp(struct stream *s, struct hca_qp *qp, const struct iwarp_params *p, uint64_t now)
 {
 	s->stage = malloc(IWARP_STAGE + IWARP_STAGE_OUT);
 	if (!s->stage)
@@ -119,7 +119,7 @@ static bool send_once(struct stream *s, struct hca_qp *qp, bool driving, uint64_
 		return true;
 	}
 	if (sent < 0 && sent != -EAGAIN && sent != -EINTR && sent != -ENOBUFS) {
-		atomic_store(&s->deaf, true);
+		atomic_store(&s->tx_failed, true);
 		return false;
 	}
 	if (sent > 0) {
@@ -138,7 +138,7 @@ void stream_unblock(struct stream *s)
 {
 	set_blocked(s, false);
 	if (!s->shut)
-		s->deadline = UINT64_MAX; /* of an end whose last words now go on: stream_follow() */
+		s->deadline = UINT64_MAX; /* of an end whose last words now go on: stream_follow_qp() */
 	hca_engine_make_runnable(s->e, s->qp);
 }
 
@@ -152,7 +152,7 @@ bool iwarp_port_send(struct hca_qp *qp, bool driving, uint64_t now)
 	assert_locked(&qp->lock);
 	if (!s)
 		return false;
-	more = !atomic_load(&s->deaf) && !atomic_load(&s->blocked) && s->state == STREAM_OPEN;
+	more = !atomic_load(&s->tx_failed) && !atomic_load(&s->blocked) && s->state == STREAM_OPEN;
 	if (driving && more && iwarp_owes(qp))
 		e->asked = true;
 	while (more && rounds--) {
@@ -161,7 +161,7 @@ bool iwarp_port_send(struct hca_qp *qp, bool driving, uint64_t now)
 			atomic_fetch_add_explicit(&e->posts_since_rx, 1, memory_order_relaxed);
 	}
 	if (iwarp_life(qp) != IWARP_OPEN)
-		stream_nudge(s->port);
+		iwarp_port_wake(s->port);
 	return more;
 }
 
@@ -196,22 +196,22 @@ static bool receive_once(struct stream *s, struct hca_qp *qp, uint64_t now, int 
 static void watch_again(struct stream *s)
 {
 	stream_watch(
-		s, (atomic_load(&s->starving) ? 0 : EPOLLIN) | (atomic_load(&s->blocked) ? EPOLLOUT : 0));
+		s, (atomic_load(&s->rx_no_recv) ? 0 : EPOLLIN) | (atomic_load(&s->blocked) ? EPOLLOUT : 0));
 }
 
 /* A receive is missing, or there again: the socket is not waited for meanwhile. */
-static void note_hunger(struct stream *s, struct hca_qp *qp)
+static void note_rx_no_recv(struct stream *s, struct hca_qp *qp)
 {
-	bool starves = iwarp_life(qp) == IWARP_OPEN && iwarp_starves(qp), did = atomic_load(&s->starving);
+	bool lacks = iwarp_life(qp) == IWARP_OPEN && iwarp_needs_recv(qp), did = atomic_load(&s->rx_no_recv);
 
-	if (starves == did)
+	if (lacks == did)
 		return;
-	atomic_store(&s->starving, starves);
-	atomic_fetch_add(&s->port->starving, starves ? 1 : -1u);
+	atomic_store(&s->rx_no_recv, lacks);
+	atomic_fetch_add(&s->port->rx_no_recv, lacks ? 1 : -1u);
 	watch_again(s);
 }
 
-int stream_in(struct stream *s, uint64_t now)
+int stream_receive(struct stream *s, uint64_t now)
 {
 	struct hca_qp *qp = s->qp;
 	int done = 0;
@@ -219,16 +219,16 @@ int stream_in(struct stream *s, uint64_t now)
 	bool did;
 
 	if (s->by_memory)
-		return stream_hear_end(s, now);
+		return stream_receive_end(s, now);
 	lock_take(&qp->lock);
 	writes = iwarp_writes(qp);
 	for (unsigned i = 0; i < ROUNDS_IN && receive_once(s, qp, now, &done); i++)
 		;
-	did = atomic_load(&s->starving);
-	note_hunger(s, qp);
-	if (!did && atomic_load(&s->starving)) { /* one may have been posted before we said so */
+	did = atomic_load(&s->rx_no_recv);
+	note_rx_no_recv(s, qp);
+	if (!did && atomic_load(&s->rx_no_recv)) { /* one may have been posted before we said so */
 		receive_once(s, qp, now, &done);
-		note_hunger(s, qp);
+		note_rx_no_recv(s, qp);
 	}
 	watch_again(s);
 	if (iwarp_writes(qp) != writes)
@@ -240,21 +240,21 @@ int stream_in(struct stream *s, uint64_t now)
 }
 
 /* ---- the end ---- */
-static void leave(struct stream *s)
+static void unlink_qp(struct stream *s)
 {
 	struct hca_qp *qp = s->qp;
 
-	if (atomic_exchange(&s->starving, false))
-		atomic_fetch_sub(&s->port->starving, 1);
+	if (atomic_exchange(&s->rx_no_recv, false))
+		atomic_fetch_sub(&s->port->rx_no_recv, 1);
 	set_blocked(s, false);
 	qp->stream = NULL;
 	qp->connecting = false;
 	s->qp = NULL;
 	s->port->nopen -= !s->by_memory;
-	stream_stop_meeting(s);
+	stream_stop_upgrade(s);
 }
 
-void stream_follow(struct stream *s, uint64_t now)
+void stream_follow_qp(struct stream *s, uint64_t now)
 {
 	struct hca_qp *qp = s->qp;
 	enum iwarp_life life;
@@ -263,19 +263,19 @@ void stream_follow(struct stream *s, uint64_t now)
 		hca_engine_send_held(s->e); /* before the peer reads that it is over */
 	lock_take(&qp->lock);
 	life = iwarp_life(qp);
-	note_hunger(s, qp);
+	note_rx_no_recv(s, qp);
 	if (life == IWARP_ENDING && s->deadline == UINT64_MAX)
-		stream_wake_at(s, now + LAST_WORD_NS);
+		stream_set_deadline(s, now + LAST_WORD_NS);
 	if (life == IWARP_FINISH && !s->shut) {
 		s->shut = true;
 		link_tcp_finish(s->fd);
-		stream_wake_at(s, now + LINGER_NS);
+		stream_set_deadline(s, now + DRAIN_NS);
 	}
 	if (life == IWARP_RESET || life == IWARP_GONE)
-		leave(s);
+		unlink_qp(s);
 	lock_drop(&qp->lock);
 	if (!s->qp)
-		stream_over(s, life == IWARP_RESET, s->why);
+		stream_close_socket(s, life == IWARP_RESET, s->why);
 }
 
 /* What the queue pair still has to say is kept here: it may be gone when there is room for it. */
@@ -294,7 +294,7 @@ static bool take_rest(struct stream *s, struct hca_qp *qp, uint64_t now)
 	return iwarp_life(qp) != IWARP_RESET;
 }
 
-void stream_part(struct stream *s, uint64_t now)
+void stream_detach_qp(struct stream *s, uint64_t now)
 {
 	struct hca_qp *qp = s->qp;
 	bool clean;
@@ -302,15 +302,15 @@ void stream_part(struct stream *s, uint64_t now)
 	if (iwarp_life(qp) == IWARP_OPEN)
 		iwarp_abort(qp);
 	clean = iwarp_life(qp) != IWARP_RESET && iwarp_life(qp) != IWARP_GONE && take_rest(s, qp, now);
-	leave(s);
-	s->state = STREAM_LINGERING;
+	unlink_qp(s);
+	s->state = STREAM_DRAINING;
 	if (!clean)
 		s->rest_len = 0;
-	stream_wake_at(s, clean ? now + LINGER_NS : now);
+	stream_set_deadline(s, clean ? now + DRAIN_NS : now);
 	stream_watch(s, EPOLLIN | (s->rest_len ? EPOLLOUT : 0));
-	stream_nudge(s->port);
+	iwarp_port_wake(s->port);
 	if (clean)
-		stream_linger(s, now);
+		stream_drain(s, now);
 }
 
 void iwarp_port_detach(struct hca_qp *qp)
@@ -318,10 +318,10 @@ void iwarp_port_detach(struct hca_qp *qp)
 	assert_locked(&qp->home->e->drive);
 	assert_locked(&qp->lock);
 	if (qp->stream)
-		stream_part(stream_of(qp), hca_engine_now(qp->home->e));
+		stream_detach_qp(stream_of(qp), hca_engine_now(qp->home->e));
 }
 
-void stream_linger(struct stream *s, uint64_t now)
+void stream_drain(struct stream *s, uint64_t now)
 {
 	uint8_t waste[4096];
 	struct iovec in = {waste, sizeof(waste)}, out = {s->rest + s->rest_sent, s->rest_len - s->rest_sent};
@@ -343,6 +343,6 @@ void stream_linger(struct stream *s, uint64_t now)
 	}
 	if (n > 0)
 		return;
-	s->left = true;
-	stream_wake_at(s, now); /* the peer has closed: over, but not in the middle of who called */
+	s->peer_closed = true;
+	stream_set_deadline(s, now); /* the peer has closed: over, but not in the middle of who called */
 }

@@ -155,7 +155,8 @@ static void wait_for_link(struct stream *s, uint64_t now)
 		s->counted = true;
 		s->port->upgrading++;
 	}
-	s->state = STREAM_UPGRADING;
+	if (s->state != STREAM_UPGRADING)
+		stream_set_state(s, STREAM_UPGRADING);
 	stream_watch(s, 0);
 	stream_set_deadline(s, now + AGAIN_NS);
 }
@@ -178,7 +179,8 @@ void stream_upgrade(struct stream *s, uint64_t now)
 	if (there < 0)
 		log_info("QP 0x%06x: not by memory, though its peer seems to be on this host (%s)", s->qpn,
 			strerror(-there));
-	s->state = STREAM_NEGOTIATING;
+	if (!first)
+		stream_set_state(s, STREAM_NEGOTIATING);
 	iwarp_connect_meet(&s->mpa, there > 0 && make_ready(s, now));
 	stream_set_deadline(s, now + WORD_NS);
 	stream_negotiate(s, now);

@@ -5,6 +5,7 @@
  */
 #include "iwarp/port.h"
 
+#include "base/asserts.h"
 #include "base/fd.h"
 #include "base/gid.h"
 #include "base/log.h"
@@ -117,7 +118,7 @@ static void tell_established(struct stream *s)
 	stream_upgrade_done(s);
 	lock_take(&s->qp->lock); /* posters look at it from now on */
 	stream_watch(s, EPOLLIN);
-	s->state = STREAM_OPEN;
+	stream_set_state(s, STREAM_OPEN);
 	s->qp->connecting = false;
 	lock_drop(&s->qp->lock);
 	if (p->initiator)
@@ -149,16 +150,17 @@ void stream_tell_request(struct stream *s, uint64_t now)
 		return;
 	}
 	ev.private_data = iwarp_connect_private(&s->mpa, &ev.private_len);
-	s->state = STREAM_AWAIT_APP;
-	if (tell(s, &ev)) {
-		s->listener->pending--;
-		s->listener = NULL;
-		s->owned = true;
-		s->end_told = false;
+	if (!tell(s, &ev)) {
+		if (s->state != STREAM_BACKLOGGED)
+			stream_set_state(s, STREAM_BACKLOGGED);
+		stream_set_deadline(s, now + AGAIN_NS);
 		return;
 	}
-	s->state = STREAM_BACKLOGGED;
-	stream_set_deadline(s, now + AGAIN_NS);
+	stream_set_state(s, STREAM_AWAIT_APP);
+	s->listener->pending--;
+	s->listener = NULL;
+	s->owned = true;
+	s->end_told = false;
 }
 
 /* ---- bytes ---- */
@@ -195,7 +197,7 @@ static int begin_connect(struct stream *s, uint64_t now)
 	s->fd = link_tcp_connect((struct sockaddr *)&s->local, (struct sockaddr *)&s->remote, s->tclass);
 	if (s->fd < 0)
 		return s->fd;
-	s->state = STREAM_CONNECTING;
+	stream_set_state(s, STREAM_CONNECTING);
 	stream_watch(s, EPOLLOUT);
 	stream_set_deadline(s, now + CONNECT_NS);
 	return 0;
@@ -239,7 +241,7 @@ static void refused(struct stream *s, uint64_t now)
 		s->end_told = true;
 		s->shut = true; /* the peer closes: siw does not see a refusal that comes with the end of the
 				   stream */
-		s->state = STREAM_DRAINING;
+		stream_set_state(s, STREAM_DRAINING);
 		stream_set_deadline(s, now + 2 * SECONDS);
 		stream_watch(s, EPOLLIN);
 		stream_drain(s, now);
@@ -266,13 +268,15 @@ void stream_setup_failed(struct stream *s, int status, uint64_t now)
 		s->why = status;
 	lock_take(&s->qp->lock);
 	iwarp_lost(s->qp, now);
+	if (s->state != STREAM_OPEN)
+		stream_set_state(s, STREAM_OPEN);
 	lock_drop(&s->qp->lock);
-	s->state = STREAM_OPEN;
 	stream_follow_qp(s, now);
 }
 
 void stream_negotiate(struct stream *s, uint64_t now)
 {
+	assert_that(s->state == STREAM_NEGOTIATING);
 	if (!send_mpa(s) || !receive_mpa(s)) {
 		iwarp_connect_lost(&s->mpa);
 		stream_setup_failed(s, -ECONNRESET, now);
@@ -298,7 +302,6 @@ void stream_negotiate(struct stream *s, uint64_t now)
 		stream_setup_failed(s, -EPROTO, now);
 		return;
 	default:
-		s->state = STREAM_NEGOTIATING;
 		stream_watch(s, iwarp_connect_out(&s->mpa).iov_len ? EPOLLIN | EPOLLOUT : EPOLLIN);
 	}
 }
@@ -310,7 +313,7 @@ static void retry_later(struct stream *s, uint64_t now)
 {
 	stream_watch(s, 0);
 	link_tcp_reset(fd_take(&s->fd));
-	s->state = STREAM_RETRY_CONNECT;
+	stream_set_state(s, STREAM_RETRY_CONNECT);
 	stream_set_deadline(s, now + (RETRY_NS << s->retries++));
 }
 
@@ -334,7 +337,7 @@ void stream_connected(struct stream *s, uint64_t now)
 		stream_close_socket(s, false, err);
 		return;
 	}
-	s->state = STREAM_NEGOTIATING;
+	stream_set_state(s, STREAM_NEGOTIATING);
 	stream_set_deadline(s, now + REPLY_NS);
 	stream_negotiate(s, now);
 }
@@ -379,7 +382,7 @@ int iwarp_conn_listen(
 	lock_take(&a->engine.drive);
 	s->fd = fd;
 	s->end_told = true; /* there is nothing to tell of it */
-	s->state = STREAM_LISTENING;
+	stream_set_state(s, STREAM_LISTENING);
 	stream_watch(s, EPOLLIN);
 	lock_drop(&a->engine.drive);
 	return 0;
@@ -435,6 +438,7 @@ static void accept_one(struct stream *l, int fd, const struct sockaddr_storage *
 	o = our_options(s);
 	o.revision = 2;
 	iwarp_connect_await(&s->mpa, &o);
+	stream_set_state(s, STREAM_NEGOTIATING);
 	stream_set_deadline(s, now + REQUEST_NS);
 	stream_negotiate(s, now);
 }
@@ -455,6 +459,13 @@ void stream_accept_all(struct stream *l, uint64_t now)
 	}
 }
 
+/* MPA has been told what to answer. */
+static void answer(struct stream *s, uint64_t now)
+{
+	stream_set_state(s, STREAM_NEGOTIATING);
+	stream_negotiate(s, now);
+}
+
 static int accept_with(struct stream *s, const struct iwarp_conn_param *p, uint64_t now)
 {
 	struct hca_qp *qp = stream_free_qp(s->port, p->qpn);
@@ -467,7 +478,7 @@ static int accept_with(struct stream *s, const struct iwarp_conn_param *p, uint6
 	if (!iwarp_connect_accept(&s->mpa, p->ird, p->ord, p->private_data, p->private_len))
 		return -EINVAL;
 	if (s->mpa.refusing) { /* we cannot have what it wants */
-		stream_negotiate(s, now);
+		answer(s, now);
 		return -EPROTO;
 	}
 	err = stream_attach_qp(s, qp, &s->mpa.params, now); /* before the peer may send */
@@ -476,7 +487,7 @@ static int accept_with(struct stream *s, const struct iwarp_conn_param *p, uint6
 		return err;
 	}
 	stream_set_deadline(s, now + REQUEST_NS);
-	stream_negotiate(s, now);
+	answer(s, now);
 	hca_engine_run_runnable(s->e, now);
 	return 0;
 }
@@ -491,17 +502,23 @@ int iwarp_conn_accept(struct hca_adapter *a, struct iwarp_conn *pub, const struc
 	return err;
 }
 
+bool stream_reject(struct stream *s, const void *private_data, uint32_t len, uint64_t now)
+{
+	if (!iwarp_connect_reject(&s->mpa, private_data, len))
+		return false;
+	s->end_told = true;
+	answer(s, now);
+	return true;
+}
+
 int iwarp_conn_reject(struct hca_adapter *a, struct iwarp_conn *pub, const void *private_data, uint32_t len)
 {
 	struct stream *s = (struct stream *)pub;
-	int err = -EINVAL;
+	bool done;
 
 	lock_take(&a->engine.drive);
-	if (s->state == STREAM_AWAIT_APP && iwarp_connect_reject(&s->mpa, private_data, len)) {
-		err = 0;
-		s->end_told = true;
-		stream_negotiate(s, hca_engine_now(&a->engine));
-	}
+	done = s->state == STREAM_AWAIT_APP &&
+	       stream_reject(s, private_data, len, hca_engine_now(&a->engine));
 	lock_drop(&a->engine.drive);
-	return err;
+	return done ? 0 : -EINVAL;
 }

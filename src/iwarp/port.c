@@ -176,7 +176,7 @@ void stream_close_socket(struct stream *s, bool reset, int status)
 		link_tcp_reset(fd_take(&s->fd));
 	else if (s->fd >= 0)
 		close(fd_take(&s->fd));
-	s->state = STREAM_CLOSED;
+	stream_set_state(s, STREAM_CLOSED);
 	s->deadline = UINT64_MAX;
 	if (!s->end_told) {
 		s->end_told = true;
@@ -208,11 +208,10 @@ static void end_stream(struct stream *s, uint64_t now)
 		end_open(s, now);
 		break;
 	case STREAM_DRAINING:
+	case STREAM_CLOSED:
 		break;
-	case STREAM_BACKLOGGED:
 	case STREAM_AWAIT_APP:
-		iwarp_connect_reject(&s->mpa, NULL, 0);
-		stream_negotiate(s, now);
+		stream_reject(s, NULL, 0, now);
 		break;
 	case STREAM_NEGOTIATING:
 		if (s->mpa.state == CONNECT_ANSWERING)

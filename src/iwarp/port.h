@@ -2,7 +2,8 @@
 /*
  * The provider of iWARP: all TCP connections (streams) of an adapter, and what its files share. pump.c moves
  * bytes between sockets and queue pairs, open.c opens connections, local_upgrade.c finds out that both ends
- * are on one host, and port.c has all of them, wakes for them and ends them.
+ * are on one host, stream_state.c says which state follows which, and port.c has all of them, wakes for them
+ * and ends them.
  * Everything under the drive lock where nothing else is said.
  */
 #ifndef IWARP_PORT_H
@@ -13,6 +14,7 @@
 #include "iwarp/conn.h"
 #include "iwarp/life.h"
 
+/* Changed by stream_set_state() alone; stream_state.c has the picture. */
 enum stream_state {
 	STREAM_FRESH,
 	STREAM_LISTENING,
@@ -98,16 +100,22 @@ void iwarp_port_wake(struct iwarp_port *port);
 /* No socket any more: says so, once. reset: the peer is told that it broke. */
 void stream_close_socket(struct stream *s, bool reset, int status);
 
+/* ---- stream_state.c ---- */
+/* To another state than it is in. With its queue pair's lock held, if it has one, from and to OPEN. */
+void stream_set_state(struct stream *s, enum stream_state state);
+
 /* ---- open.c ---- */
 void stream_accept_all(struct stream *listener, uint64_t now);
 /* Tries again; then the TCP connection is there, or is not. */
 void stream_retry_connect(struct stream *s, uint64_t now);
 void stream_connected(struct stream *s, uint64_t now);
-/* Moves bytes of request and reply. */
+/* NEGOTIATING: moves bytes of request and reply, and goes on with what they say. */
 void stream_negotiate(struct stream *s, uint64_t now);
 /* It broke before it was open. */
 void stream_setup_failed(struct stream *s, int status, uint64_t now);
 void stream_tell_request(struct stream *s, uint64_t now);
+/* AWAIT_APP: refuses. false: too much private data. */
+bool stream_reject(struct stream *s, const void *private_data, uint32_t len, uint64_t now);
 
 /* ---- local_upgrade.c ---- */
 /* Whether the peer seems to be on this host, and we could reach it by shared memory. */

@@ -303,7 +303,7 @@ void stream_detach_qp(struct stream *s, uint64_t now)
 		iwarp_abort(qp);
 	clean = iwarp_life(qp) != IWARP_RESET && iwarp_life(qp) != IWARP_GONE && take_rest(s, qp, now);
 	unlink_qp(s);
-	s->state = STREAM_DRAINING;
+	stream_set_state(s, STREAM_DRAINING);
 	if (!clean)
 		s->rest_len = 0;
 	stream_set_deadline(s, clean ? now + DRAIN_NS : now);

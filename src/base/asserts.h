@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the code relies on, said so that it is checked in the builds for sanitizers and for chaos, and costs
+ * nothing in others: no user's program dies of a state that we did not think of. Of locks: assert_locked(),
+ * base/lock.h.
+ */
+#ifndef BASE_ASSERTS_H
+#define BASE_ASSERTS_H
+
+#include <assert.h>
+
+#ifdef ANYRDMA_ASSERTS
+#define assert_that(x) assert(x)
+#else
+#define assert_that(x) ((void)(0 && (x)))
+#endif
+
+#endif

@@ -281,20 +281,20 @@ static void hang_up(struct input *in)
 /* What is parsed can be said again, and is then the same. */
 static void read_record(struct input *in)
 {
-	uint8_t b[MPA_MEET_LEN], again[MPA_MEET_LEN];
+	uint8_t b[MPA_UPGRADE_LEN], again[MPA_UPGRADE_LEN];
 	bool keyed = draw_u8(in) & 1;
-	struct mpa_meet m, same;
+	struct mpa_upgrade m, same;
 
 	draw(in, b, sizeof(b));
 	if (keyed)
 		memcpy(b, "anyrdma\1", 8);
-	if (!mpa_meet_get(b, &m)) {
+	if (!mpa_upgrade_get(b, &m)) {
 		must(memcmp(b, "anyrdma", 7));
 		return;
 	}
 	must(!m.ok || b[7] == 1);
-	mpa_meet_put(again, &m);
-	must(mpa_meet_get(again, &same) && !memcmp(&m, &same, sizeof(m)));
+	mpa_upgrade_put(again, &m);
+	must(mpa_upgrade_get(again, &same) && !memcmp(&m, &same, sizeof(m)));
 	if (b[7] == 1)
 		must(!memcmp(b + 12, again + 12, sizeof(b) - 12));
 }

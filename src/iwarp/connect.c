@@ -53,10 +53,10 @@ static uint8_t flags_of(const struct iwarp_options *o)
 			 (o->extended ? MPA_EXTENDED_ASK : 0) | (o->extended && o->memory ? MPA_MEMORY : 0));
 }
 
-static void put_word(struct iwarp_connect *c)
+static void put_upgrade(struct iwarp_connect *c)
 {
-	mpa_meet_put(c->out + c->out_len, &c->own);
-	c->out_len += MPA_MEET_LEN;
+	mpa_upgrade_put(c->out + c->out_len, &c->own);
+	c->out_len += MPA_UPGRADE_LEN;
 }
 
 bool iwarp_connect_start(
@@ -91,10 +91,10 @@ static bool answer(struct iwarp_connect *c, uint8_t flags, const struct mpa_v2 *
 	if (!put_frame(c, f, v2, private_data, len))
 		return false;
 	c->refusing = flags & MPA_REJECT;
-	c->meets = flags & MPA_MEMORY;
+	c->upgrades = flags & MPA_MEMORY;
 	c->own.ok = true;
-	if (c->meets)
-		put_word(c);
+	if (c->upgrades)
+		put_upgrade(c);
 	c->state = CONNECT_ANSWERING;
 	return true;
 }
@@ -218,8 +218,8 @@ static void got_reply(struct iwarp_connect *c)
 			return;
 		}
 	}
-	c->meets = c->opt.memory && p->extended && (c->peer.flags & MPA_MEMORY);
-	c->state = c->meets ? CONNECT_MEETING : CONNECT_DONE;
+	c->upgrades = c->opt.memory && p->extended && (c->peer.flags & MPA_MEMORY);
+	c->state = c->upgrades ? CONNECT_UPGRADE_WAIT : CONNECT_DONE;
 }
 
 static void got_all(struct iwarp_connect *c)
@@ -237,33 +237,33 @@ static void got_all(struct iwarp_connect *c)
 		got_request(c);
 }
 
-/* ---- meeting ---- */
-void iwarp_connect_meet(struct iwarp_connect *c, bool ok)
+/* ---- the upgrade to shared memory ---- */
+void iwarp_connect_upgrade(struct iwarp_connect *c, bool ok)
 {
 	c->own.ok = ok;
-	c->out_len = c->out_sent = c->word_len = 0;
-	put_word(c);
+	c->out_len = c->out_sent = c->upgrade_len = 0;
+	put_upgrade(c);
 	c->params.memory = ok;
-	c->state = CONNECT_SAYING;
+	c->state = CONNECT_UPGRADE_SENDING;
 }
 
-/* The last word of the meeting is the responder's, or an initiator's no. */
-static void said(struct iwarp_connect *c)
+/* The last word is the responder's, or an initiator's no. */
+static void upgrade_sent(struct iwarp_connect *c)
 {
-	c->state = c->params.initiator && c->own.ok ? CONNECT_MEETING : CONNECT_DONE;
+	c->state = c->params.initiator && c->own.ok ? CONNECT_UPGRADE_WAIT : CONNECT_DONE;
 }
 
-static void got_word(struct iwarp_connect *c)
+static void got_upgrade(struct iwarp_connect *c)
 {
 	bool last = c->params.memory;
 
-	if (!mpa_meet_get(c->word, &c->met)) {
+	if (!mpa_upgrade_get(c->upgrade_in, &c->theirs)) {
 		broken(c, ERR_LLP_FRAME);
-	} else if (last || (!c->params.initiator && !c->met.ok)) {
-		c->params.memory = c->met.ok;
+	} else if (last || (!c->params.initiator && !c->theirs.ok)) {
+		c->params.memory = c->theirs.ok;
 		c->state = CONNECT_DONE;
 	} else {
-		c->state = CONNECT_MET;
+		c->state = CONNECT_UPGRADE_READY;
 	}
 }
 
@@ -289,16 +289,16 @@ void iwarp_connect_sent(struct iwarp_connect *c, size_t n)
 	if (c->out_sent < c->out_len)
 		return;
 	if (c->state == CONNECT_ANSWERING) {
-		c->state = c->refusing ? CONNECT_REFUSED : c->meets ? CONNECT_MEETING : CONNECT_DONE;
+		c->state = c->refusing ? CONNECT_REFUSED : c->upgrades ? CONNECT_UPGRADE_WAIT : CONNECT_DONE;
 		c->answered = true;
-	} else if (c->state == CONNECT_SAYING)
-		said(c);
+	} else if (c->state == CONNECT_UPGRADE_SENDING)
+		upgrade_sent(c);
 }
 
 struct iovec iwarp_connect_in(struct iwarp_connect *c)
 {
-	if (c->state == CONNECT_MEETING)
-		return (struct iovec){c->word + c->word_len, MPA_MEET_LEN - c->word_len};
+	if (c->state == CONNECT_UPGRADE_WAIT)
+		return (struct iovec){c->upgrade_in + c->upgrade_len, MPA_UPGRADE_LEN - c->upgrade_len};
 	return (struct iovec){c->in + c->in_len, is_reading(c) ? in_needed(c) - c->in_len : 0};
 }
 
@@ -306,10 +306,10 @@ void iwarp_connect_got(struct iwarp_connect *c, size_t n)
 {
 	bool had_header = c->in_len >= MPA_FRAME_LEN;
 
-	if (c->state == CONNECT_MEETING) {
-		c->word_len += (uint32_t)n;
-		if (c->word_len == MPA_MEET_LEN)
-			got_word(c);
+	if (c->state == CONNECT_UPGRADE_WAIT) {
+		c->upgrade_len += (uint32_t)n;
+		if (c->upgrade_len == MPA_UPGRADE_LEN)
+			got_upgrade(c);
 		return;
 	}
 	c->in_len += (uint32_t)n;

@@ -11,15 +11,15 @@
  *     CONNECT_DONE  <--- reply, private data ---   ANSWERING
  *     CONNECT_REFUSED <-- reply with R -----       CONNECT_DONE or CONNECT_REFUSED once it has left
  *
- * Two ends of our own kind that both offered `memory` meet first, before they are DONE. Each is ready before
- * it says so, and who has the last word is the responder:
+ * Two ends of our own kind that both offered `memory` try to upgrade to shared memory first, before they are
+ * DONE. Each is ready before it says so, and who has the last word is the responder:
  *
- *     MEETING   <--- reply, who I am ----------    ANSWERING
- *     CONNECT_MET: the owner decides               MEETING
- *     iwarp_connect_meet()
- *     SAYING    --- who I am, yes or no ------>    no: CONNECT_DONE; yes: CONNECT_MET: the owner decides
- *     no: CONNECT_DONE; yes: MEETING               iwarp_connect_meet()
- *     CONNECT_DONE  <------------ yes or no ----   SAYING, CONNECT_DONE
+ *     UPGRADE_WAIT <--- reply, who I am -------    ANSWERING
+ *     UPGRADE_READY: the owner decides             UPGRADE_WAIT
+ *     iwarp_connect_upgrade()
+ *     UPGRADE_SENDING -- who I am, yes or no ->    no: DONE; yes: UPGRADE_READY: the owner decides
+ *     no: DONE; yes: UPGRADE_WAIT                  iwarp_connect_upgrade()
+ *     DONE         <-------------- yes or no --    UPGRADE_SENDING, DONE
  *
  * The owner moves bytes: iwarp_connect_out() has those to send, iwarp_connect_in() the place for those to
  * receive, exactly as many as are still missing, so that nothing of the first FPDU is read by accident.
@@ -63,9 +63,9 @@ enum iwarp_connect_state {
 	CONNECT_AWAITING,
 	CONNECT_ASKED,
 	CONNECT_ANSWERING,
-	CONNECT_MEETING,
-	CONNECT_MET,
-	CONNECT_SAYING,
+	CONNECT_UPGRADE_WAIT,
+	CONNECT_UPGRADE_READY,
+	CONNECT_UPGRADE_SENDING,
 	CONNECT_DONE,
 	CONNECT_REFUSED,
 	CONNECT_BROKEN, /* the peer speaks something else; `error` says what */
@@ -76,14 +76,14 @@ struct iwarp_connect {
 	struct iwarp_options opt;
 	struct iwarp_params params;
 	enum rdmap_error error;
-	bool refusing, meets;
+	bool refusing, upgrades;
 	bool answered; /* a reply of ours has left */
 	struct mpa_frame peer;
-	struct mpa_v2 peer_v2;    /* of a request or reply of revision 2 with S */
-	struct mpa_meet own, met; /* the owner's to fill before accept or meet; the other's */
-	uint8_t out[MPA_FRAME_LEN + MPA_PRIVATE_MAX + MPA_MEET_LEN], in[MPA_FRAME_LEN + MPA_PRIVATE_MAX];
-	uint8_t word[MPA_MEET_LEN];
-	uint32_t out_len, out_sent, in_len, word_len;
+	struct mpa_v2 peer_v2;          /* of a request or reply of revision 2 with S */
+	struct mpa_upgrade own, theirs; /* own: the owner's to fill before accept or upgrade */
+	uint8_t out[MPA_FRAME_LEN + MPA_PRIVATE_MAX + MPA_UPGRADE_LEN], in[MPA_FRAME_LEN + MPA_PRIVATE_MAX];
+	uint8_t upgrade_in[MPA_UPGRADE_LEN];
+	uint32_t out_len, out_sent, in_len, upgrade_len;
 };
 
 /* The most private data that fits beside the words of revision 2. */
@@ -95,14 +95,14 @@ bool iwarp_connect_start(
 void iwarp_connect_await(struct iwarp_connect *c, const struct iwarp_options *o);
 /*
  * In CONNECT_ASKED: answers. ird and ord are what this end can do; what was agreed on is then in c->params.
- * When the peer's wishes cannot be met, it is refused and the state says so.
+ * When the peer's wishes cannot be fulfilled, it is refused and the state says so.
  */
 bool iwarp_connect_accept(
 	struct iwarp_connect *c, uint16_t ird, uint16_t ord, const void *private_data, uint32_t len);
 bool iwarp_connect_reject(struct iwarp_connect *c, const void *private_data, uint32_t len);
-/* In CONNECT_MET: says who we are (c->own), and whether it goes by memory. Once that has left, and the other
- * end has agreed, params.memory says what became of it. */
-void iwarp_connect_meet(struct iwarp_connect *c, bool ok);
+/* In CONNECT_UPGRADE_READY: says who we are (c->own), and whether it goes by memory. Once that has left, and
+ * the other end has agreed, params.memory says what became of it. */
+void iwarp_connect_upgrade(struct iwarp_connect *c, bool ok);
 
 /* Bytes to send; length 0: none. */
 struct iovec iwarp_connect_out(struct iwarp_connect *c);

@@ -228,7 +228,7 @@ static void talk(struct ends *e, size_t each)
 		;
 }
 
-static void ends_on_one_host_meet_however_the_bytes_are_cut(void **state)
+static void ends_on_one_host_upgrade_however_the_bytes_are_cut(void **state)
 {
 	for (size_t each = 1; each < 100; each++) {
 		for (unsigned m = 0; m < 4; m++) {
@@ -240,17 +240,17 @@ static void ends_on_one_host_meet_however_the_bytes_are_cut(void **state)
 			e.r.own.qpn = 7;
 			answer(&e, each);
 			check_private(&e.i, "reply");
-			assert_int_equal(e.i.state, CONNECT_MET);
-			assert_int_equal(e.r.state, CONNECT_MEETING);
-			assert_true(e.i.met.ok && e.i.met.qpn == 7);
+			assert_int_equal(e.i.state, CONNECT_UPGRADE_READY);
+			assert_int_equal(e.r.state, CONNECT_UPGRADE_WAIT);
+			assert_true(e.i.theirs.ok && e.i.theirs.qpn == 7);
 			e.i.own.qpn = 8;
-			iwarp_connect_meet(&e.i, m & 1);
+			iwarp_connect_upgrade(&e.i, m & 1);
 			talk(&e, each);
 			if (m & 1) {
-				assert_int_equal(e.i.state, CONNECT_MEETING);
-				assert_int_equal(e.r.state, CONNECT_MET);
-				assert_true(e.r.met.ok && e.r.met.qpn == 8);
-				iwarp_connect_meet(&e.r, m & 2);
+				assert_int_equal(e.i.state, CONNECT_UPGRADE_WAIT);
+				assert_int_equal(e.r.state, CONNECT_UPGRADE_READY);
+				assert_true(e.r.theirs.ok && e.r.theirs.qpn == 8);
+				iwarp_connect_upgrade(&e.r, m & 2);
 				talk(&e, each);
 			}
 			assert_int_equal(e.i.state, CONNECT_DONE);
@@ -261,7 +261,7 @@ static void ends_on_one_host_meet_however_the_bytes_are_cut(void **state)
 	}
 }
 
-static void ends_meet_only_when_both_offer_it(void **state)
+static void ends_upgrade_only_when_both_offer_it(void **state)
 {
 	for (unsigned m = 0; m < 16; m++) {
 		struct iwarp_options oi = plain(2), ro = plain(2);
@@ -273,12 +273,12 @@ static void ends_meet_only_when_both_offer_it(void **state)
 		ro.extended = m & 8;
 		ask(&e, &oi, &ro, SIZE_MAX);
 		answer(&e, SIZE_MAX);
-		assert_int_equal(e.i.state, m == 15 ? CONNECT_MET : CONNECT_DONE);
-		assert_int_equal(e.r.state, m == 15 ? CONNECT_MEETING : CONNECT_DONE);
+		assert_int_equal(e.i.state, m == 15 ? CONNECT_UPGRADE_READY : CONNECT_DONE);
+		assert_int_equal(e.r.state, m == 15 ? CONNECT_UPGRADE_WAIT : CONNECT_DONE);
 	}
 }
 
-static void nonsense_in_place_of_a_meeting_ends_it(void **state)
+static void nonsense_in_place_of_an_upgrade_ends_it(void **state)
 {
 	struct iwarp_options o = plain(2);
 	struct ends e;
@@ -288,7 +288,7 @@ static void nonsense_in_place_of_a_meeting_ends_it(void **state)
 	ask(&e, &o, &o, SIZE_MAX);
 	answer(&e, SIZE_MAX);
 	in = iwarp_connect_in(&e.r);
-	assert_int_equal(in.iov_len, MPA_MEET_LEN);
+	assert_int_equal(in.iov_len, MPA_UPGRADE_LEN);
 	memset(in.iov_base, 0x55, in.iov_len);
 	iwarp_connect_got(&e.r, in.iov_len);
 	assert_int_equal(e.r.state, CONNECT_BROKEN);
@@ -430,9 +430,9 @@ int main(void)
 		cmocka_unit_test(no_common_rtr_is_a_refusal),
 		cmocka_unit_test(extensions_only_when_both_have_them),
 		cmocka_unit_test(repeated_flags_are_no_extension),
-		cmocka_unit_test(ends_on_one_host_meet_however_the_bytes_are_cut),
-		cmocka_unit_test(ends_meet_only_when_both_offer_it),
-		cmocka_unit_test(nonsense_in_place_of_a_meeting_ends_it),
+		cmocka_unit_test(ends_on_one_host_upgrade_however_the_bytes_are_cut),
+		cmocka_unit_test(ends_upgrade_only_when_both_offer_it),
+		cmocka_unit_test(nonsense_in_place_of_an_upgrade_ends_it),
 		cmocka_unit_test(private_data_goes_up_to_the_limit),
 		cmocka_unit_test(request_of_a_later_revision_is_refused),
 		cmocka_unit_test(frames_out_of_place_are_refused),

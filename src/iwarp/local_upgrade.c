@@ -56,9 +56,9 @@ bool stream_may_upgrade(struct stream *s)
 
 void stream_fill_identity(struct stream *s)
 {
-	struct mpa_meet *own = &s->mpa.own;
+	struct mpa_upgrade *own = &s->mpa.own;
 
-	*own = (struct mpa_meet){.qpn = s->qpn,
+	*own = (struct mpa_upgrade){.qpn = s->qpn,
 		.psn = hca_adapter_random(s->e->adapter) & PSN_MASK,
 		.port = port_of(&s->local),
 		.other_port = port_of(&s->remote),
@@ -67,7 +67,7 @@ void stream_fill_identity(struct stream *s)
 	gid_of_sockaddr((struct sockaddr *)&s->remote, own->other_gid);
 }
 
-static bool mirrors(const struct mpa_meet *a, const struct mpa_meet *b)
+static bool mirrors(const struct mpa_upgrade *a, const struct mpa_upgrade *b)
 {
 	return a->port == b->other_port && b->port == a->other_port && gid_same(a->gid, b->other_gid) &&
 	       gid_same(b->gid, a->other_gid);
@@ -76,15 +76,15 @@ static bool mirrors(const struct mpa_meet *a, const struct mpa_meet *b)
 /* 1: the peer can be reached by shared memory; 0: not yet; -errno: no. */
 static int look(struct stream *s, bool first, uint64_t now)
 {
-	const struct mpa_meet *met = &s->mpa.met;
+	const struct mpa_upgrade *theirs = &s->mpa.theirs;
 	struct local_channel *channel = ibt_port_in(s->e->adapter)->channel;
 	uint64_t identity;
 	int there;
 
-	if (!met->ok || met->qpn > 0xffffff || !mirrors(&s->mpa.own, met))
+	if (!theirs->ok || theirs->qpn > 0xffffff || !mirrors(&s->mpa.own, theirs))
 		return -EPROTO;
-	there = local_channel_try_connect(channel, qpn_slot(met->qpn), first, &identity);
-	if (there > 0 && identity != met->identity)
+	there = local_channel_try_connect(channel, qpn_slot(theirs->qpn), first, &identity);
+	if (there > 0 && identity != theirs->identity)
 		return -ESRCH;
 	return there || now < s->upgrade_by ? there : -ETIMEDOUT;
 }
@@ -92,7 +92,7 @@ static int look(struct stream *s, bool first, uint64_t now)
 /* ---- the queue pair, drive lock and qp->lock held ---- */
 static void carry_by_memory(struct stream *s, struct hca_qp *qp, uint64_t now)
 {
-	const struct mpa_meet *own = &s->mpa.own, *met = &s->mpa.met;
+	const struct mpa_upgrade *own = &s->mpa.own, *theirs = &s->mpa.theirs;
 	struct ibv_qp_attr *attr = &qp->attr;
 
 	hca_qp_set_provider(qp, &ibt_port_in(qp->adapter)->provider);
@@ -102,15 +102,15 @@ static void carry_by_memory(struct stream *s, struct hca_qp *qp, uint64_t now)
 		.ifindex = qp->dev->ifindex, .hop_limit = 64, .local = true}; /* nobody looks at the class */
 	memcpy(qp->dest.sgid, own->gid, 16);
 	memcpy(qp->dest.dgid, own->other_gid, 16);
-	attr->dest_qp_num = met->qpn;
+	attr->dest_qp_num = theirs->qpn;
 	attr->sq_psn = own->psn;
-	attr->rq_psn = met->psn & PSN_MASK;
+	attr->rq_psn = theirs->psn & PSN_MASK;
 	attr->path_mtu = IBV_MTU_4096;
 	attr->timeout = TIMEOUT;
 	attr->retry_cnt = RETRIES;
 	attr->rnr_retry = RNR_RETRIES;
 	attr->min_rnr_timer = RNR_TIMER;
-	hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, qp->dest.dgid, met->qpn));
+	hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, qp->dest.dgid, theirs->qpn));
 	ibt_modified(qp, IBV_QP_RQ_PSN | IBV_QP_SQ_PSN | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY, now);
 	ibt_path_say_here(qp);
 	hca_board_show_qp(qp->adapter, qp);
@@ -181,7 +181,7 @@ void stream_upgrade(struct stream *s, uint64_t now)
 			strerror(-there));
 	if (!first)
 		stream_set_state(s, STREAM_NEGOTIATING);
-	iwarp_connect_meet(&s->mpa, there > 0 && make_ready(s, now));
+	iwarp_connect_upgrade(&s->mpa, there > 0 && make_ready(s, now));
 	stream_set_deadline(s, now + WORD_NS);
 	stream_negotiate(s, now);
 }

@@ -289,7 +289,7 @@ void stream_negotiate(struct stream *s, uint64_t now)
 		s->deadline = UINT64_MAX;
 		stream_tell_request(s, now);
 		return;
-	case CONNECT_MET:
+	case CONNECT_UPGRADE_READY:
 		stream_upgrade(s, now);
 		return;
 	case CONNECT_DONE:

@@ -45,17 +45,17 @@ void mpa_v2_put(uint8_t b[MPA_V2_LEN], const struct mpa_v2 *v)
 				   (v->rtr & MPA_RTR_READ ? 0x4000 : 0)));
 }
 
-enum { MEET_VERSION = 1, MEET_OK = 1 };
-static const char meet_key[7] = "anyrdma";
+enum { UPGRADE_VERSION = 1, UPGRADE_OK = 1 };
+static const char upgrade_key[7] = "anyrdma";
 
-bool mpa_meet_get(const uint8_t b[MPA_MEET_LEN], struct mpa_meet *m)
+bool mpa_upgrade_get(const uint8_t b[MPA_UPGRADE_LEN], struct mpa_upgrade *m)
 {
-	*m = (struct mpa_meet){0};
-	if (memcmp(b, meet_key, sizeof(meet_key)))
+	*m = (struct mpa_upgrade){0};
+	if (memcmp(b, upgrade_key, sizeof(upgrade_key)))
 		return false;
-	if (b[7] != MEET_VERSION)
+	if (b[7] != UPGRADE_VERSION)
 		return true;
-	m->ok = b[8] & MEET_OK;
+	m->ok = b[8] & UPGRADE_OK;
 	m->qpn = get_be32(b + 12);
 	m->psn = get_be32(b + 16);
 	m->port = get_be16(b + 20);
@@ -66,11 +66,11 @@ bool mpa_meet_get(const uint8_t b[MPA_MEET_LEN], struct mpa_meet *m)
 	return true;
 }
 
-void mpa_meet_put(uint8_t b[MPA_MEET_LEN], const struct mpa_meet *m)
+void mpa_upgrade_put(uint8_t b[MPA_UPGRADE_LEN], const struct mpa_upgrade *m)
 {
-	memcpy(b, meet_key, sizeof(meet_key));
-	b[7] = MEET_VERSION;
-	put_be32(b + 8, (uint32_t)(m->ok ? MEET_OK : 0) << 24);
+	memcpy(b, upgrade_key, sizeof(upgrade_key));
+	b[7] = UPGRADE_VERSION;
+	put_be32(b + 8, (uint32_t)(m->ok ? UPGRADE_OK : 0) << 24);
 	put_be32(b + 12, m->qpn);
 	put_be32(b + 16, m->psn);
 	put_be16(b + 20, m->port);

@@ -33,7 +33,7 @@ enum {
 	MPA_ULPDU_MAX = 65535,
 	MPA_MARKER_LEN = 4,
 	MPA_MARKER_EVERY = 512,
-	MPA_MEET_LEN = 64,
+	MPA_UPGRADE_LEN = 64,
 };
 
 /* Flags of a request or reply. */
@@ -79,7 +79,7 @@ void mpa_v2_put(uint8_t b[MPA_V2_LEN], const struct mpa_v2 *v);
 
 /*
  * What two ends of our own kind that seem to be on one host say to each other behind the reply, before any
- * FPDU: who they are, and whether they go by memory. Of any version it is as long as this.
+ * FPDU: who they are, and whether they upgrade to shared memory. Of any version it is as long as this.
  *
  *  0  "anyrdma" | version(8)
  *  8  flags(8)  | 0(24)          | QPN(32)
@@ -87,7 +87,7 @@ void mpa_v2_put(uint8_t b[MPA_V2_LEN], const struct mpa_v2 *v);
  * 24  identity of the process(64)
  * 32  own address(128)           | other address(128)
  */
-struct mpa_meet {
+struct mpa_upgrade {
 	bool ok; /* by memory, as far as this end can say */
 	uint32_t qpn, psn;
 	uint16_t port, other_port;
@@ -96,8 +96,8 @@ struct mpa_meet {
 };
 
 /* false: that is none. One of another version is not ok. */
-bool mpa_meet_get(const uint8_t b[MPA_MEET_LEN], struct mpa_meet *m);
-void mpa_meet_put(uint8_t b[MPA_MEET_LEN], const struct mpa_meet *m);
+bool mpa_upgrade_get(const uint8_t b[MPA_UPGRADE_LEN], struct mpa_upgrade *m);
+void mpa_upgrade_put(uint8_t b[MPA_UPGRADE_LEN], const struct mpa_upgrade *m);
 
 /* ---- FPDUs ---- */
 static inline uint32_t mpa_pad(uint32_t ulpdu)

@@ -43,12 +43,12 @@ static void other_keys_and_too_much_private_data_are_refused(void **state)
 
 static void meeting_of_two_on_one_host(void **state)
 {
-	static const uint8_t golden[MPA_MEET_LEN] = "anyrdma\1\1\0\0\0\0\x12\x34\x56"
-						    "\0\xab\xcd\xef\x10\xe1\x20\xfb"
-						    "\x01\x23\x45\x67\x89\xab\xcd\xef"
-						    "\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\1"
-						    "\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\2";
-	struct mpa_meet m = {.ok = true,
+	static const uint8_t golden[MPA_UPGRADE_LEN] = "anyrdma\1\1\0\0\0\0\x12\x34\x56"
+						       "\0\xab\xcd\xef\x10\xe1\x20\xfb"
+						       "\x01\x23\x45\x67\x89\xab\xcd\xef"
+						       "\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\1"
+						       "\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\2";
+	struct mpa_upgrade m = {.ok = true,
 		.qpn = 0x123456,
 		.psn = 0xabcdef,
 		.port = 0x10e1,
@@ -56,19 +56,19 @@ static void meeting_of_two_on_one_host(void **state)
 		.identity = 0x0123456789abcdef,
 		.gid = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1},
 		.other_gid = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 2}};
-	struct mpa_meet back = {0};
-	uint8_t b[MPA_MEET_LEN], again[MPA_MEET_LEN];
+	struct mpa_upgrade back = {0};
+	uint8_t b[MPA_UPGRADE_LEN], again[MPA_UPGRADE_LEN];
 
-	mpa_meet_put(b, &m);
+	mpa_upgrade_put(b, &m);
 	assert_memory_equal(b, golden, sizeof(golden));
-	assert_true(mpa_meet_get(b, &back));
-	mpa_meet_put(again, &back);
+	assert_true(mpa_upgrade_get(b, &back));
+	mpa_upgrade_put(again, &back);
 	assert_memory_equal(again, golden, sizeof(golden));
 	b[7]++;
-	assert_true(mpa_meet_get(b, &back)); /* of a later version: nothing is known of it */
+	assert_true(mpa_upgrade_get(b, &back)); /* of a later version: nothing is known of it */
 	assert_false(back.ok);
 	b[0] ^= 1;
-	assert_false(mpa_meet_get(b, &back));
+	assert_false(mpa_upgrade_get(b, &back));
 }
 
 /* What siw sends with and without peer-to-peer mode, and every bit by itself. */

@@ -574,7 +574,7 @@ static void who_is_not_here_is_not_believed(void **state)
 }
 
 /* A process of this very user, which knows the number, may lie; the stream has nothing to carry then. */
-static void bytes_behind_the_meeting_end_it(void **state)
+static void bytes_behind_the_upgrade_end_it(void **state)
 {
 	struct rdma_cm_id *listener = listen_with(8), *server;
 	uint8_t word[MEET];
@@ -897,7 +897,7 @@ int main(int argc, char **argv)
 	};
 	const struct CMUnitTest of_neighbours[] = {
 		cmocka_unit_test(who_is_not_here_is_not_believed),
-		cmocka_unit_test(bytes_behind_the_meeting_end_it),
+		cmocka_unit_test(bytes_behind_the_upgrade_end_it),
 		cmocka_unit_test(who_speaks_by_udp_is_not_heard),
 		cmocka_unit_test(who_talks_nonsense_instead_or_goes_is_let_go),
 	};

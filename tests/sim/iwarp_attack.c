@@ -152,7 +152,7 @@ static bool shake_hands(struct attack *a)
 	if (request)
 		spoil(a);
 	while (iwarp_pair_shake(a->p)) {
-		if (word && mine->state == CONNECT_SAYING && !mine->out_sent)
+		if (word && mine->state == CONNECT_UPGRADE_SENDING && !mine->out_sent)
 			spoil(a);
 	}
 	iwarp_pair_open(a->p);

@@ -216,8 +216,8 @@ bool iwarp_pair_shake(struct iwarp_pair *p)
 			iwarp_connect_accept(c, p->side[i].mpa.ird, p->side[i].mpa.ord, "welcome", 7);
 			moved = true;
 		}
-		if (c->state == CONNECT_MET) {
-			iwarp_connect_meet(c, p->side[i].by_memory);
+		if (c->state == CONNECT_UPGRADE_READY) {
+			iwarp_connect_upgrade(c, p->side[i].by_memory);
 			moved = true;
 		}
 	}

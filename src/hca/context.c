@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
+#include "hca/netdev.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -177,7 +178,7 @@ int hca_async_wait(struct hca_context *ctx)
 	int err = 0;
 
 	if (!ctx->adapter->up) {
-		p[1].fd = hca_devices_watch();
+		p[1].fd = hca_netdevs_watch();
 		if (p[1].fd >= 0)
 			hca_devices_refresh(ctx->adapter); /* what changed before we watched */
 	}

@@ -1,27 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 #include "hca/device.h"
 
-#include "base/fd.h"
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/context.h"
+#include "hca/netdev.h"
 #include "hca/sysfs.h"
 
 #include <endian.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <linux/if_packet.h>
-#include <linux/rtnetlink.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-enum { ROCE_OVERHEAD = 40 + 8 + 12 + 16 + 28 + 4, MAX_ADDRS = 64, MAX_NETDEVS = 64 };
+enum { ROCE_OVERHEAD = 40 + 8 + 12 + 16 + 28 + 4 };
 
 /* Numbers of iWARP devices are these further. */
 enum { KIND_INDEXES = 1024 }; /* numbers of a kind's uverbs devices */
@@ -130,151 +122,7 @@ int hca_device_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struc
 	return 0;
 }
 
-/* ---- what the kernel says ---- */
-struct netdev {
-	char name[IF_NAMESIZE];
-	unsigned flags, mtu;
-	uint32_t ifindex;
-	uint8_t mac[6];
-	bool has_mac;
-	int naddrs;
-	uint8_t addr[MAX_ADDRS][16];
-};
-
-struct netdevs {
-	int n;
-	struct netdev dev[MAX_NETDEVS];
-};
-
-static void read_mtu(struct netdevs *all)
-{
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-	for (int i = 0; i < all->n; i++) {
-		struct ifreq r;
-
-		memset(&r, 0, sizeof(r));
-		memcpy(r.ifr_name, all->dev[i].name, sizeof(r.ifr_name));
-		all->dev[i].mtu = fd < 0 || ioctl(fd, SIOCGIFMTU, &r) ? 1500 : (unsigned)r.ifr_mtu;
-	}
-	if (fd >= 0)
-		close(fd);
-}
-
-static struct netdev *netdev_named(struct netdevs *all, const char *name, unsigned flags)
-{
-	struct netdev *d;
-
-	for (int i = 0; i < all->n; i++) {
-		if (!strcmp(all->dev[i].name, name))
-			return &all->dev[i];
-	}
-	if (all->n == (int)(sizeof(all->dev) / sizeof(all->dev[0])))
-		return NULL;
-	d = &all->dev[all->n++];
-	memset(d, 0, sizeof(*d));
-	snprintf(d->name, sizeof(d->name), "%s", name);
-	d->ifindex = if_nametoindex(name);
-	d->flags = flags;
-	return d;
-}
-
-static void add_address(struct netdev *d, const struct sockaddr *sa)
-{
-	uint8_t *g = d->addr[d->naddrs];
-
-	if (d->naddrs == MAX_ADDRS)
-		return;
-	memset(g, 0, 16);
-	if (sa->sa_family == AF_INET) {
-		g[10] = g[11] = 0xff;
-		memcpy(g + 12, &((const struct sockaddr_in *)sa)->sin_addr, 4);
-		d->naddrs++;
-	} else if (sa->sa_family == AF_INET6) {
-		memcpy(g, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
-		d->naddrs++;
-	} else if (sa->sa_family == AF_PACKET) {
-		const struct sockaddr_ll *ll = (const struct sockaddr_ll *)sa;
-
-		d->has_mac = ll->sll_halen == 6 && !(d->flags & IFF_LOOPBACK);
-		memcpy(d->mac, ll->sll_addr, 6);
-	}
-}
-
-static void eui64(const uint8_t mac[6], uint8_t out[8])
-{
-	memcpy(out, mac, 3);
-	memcpy(out + 5, mac + 3, 3);
-	out[3] = 0xff;
-	out[4] = 0xfe;
-	out[0] ^= 2;
-}
-
-/* Order of the GID table: the EUI-64 link-local address, IPv4, other IPv6. */
-static int address_rank(const struct netdev *d, const uint8_t g[16])
-{
-	uint8_t ll[16] = {0xfe, 0x80};
-
-	eui64(d->mac, ll + 8);
-	if (d->has_mac && !memcmp(g, ll, 16))
-		return 0;
-	return gid_is_v4(g) ? 1 : 2;
-}
-
-static void sort_addresses(struct netdev *d)
-{
-	for (int i = 1; i < d->naddrs; i++) {
-		for (int k = i; k && address_rank(d, d->addr[k]) < address_rank(d, d->addr[k - 1]); k--) {
-			uint8_t t[16];
-
-			memcpy(t, d->addr[k], 16);
-			memcpy(d->addr[k], d->addr[k - 1], 16);
-			memcpy(d->addr[k - 1], t, 16);
-		}
-	}
-}
-
-static int read_netdevs(struct netdevs *all)
-{
-	struct ifaddrs *list, *i;
-
-	all->n = 0;
-	if (getifaddrs(&list))
-		return -errno;
-	for (i = list; i; i = i->ifa_next) {
-		struct netdev *d =
-			strchr(i->ifa_name, ':') ? NULL : netdev_named(all, i->ifa_name, i->ifa_flags);
-
-		if (d && i->ifa_addr)
-			add_address(d, i->ifa_addr);
-	}
-	freeifaddrs(list);
-	read_mtu(all);
-	for (int n = 0; n < all->n; n++)
-		sort_addresses(&all->dev[n]);
-	return 0;
-}
-
 /* ---- our devices ---- */
-/* No hardware address: something stable for this host and boot. */
-static uint64_t guid_without_mac(const char *name)
-{
-	uint64_t h = 0xcbf29ce484222325ull;
-	char text[64] = "";
-	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-
-	if (f) {
-		if (!fgets(text, sizeof(text), f))
-			text[0] = 0;
-		fclose(f);
-	}
-	for (const char *p = text; *p; p++)
-		h = (h ^ (uint8_t)*p) * 0x100000001b3ull;
-	for (const char *p = name; *p; p++)
-		h = (h ^ (uint8_t)*p) * 0x100000001b3ull;
-	return (h & ~(0x01ull << 56)) | 0x02ull << 56; /* locally administered */
-}
-
 static void raise_port_event(struct hca_device *d, enum ibv_event_type type)
 {
 	list_for_each(n, &d->adapter->contexts)
@@ -287,7 +135,7 @@ static void raise_port_event(struct hca_device *d, enum ibv_event_type type)
 }
 
 /* gid_lock held */
-static bool gids_follow(struct hca_device *d, const struct netdev *nd)
+static bool gids_follow(struct hca_device *d, const struct hca_netdev *nd)
 {
 	bool changed = false;
 
@@ -316,7 +164,7 @@ static bool gids_follow(struct hca_device *d, const struct netdev *nd)
 	return changed;
 }
 
-static void device_follow(struct hca_device *d, const struct netdev *nd, bool is_new)
+static void device_follow(struct hca_device *d, const struct hca_netdev *nd, bool is_new)
 {
 	bool up = nd && (nd->flags & IFF_UP) && (nd->flags & IFF_RUNNING), was_up = d->up, moved;
 
@@ -334,7 +182,7 @@ static void device_follow(struct hca_device *d, const struct netdev *nd, bool is
 		raise_port_event(d, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
 }
 
-static struct hca_device *device_new(struct hca_adapter *a, const struct netdev *nd, enum hca_kind kind)
+static struct hca_device *device_new(struct hca_adapter *a, const struct hca_netdev *nd, enum hca_kind kind)
 {
 	int index = (int)nd->ifindex - 1 + (int)kind * KIND_INDEXES;
 	struct hca_device *d = calloc(1, sizeof(*d));
@@ -349,17 +197,9 @@ static struct hca_device *device_new(struct hca_adapter *a, const struct netdev 
 	memcpy(d->netdev, nd->name, sizeof(d->netdev));
 	d->ifindex = nd->ifindex;
 	d->loopback = nd->flags & IFF_LOOPBACK;
-	if (nd->has_mac) {
-		uint8_t g[8];
-
-		eui64(nd->mac, g);
-		memcpy(&d->guid, g, 8);
-		d->guid = be64toh(d->guid);
-	} else {
-		d->guid = guid_without_mac(nd->name);
-	}
 	d->kind = kind;
-	d->guid ^= kind == HCA_IWARP ? 0x03ull << 24 : 0; /* ff:fd in the middle for ff:fe */
+	d->guid = hca_netdev_guid(nd) ^
+		  (kind == HCA_IWARP ? 0x03ull << 24 : 0); /* ff:fd in the middle for ff:fe */
 	ibv->node_type = hca_kinds[kind].node_type;
 	ibv->transport_type = hca_kinds[kind].transport_type;
 	snprintf(ibv->name, sizeof(ibv->name), "%s_%s", hca_kinds[kind].name, nd->name);
@@ -372,7 +212,7 @@ static struct hca_device *device_new(struct hca_adapter *a, const struct netdev 
 	return d;
 }
 
-static struct hca_device *device_of(struct hca_adapter *a, const struct netdev *nd, enum hca_kind kind)
+static struct hca_device *device_of(struct hca_adapter *a, const struct hca_netdev *nd, enum hca_kind kind)
 {
 	list_for_each(n, &a->devices)
 	{
@@ -404,7 +244,7 @@ static void device_insert(struct hca_adapter *a, struct hca_device *d)
 	list_add_tail(before, &d->node);
 }
 
-static const struct netdev *netdev_of(const struct netdevs *all, const struct hca_device *d)
+static const struct hca_netdev *netdev_of(const struct hca_netdevs *all, const struct hca_device *d)
 {
 	for (int i = 0; i < all->n; i++) {
 		if (all->dev[i].ifindex == d->ifindex && !strcmp(all->dev[i].name, d->netdev))
@@ -416,8 +256,8 @@ static const struct netdev *netdev_of(const struct netdevs *all, const struct hc
 /* What the sysfs-like tree will say: taken under the lock, written without it. */
 struct snapshot {
 	int n;
-	struct sysfs_dev dev[HCA_KINDS * MAX_NETDEVS];
-	struct sysfs_gid gid[HCA_KINDS * MAX_NETDEVS][HCA_GID_TABLE];
+	struct sysfs_dev dev[HCA_KINDS * HCA_NETDEVS];
+	struct sysfs_gid gid[HCA_KINDS * HCA_NETDEVS][HCA_GID_TABLE];
 };
 
 static void take_snapshot(struct hca_adapter *a, struct snapshot *s)
@@ -429,7 +269,7 @@ static void take_snapshot(struct hca_adapter *a, struct snapshot *s)
 		struct sysfs_gid *gid = s->gid[s->n];
 		struct ibv_port_attr port;
 
-		if (d->gone || s->n == HCA_KINDS * MAX_NETDEVS)
+		if (d->gone || s->n == HCA_KINDS * HCA_NETDEVS)
 			continue;
 		hca_port_attr(d, &port);
 		for (unsigned i = 0; i < HCA_GID_TABLE; i++) {
@@ -453,7 +293,7 @@ static void take_snapshot(struct hca_adapter *a, struct snapshot *s)
 	}
 }
 
-static void add_device(struct hca_adapter *a, const struct netdev *nd, enum hca_kind kind)
+static void add_device(struct hca_adapter *a, const struct hca_netdev *nd, enum hca_kind kind)
 {
 	struct hca_device *d;
 
@@ -468,13 +308,13 @@ static void add_device(struct hca_adapter *a, const struct netdev *nd, enum hca_
 
 int hca_devices_refresh(struct hca_adapter *a)
 {
-	struct netdevs *all = malloc(sizeof(*all));
+	struct hca_netdevs *all = malloc(sizeof(*all));
 	struct snapshot *snap = malloc(sizeof(*snap));
 	int err = -ENOMEM;
 
 	if (!all || !snap)
 		goto out;
-	err = read_netdevs(all);
+	err = hca_netdevs_read(all);
 	if (err)
 		goto out;
 	lock_take(&a->lock);
@@ -498,29 +338,9 @@ out:
 	return err;
 }
 
-int hca_devices_watch(void)
-{
-	struct sockaddr_nl sa = {
-		.nl_family = AF_NETLINK, .nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR};
-	int fd = fd_above_stdio(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
-
-	if (fd < 0)
-		return -errno;
-	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa))) {
-		int err = -errno;
-
-		close(fd);
-		return err;
-	}
-	return fd;
-}
-
 void hca_devices_changed(struct hca_adapter *a, int fd)
 {
-	char buf[8192];
-
-	while (recv(fd, buf, sizeof(buf), MSG_DONTWAIT) > 0)
-		; /* what changed does not matter: everything is read again */
+	hca_netdevs_drain(fd);
 	hca_devices_refresh(a);
 	hca_qp1_changed(a);
 }

@@ -54,8 +54,7 @@ static inline struct hca_device *hca_device(struct ibv_device *d)
 
 /* Reads the interfaces and brings adapter->devices up to date, raising GID and port events. */
 int hca_devices_refresh(struct hca_adapter *a);
-/* Watches the kernel for changes from the helper thread: a netlink socket, -errno when there is none. */
-int hca_devices_watch(void);
+/* The socket of hca_netdevs_watch() is readable: refreshes, and tells QP1's agents. */
 void hca_devices_changed(struct hca_adapter *a, int fd);
 
 enum ibv_mtu hca_mtu_of(unsigned netdev_mtu);

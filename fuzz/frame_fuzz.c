@@ -120,8 +120,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		data += take;
 		size -= take;
 		make_plausible(s, kind, qp, frame, len);
-		memcpy(in.sgid, s->w.node[1].dev.gid[0].raw, 16);
-		memcpy(in.dgid, s->w.node[0].dev.gid[0].raw, 16);
+		memcpy(in.sgid, s->w.node[1].dev.port[0].gid[0].raw, 16);
+		memcpy(in.dgid, s->w.node[0].dev.port[0].gid[0].raw, 16);
 		exact = malloc(len); /* so that a read past the end is seen */
 		memcpy(exact, frame, len);
 		in.bytes = exact;

@@ -62,28 +62,29 @@ int rcm_bind_device(struct rcm_id *id, const uint8_t gid[16], uint32_t ifindex)
 {
 	unsigned index = 0;
 	struct rcm_device *d;
-	struct ibv_port_attr port;
-	int err = rcm_device_of(id->cm, gid, ifindex, transport_of(id), &d, &index);
+	const struct hca_port *port;
+	struct ibv_port_attr attr;
+	int err = rcm_device_of(id->cm, gid, ifindex, transport_of(id), &d, &port, &index);
 
 	/* What this host sends itself comes in by the loopback interface, whatever its address. */
 	if (err && ifindex)
-		err = rcm_device_of(id->cm, gid, 0, transport_of(id), &d, &index);
+		err = rcm_device_of(id->cm, gid, 0, transport_of(id), &d, &port, &index);
 	if (err)
 		return err;
-	if (ibv_query_port(d->verbs, 1, &port))
+	if (ibv_query_port(d->verbs, port->num, &attr))
 		return -ENODEV;
 	cm_host_lock(&id->cm->host);
 	id->dev = d;
 	cm_host_unlock(&id->cm->host);
 	id->pub.verbs = d->verbs;
-	id->pub.port_num = 1;
+	id->pub.port_num = id->path.port = port->num;
 	if (!id->pub.pd)
 		id->pub.pd = d->pd;
 	memcpy(id->path.local, gid, 16);
 	id->path.ifindex = d->ifindex;
 	id->path.sgid_index = index;
-	if (!id->path.mtu || id->path.mtu > port.active_mtu)
-		id->path.mtu = port.active_mtu;
+	if (!id->path.mtu || id->path.mtu > attr.active_mtu)
+		id->path.mtu = attr.active_mtu;
 	return 0;
 }
 

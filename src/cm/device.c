@@ -67,15 +67,14 @@ static int open_device(struct rcm *cm, struct ibv_device *ibv, struct rcm_device
 }
 
 int rcm_device_of(struct rcm *cm, const uint8_t gid[16], uint32_t ifindex, enum ibv_transport_type transport,
-	struct rcm_device **out, unsigned *sgid_index)
+	struct rcm_device **out, const struct hca_port **port, unsigned *sgid_index)
 {
-	struct ibv_device *ibv = verbs_device_of(cm->host.adapter, gid, ifindex, transport, sgid_index);
-
-	if (!ibv) { /* an address that is younger than our list */
+	*port = verbs_port_of(cm->host.adapter, gid, ifindex, transport, sgid_index);
+	if (!*port) { /* an address that is younger than our list */
 		ibv_free_device_list(ibv_get_device_list(NULL));
-		ibv = verbs_device_of(cm->host.adapter, gid, ifindex, transport, sgid_index);
+		*port = verbs_port_of(cm->host.adapter, gid, ifindex, transport, sgid_index);
 	}
-	return ibv ? open_device(cm, ibv, out) : -ENODEV;
+	return *port ? open_device(cm, &(*port)->dev->vd.ibv, out) : -ENODEV;
 }
 
 bool rcm_device_gone(const struct rcm_device *d)

@@ -15,7 +15,7 @@ void rcm_fill_ah(const struct rcm_id *id, const uint8_t dgid[16], struct ibv_ah_
 {
 	*ah = (struct ibv_ah_attr){
 		.is_global = 1,
-		.port_num = 1,
+		.port_num = id->path.port,
 		.grh =
 			{
 				.flow_label = id->path.flow_label,
@@ -30,7 +30,7 @@ void rcm_fill_ah(const struct rcm_id *id, const uint8_t dgid[16], struct ibv_ah_
 static void init_attr(const struct rcm_id *id, struct ibv_qp_attr *a, int *mask)
 {
 	a->pkey_index = 0;
-	a->port_num = 1;
+	a->port_num = id->path.port;
 	*mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 	if (rcm_is_ud(id)) {
 		a->qkey = id->path.qkey;

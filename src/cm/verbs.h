@@ -10,15 +10,16 @@
 #include <stdbool.h>
 
 struct hca_adapter;
+struct hca_port;
 
 /* The process's adapter; a new one after fork. NULL: no memory. */
 struct hca_adapter *verbs_adapter(void);
 
 /*
- * The device that has this GID, and its index there; ifindex 0: of any interface. The first of those that the
- * user wants, of this transport. NULL: none. Takes the adapter's lock.
+ * The port that has this GID, and its index there; ifindex 0: of any interface. That of the first device that
+ * the user wants, of this transport. NULL: none. Takes the adapter's lock.
  */
-struct ibv_device *verbs_device_of(struct hca_adapter *a, const uint8_t gid[16], uint32_t ifindex,
+struct hca_port *verbs_port_of(struct hca_adapter *a, const uint8_t gid[16], uint32_t ifindex,
 	enum ibv_transport_type transport, unsigned *index);
 
 /* Whether the user has any device of this transport, as far as is known. Takes the adapter's lock. */

@@ -185,27 +185,43 @@ struct ibv_device **(ibv_get_device_list)(int *num)
 	return list;
 }
 
-struct ibv_device *verbs_device_of(struct hca_adapter *a, const uint8_t gid[16], uint32_t ifindex,
+/* A port of the device that has this GID, and its index there; NULL: none. */
+static struct hca_port *port_with(struct hca_device *d, const uint8_t gid[16], unsigned *index)
+{
+	for_each_port(p, d)
+	{
+		int i = hca_port_gid_index(p, gid);
+
+		if (i >= 0) {
+			*index = (unsigned)i;
+			return p;
+		}
+	}
+	return NULL;
+}
+
+struct hca_port *verbs_port_of(struct hca_adapter *a, const uint8_t gid[16], uint32_t ifindex,
 	enum ibv_transport_type transport, unsigned *index)
 {
-	struct hca_device *found = NULL;
+	struct hca_port *found = NULL;
 
 	lock_take(&a->lock);
 	list_for_each(node, &a->devices)
 	{
 		struct hca_device *d = container_of(node, struct hca_device, node);
-		int i = hca_device_gid_index(d, gid);
+		unsigned i = 0;
+		struct hca_port *p = port_with(d, gid, &i);
 
-		if (i < 0 || place_of(d) < 0 || (ifindex && ifindex != d->ifindex) ||
+		if (!p || place_of(d) < 0 || (ifindex && ifindex != d->ifindex) ||
 			(transport != IBV_TRANSPORT_UNKNOWN && transport != d->vd.ibv.transport_type))
 			continue;
-		if (!found || place_of(d) < place_of(found)) {
-			found = d;
-			*index = (unsigned)i;
+		if (!found || place_of(d) < place_of(found->dev)) {
+			found = p;
+			*index = i;
 		}
 	}
 	lock_drop(&a->lock);
-	return found ? &found->vd.ibv : NULL;
+	return found;
 }
 
 bool verbs_device_any(struct hca_adapter *a, enum ibv_transport_type transport)
@@ -294,7 +310,7 @@ int verbs_query_device_ex(struct ibv_context *c, const struct ibv_query_device_e
 		.completion_timestamp_mask = UINT64_MAX,
 		.hca_core_clock = 1000000, /* kHz: timestamps are nanoseconds */
 		.max_dm_size = HCA_MAX_DM,
-		.phys_port_cnt_ex = 1,
+		.phys_port_cnt_ex = HCA_PORTS,
 	};
 
 	if (in && in->comp_mask)
@@ -319,17 +335,23 @@ int verbs_query_rt_values(struct ibv_context *c, struct ibv_values_ex *values)
 	return 0;
 }
 
+static struct hca_port *port_of(struct ibv_context *c, unsigned num)
+{
+	return hca_device_port(hca_context(c)->dev, num);
+}
+
 int verbs_query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *attr, size_t len)
 {
 	CANCEL_SAFE;
-	struct hca_context *ctx = hca_context(c);
+	struct hca_adapter *a = hca_context(c)->adapter;
+	const struct hca_port *p = port_of(c, port);
 	struct ibv_port_attr full;
 
-	if (port != 1)
+	if (!p)
 		return EINVAL;
-	lock_take(&ctx->adapter->lock);
-	hca_port_attr(ctx->dev, &full);
-	lock_drop(&ctx->adapter->lock);
+	lock_take(&a->lock);
+	hca_port_attr(p, &full);
+	lock_drop(&a->lock);
 	memset(attr, 0, len);
 	memcpy(attr, &full, len < sizeof(full) ? len : sizeof(full));
 	return 0;
@@ -344,38 +366,37 @@ int(ibv_query_port)(struct ibv_context *c, uint8_t port, struct _compat_ibv_port
 int ibv_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid *gid)
 {
 	CANCEL_SAFE;
-	struct hca_context *ctx = hca_context(c);
+	struct hca_port *p = port_of(c, port);
 
-	if (port != 1 || index < 0 || index >= HCA_GID_TABLE) {
-		errno = EINVAL;
-		return -1;
-	}
-	hca_device_gid(ctx->dev, (unsigned)index, gid->raw);
-	return 0;
+	if (p && index >= 0 && hca_port_gid(p, (unsigned)index, gid->raw))
+		return 0;
+	errno = EINVAL;
+	return -1;
 }
 
-static void fill_entry(struct hca_device *d, uint32_t index, struct ibv_gid_entry *e)
+/* 0; ENODATA: it is empty; EINVAL: the table is shorter. */
+static int fill_entry(struct hca_port *p, uint32_t index, struct ibv_gid_entry *e)
 {
 	memset(e, 0, sizeof(*e));
-	hca_device_gid(d, index, e->gid.raw);
+	if (!hca_port_gid(p, index, e->gid.raw))
+		return EINVAL;
 	e->gid_index = index;
-	e->port_num = 1;
-	e->gid_type = hca_kinds[d->kind].gid_type;
-	e->ndev_ifindex = d->ifindex;
+	e->port_num = p->num;
+	e->gid_type = hca_kinds[p->dev->kind].gid_type;
+	e->ndev_ifindex = p->dev->ifindex;
+	return gid_is_zero(e->gid.raw) ? ENODATA : 0;
 }
 
 int _ibv_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
 	uint32_t flags, size_t size)
 {
 	CANCEL_SAFE;
-	struct hca_context *ctx = hca_context(c);
+	struct hca_port *p = port_of(c, port);
 	struct ibv_gid_entry e;
+	int err = flags || !p ? EINVAL : fill_entry(p, index, &e);
 
-	if (flags || port != 1 || index >= HCA_GID_TABLE)
-		return EINVAL;
-	fill_entry(ctx->dev, index, &e);
-	if (gid_is_zero(e.gid.raw))
-		return ENODATA;
+	if (err)
+		return err;
 	memset(entry, 0, size);
 	memcpy(entry, &e, size < sizeof(e) ? size : sizeof(e));
 	return 0;
@@ -385,33 +406,32 @@ ssize_t _ibv_query_gid_table(
 	struct ibv_context *c, struct ibv_gid_entry *entries, size_t max, uint32_t flags, size_t size)
 {
 	CANCEL_SAFE;
-	struct hca_context *ctx = hca_context(c);
-	ssize_t n = 0;
+	size_t n = 0;
 
 	if (flags)
 		return -EINVAL;
-	for (uint32_t i = 0; i < HCA_GID_TABLE; i++) {
-		struct ibv_gid_entry e;
+	for_each_port(p, hca_context(c)->dev)
+	{
+		for (uint32_t i = 0; i < HCA_GID_TABLE; i++) {
+			struct ibv_gid_entry e;
 
-		fill_entry(ctx->dev, i, &e);
-		if (gid_is_zero(e.gid.raw))
-			continue;
-		if ((size_t)n == max) {
-			n = -EINVAL;
-			break;
+			if (fill_entry(p, i, &e))
+				continue;
+			if (n == max)
+				return -EINVAL;
+			memset((char *)entries + n * size, 0, size);
+			memcpy((char *)entries + n * size, &e, size < sizeof(e) ? size : sizeof(e));
+			n++;
 		}
-		memset((char *)entries + (size_t)n * size, 0, size);
-		memcpy((char *)entries + (size_t)n * size, &e, size < sizeof(e) ? size : sizeof(e));
-		n++;
 	}
-	return n;
+	return (ssize_t)n;
 }
 
 /* Private, but ibv_devinfo calls it: 0 is InfiniBand or RoCE v1, 1 is RoCE v2. */
 int ibv_query_gid_type(struct ibv_context *c, uint8_t port, unsigned index, int *type);
 int ibv_query_gid_type(struct ibv_context *c, uint8_t port, unsigned index, int *type)
 {
-	if (port != 1 || index >= HCA_GID_TABLE) {
+	if (!port_of(c, port) || index >= HCA_GID_TABLE) {
 		errno = EINVAL;
 		return -1;
 	}
@@ -421,20 +441,25 @@ int ibv_query_gid_type(struct ibv_context *c, uint8_t port, unsigned index, int 
 
 int ibv_query_pkey(struct ibv_context *c, uint8_t port, int index, __be16 *pkey)
 {
-	if (port != 1 || index != 0) {
+	const struct hca_port *p = port_of(c, port);
+	uint16_t key;
+
+	if (!p || index < 0 || !hca_port_pkey(p, (unsigned)index, &key)) {
 		errno = EINVAL;
 		return -1;
 	}
-	*pkey = 0xffff;
+	*pkey = htobe16(key);
 	return 0;
 }
 
 int ibv_get_pkey_index(struct ibv_context *c, uint8_t port, __be16 pkey)
 {
-	if (port == 1 && pkey == 0xffff)
-		return 0;
-	errno = EINVAL;
-	return -1;
+	const struct hca_port *p = port_of(c, port);
+	int index = p ? hca_port_pkey_index(p, be16toh(pkey)) : -1;
+
+	if (index < 0)
+		errno = EINVAL;
+	return index;
 }
 
 /* ---- asynchronous events ---- */

@@ -208,6 +208,7 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 		errno = err;
 		return NULL;
 	}
+	ah->port = hca_device_port(ctx->dev, attr->port_num);
 	ah->attr = *attr;
 	ah->ibv.context = pd->context;
 	ah->ibv.pd = pd;
@@ -225,12 +226,11 @@ int ibv_destroy_ah(struct ibv_ah *ah)
 }
 
 /* The first address of the same kind, for an answer to what came by multicast. */
-static int index_like(struct hca_device *d, const uint8_t gid[16])
+static int index_like(struct hca_port *p, const uint8_t gid[16])
 {
 	uint8_t own[16];
 
-	for (unsigned i = 0; i < HCA_GID_TABLE; i++) {
-		hca_device_gid(d, i, own);
+	for (unsigned i = 0; hca_port_gid(p, i, own); i++) {
 		if (!gid_is_zero(own) && gid_is_v4(own) == gid_is_v4(gid))
 			return (int)i;
 	}
@@ -270,6 +270,7 @@ int ibv_init_ah_from_wc(
 	struct ibv_context *c, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
 	CANCEL_SAFE;
+	struct hca_port *p = hca_device_port(hca_context(c)->dev, port);
 	uint8_t dst[16], tclass, hop;
 	int index;
 
@@ -280,13 +281,13 @@ int ibv_init_ah_from_wc(
 	attr->port_num = port;
 	if (!(wc->wc_flags & IBV_WC_GRH))
 		return 0;
-	if (read_grh((const uint8_t *)grh, attr->grh.dgid.raw, dst, &tclass, &hop)) {
+	if (!p || read_grh((const uint8_t *)grh, attr->grh.dgid.raw, dst, &tclass, &hop)) {
 		errno = EINVAL;
 		return -1;
 	}
-	index = hca_device_gid_index(hca_context(c)->dev, dst);
+	index = hca_port_gid_index(p, dst);
 	if (index < 0)
-		index = index_like(hca_context(c)->dev, dst);
+		index = index_like(p, dst);
 	if (index < 0) {
 		errno = EINVAL;
 		return -1;

@@ -145,7 +145,7 @@ void hca_async_raise(struct hca_context *ctx, enum ibv_event_type type, void *ob
 	if (about_object(type))
 		r->ev.element.qp = object;
 	else
-		r->ev.element.port_num = 1;
+		r->ev.element.port_num = ((const struct hca_port *)object)->num;
 	lock_take(&ctx->async.lock);
 	list_add_tail(&ctx->async.events, &r->node);
 	hca_evq_signal(&ctx->async);

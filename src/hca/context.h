@@ -46,7 +46,7 @@ static inline void hca_context_get(struct hca_context *ctx)
 	ctx->objects++;
 }
 
-/* Queues an asynchronous event, about an object or (NULL) about the port. */
+/* Queues an asynchronous event about an object of verbs, or about a struct hca_port. */
 void hca_async_raise(struct hca_context *ctx, enum ibv_event_type type, void *object);
 /*
  * Waits for an event. Before the first QP there is no helper to watch the interfaces: then who waits here

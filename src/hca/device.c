@@ -13,70 +13,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROCE_OVERHEAD = 40 + 8 + 12 + 16 + 28 + 4 };
+enum { KIND_INDEXES = 1024 }; /* numbers of a kind's uverbs devices: those of iWARP are so much further */
 
-/* Numbers of iWARP devices are these further. */
-enum { KIND_INDEXES = 1024 }; /* numbers of a kind's uverbs devices */
-
-/* The largest IBA MTU whose packets fit the interface: IPv6, UDP, BTH, extension headers, ICRC. */
-enum ibv_mtu hca_mtu_of(unsigned netdev_mtu)
+/* ---- the list ---- */
+/* The adapter's lock. */
+static struct hca_port *port_with(struct hca_adapter *a, const uint8_t gid[16])
 {
-	enum ibv_mtu mtu = IBV_MTU_4096;
-
-	while (mtu > IBV_MTU_256 && hca_mtu_bytes(mtu) + ROCE_OVERHEAD > netdev_mtu)
-		mtu--;
-	return mtu;
-}
-
-/* gid_lock held */
-static int find_gid(const struct hca_device *d, const uint8_t gid[16])
-{
-	assert_locked(&d->gid_lock);
-	for (int i = 0; i < HCA_GID_TABLE && !gid_is_zero(gid); i++) {
-		if (!memcmp(d->gid[i].raw, gid, 16))
-			return i;
-	}
-	return -1;
-}
-
-int hca_device_gid_index(struct hca_device *d, const uint8_t gid[16])
-{
-	int index;
-
-	lock_take(&d->gid_lock);
-	index = find_gid(d, gid);
-	lock_drop(&d->gid_lock);
-	return index;
-}
-
-void hca_device_gid(struct hca_device *d, unsigned index, uint8_t gid[16])
-{
-	lock_take(&d->gid_lock);
-	memcpy(gid, d->gid[index].raw, 16);
-	lock_drop(&d->gid_lock);
-}
-
-/* The commonest mistake of a newcomer deserves a word; a program that probes does not deserve a flood. */
-static void say_once(const char *what)
-{
-	static atomic_flag said = ATOMIC_FLAG_INIT;
-
-	if (!atomic_flag_test_and_set(&said))
-		log_warn("%s", what);
-}
-
-bool hca_devices_have(struct hca_adapter *a, const uint8_t gid[16])
-{
-	bool have = false;
-
-	lock_take(&a->lock);
+	assert_locked(&a->lock);
 	list_for_each(n, &a->devices)
 	{
-		if (hca_device_gid_index(container_of(n, struct hca_device, node), gid) >= 0)
-			have = true;
+		for_each_port(p, container_of(n, struct hca_device, node))
+		{
+			if (hca_port_gid_index(p, gid) >= 0)
+				return p;
+		}
 	}
+	return NULL;
+}
+
+struct hca_port *hca_devices_port(struct hca_adapter *a, const uint8_t gid[16])
+{
+	struct hca_port *p;
+
+	lock_take(&a->lock);
+	p = port_with(a, gid);
 	lock_drop(&a->lock);
-	return have;
+	return p;
 }
 
 uint32_t hca_devices_loopback(struct hca_adapter *a)
@@ -95,91 +57,30 @@ uint32_t hca_devices_loopback(struct hca_adapter *a)
 	return ifindex;
 }
 
-int hca_device_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct frame_dest *out)
+/* ---- following the interfaces ---- */
+static void raise_port_event(struct hca_port *p, enum ibv_event_type type)
 {
-	const struct ibv_global_route *g = &ah->grh;
-	uint8_t sgid[16];
-
-	/* RoCE addresses are GIDs: without a GRH there is no address. */
-	if (!ah->is_global)
-		say_once("the program gives no GID to connect with, and RoCE needs one: pass a GID index "
-			 "(often -g 0 or "
-			 "-x 0); `anyrdma devices` lists them");
-	if (!ah->is_global || ah->port_num != 1 || g->sgid_index >= HCA_GID_TABLE)
-		return EINVAL;
-	hca_device_gid(d, g->sgid_index, sgid);
-	if (gid_is_zero(sgid))
-		say_once("the program uses a GID index that is empty; `anyrdma devices` lists those that are "
-			 "there");
-	if (gid_is_zero(sgid) || gid_is_zero(g->dgid.raw) || gid_is_v4(sgid) != gid_is_v4(g->dgid.raw))
-		return EINVAL;
-	memset(out, 0, sizeof(*out));
-	memcpy(out->sgid, sgid, 16);
-	memcpy(out->dgid, g->dgid.raw, 16);
-	out->ifindex = d->ifindex;
-	out->tclass = g->traffic_class;
-	out->hop_limit = g->hop_limit ? g->hop_limit : 64;
-	return 0;
-}
-
-/* ---- our devices ---- */
-static void raise_port_event(struct hca_device *d, enum ibv_event_type type)
-{
-	list_for_each(n, &d->adapter->contexts)
+	list_for_each(n, &p->dev->adapter->contexts)
 	{
 		struct hca_context *c = container_of(n, struct hca_context, node);
 
-		if (c->dev == d)
-			hca_async_raise(c, type, NULL);
+		if (c->dev == p->dev)
+			hca_async_raise(c, type, p);
 	}
-}
-
-/* gid_lock held */
-static bool gids_follow(struct hca_device *d, const struct hca_netdev *nd)
-{
-	bool changed = false;
-
-	assert_locked(&d->gid_lock);
-	for (int i = 0; i < HCA_GID_TABLE; i++) {
-		bool still = gid_is_zero(d->gid[i].raw);
-
-		for (int k = 0; k < nd->naddrs && !still; k++)
-			still = !memcmp(d->gid[i].raw, nd->addr[k], 16);
-		if (!still) {
-			memset(d->gid[i].raw, 0, 16);
-			changed = true;
-		}
-	}
-	for (int k = 0; k < nd->naddrs; k++) {
-		if (find_gid(d, nd->addr[k]) >= 0)
-			continue;
-		for (int i = 0; i < HCA_GID_TABLE; i++) {
-			if (gid_is_zero(d->gid[i].raw)) {
-				memcpy(d->gid[i].raw, nd->addr[k], 16);
-				changed = true;
-				break;
-			}
-		}
-	}
-	return changed;
 }
 
 static void device_follow(struct hca_device *d, const struct hca_netdev *nd, bool is_new)
 {
-	bool up = nd && (nd->flags & IFF_UP) && (nd->flags & IFF_RUNNING), was_up = d->up, moved;
+	struct hca_port *p = hca_device_port(d, 1); /* all that an interface has */
+	unsigned changed = hca_port_follow(p, nd);
 
-	d->up = up;
 	d->gone = !nd;
-	if (nd) {
-		d->mtu = nd->mtu;
-		lock_take(&d->gid_lock);
-		moved = gids_follow(d, nd);
-		lock_drop(&d->gid_lock);
-		if (moved && !is_new)
-			raise_port_event(d, IBV_EVENT_GID_CHANGE);
-	}
-	if (up != was_up && !is_new)
-		raise_port_event(d, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+	if (is_new)
+		return;
+	if (changed & HCA_PORT_GIDS_CHANGED)
+		raise_port_event(p, IBV_EVENT_GID_CHANGE);
+	if (changed & HCA_PORT_STATE_CHANGED)
+		raise_port_event(p, p->up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
 }
 
 static struct hca_device *device_new(struct hca_adapter *a, const struct hca_netdev *nd, enum hca_kind kind)
@@ -192,7 +93,7 @@ static struct hca_device *device_new(struct hca_adapter *a, const struct hca_net
 	if (!d)
 		return NULL;
 	ibv = &d->vd.ibv;
-	lock_init(&d->gid_lock);
+	hca_port_init(&d->port[0], d, 1);
 	d->adapter = a;
 	memcpy(d->netdev, nd->name, sizeof(d->netdev));
 	d->ifindex = nd->ifindex;
@@ -260,36 +161,47 @@ struct snapshot {
 	struct sysfs_gid gid[HCA_KINDS * HCA_NETDEVS][HCA_GID_TABLE];
 };
 
+static void describe_port(struct hca_port *p, struct sysfs_dev *to, struct sysfs_gid gid[HCA_GID_TABLE])
+{
+	struct ibv_port_attr attr;
+
+	hca_port_attr(p, &attr);
+	for (unsigned i = 0; i < HCA_GID_TABLE; i++) {
+		hca_port_gid(p, i, gid[i].raw);
+		memcpy(gid[i].ndev, p->dev->netdev, sizeof(gid[i].ndev));
+	}
+	to->state = attr.state;
+	to->phys_state = attr.phys_state;
+	to->link_layer = attr.link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet" : "InfiniBand";
+	to->lid = attr.lid;
+	to->lmc = attr.lmc;
+	to->sm_lid = attr.sm_lid;
+	to->sm_sl = attr.sm_sl;
+	to->rate_gbps = 100;
+	to->ngids = attr.gid_tbl_len;
+	to->gids = gid;
+	to->npkeys = attr.pkey_tbl_len;
+	to->pkeys = p->pkey;
+}
+
 static void take_snapshot(struct hca_adapter *a, struct snapshot *s)
 {
 	s->n = 0;
 	list_for_each(node, &a->devices)
 	{
 		struct hca_device *d = container_of(node, struct hca_device, node);
-		struct sysfs_gid *gid = s->gid[s->n];
-		struct ibv_port_attr port;
+		struct sysfs_dev *to = &s->dev[s->n];
 
 		if (d->gone || s->n == HCA_KINDS * HCA_NETDEVS)
 			continue;
-		hca_port_attr(d, &port);
-		for (unsigned i = 0; i < HCA_GID_TABLE; i++) {
-			hca_device_gid(d, i, gid[i].raw);
-			memcpy(gid[i].ndev, d->netdev, sizeof(gid[i].ndev));
-		}
-		s->dev[s->n] = (struct sysfs_dev){
+		*to = (struct sysfs_dev){
 			.netdev = d->netdev,
 			.index = atoi(d->vd.ibv.dev_name + strlen("uverbs")),
 			.node_guid = htobe64(d->guid),
 			.node_type = hca_kinds[d->kind].node_desc,
-			.state = port.state,
-			.phys_state = port.phys_state,
-			.link_layer = "Ethernet",
-			.rate_gbps = 100,
-			.ngids = HCA_GID_TABLE,
-			.gids = gid,
 		};
-		snprintf(s->dev[s->n].name, sizeof(s->dev[s->n].name), "%s", d->vd.ibv.name);
-		s->n++;
+		snprintf(to->name, sizeof(to->name), "%s", d->vd.ibv.name);
+		describe_port(hca_device_port(d, 1), to, s->gid[s->n++]);
 	}
 }
 
@@ -381,9 +293,9 @@ void hca_device_attr(const struct hca_device *d, struct ibv_device_attr *attr)
 		.max_srq = 1 << 16,
 		.max_srq_wr = HCA_MAX_QP_WR,
 		.max_srq_sge = HCA_MAX_SGE,
-		.max_pkeys = 1,
+		.max_pkeys = HCA_PKEY_TABLE,
 		.local_ca_ack_delay = 15,
-		.phys_port_cnt = 1,
+		.phys_port_cnt = HCA_PORTS,
 	};
 	if (d->kind != HCA_IWARP)
 		return;
@@ -391,23 +303,4 @@ void hca_device_attr(const struct hca_device *d, struct ibv_device_attr *attr)
 	attr->device_cap_flags &= ~(unsigned)IBV_DEVICE_RC_RNR_NAK_GEN;
 	attr->max_mcast_grp = attr->max_mcast_qp_attach = attr->max_total_mcast_qp_attach = attr->max_ah = 0;
 	attr->local_ca_ack_delay = 0;
-}
-
-void hca_port_attr(const struct hca_device *d, struct ibv_port_attr *attr)
-{
-	*attr = (struct ibv_port_attr){
-		.state = d->up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
-		.max_mtu = IBV_MTU_4096,
-		.active_mtu = hca_mtu_of(d->mtu),
-		.gid_tbl_len = HCA_GID_TABLE,
-		.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_REINIT_SUP | IBV_PORT_DEVICE_MGMT_SUP |
-				  IBV_PORT_VENDOR_CLASS_SUP | IBV_PORT_IP_BASED_GIDS,
-		.max_msg_sz = HCA_MAX_MSG,
-		.pkey_tbl_len = 1,
-		.max_vl_num = 1,
-		.active_width = 2,  /* 4X */
-		.active_speed = 32, /* 25 Gb/s a lane: no wire sets a limit */
-		.phys_state = d->up ? 5 : 3,
-		.link_layer = IBV_LINK_LAYER_ETHERNET,
-	};
 }

@@ -72,7 +72,7 @@ void hca_fork_adopt(struct hca_adapter *to, struct hca_adapter *dead)
 	{
 		struct hca_device *d = container_of(n, struct hca_device, node);
 
-		lock_init(&d->gid_lock);
+		for_each_port(p, d) lock_init(&p->gid_lock);
 		d->adapter = to;
 		list_add_tail(&to->devices, n);
 	}

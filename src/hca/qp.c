@@ -129,7 +129,7 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 	qp->timer_pos = -1;
 	qp->ctx = ctx;
 	qp->adapter = a;
-	qp->dev = ctx->dev;
+	qp->port = hca_device_port(ctx->dev, 1);
 	qp->pd = hca_pd(attr->pd);
 	qp->send_cq = hca_cq(attr->send_cq);
 	qp->recv_cq = hca_cq(attr->recv_cq);
@@ -233,6 +233,7 @@ static void reset(struct hca_qp *qp)
 	qp->rq.head = qp->rq.tail = 0;
 	lock_drop(&qp->rq.lock);
 	memset(&qp->attr, 0, sizeof(qp->attr));
+	qp->port = hca_device_port(qp->ctx->dev, 1);
 	hca_cq_purge(qp->send_cq, hca_qpn(qp));
 	if (qp->recv_cq != qp->send_cq)
 		hca_cq_purge(qp->recv_cq, hca_qpn(qp));
@@ -285,13 +286,22 @@ int hca_qp_destroy(struct hca_qp *qp)
 }
 
 /* ---- modify and query ---- */
+/* The port must be one of the device, and have a P_Key at the index: either may be what it has already. */
+static int check_port(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	const struct hca_port *p =
+		mask & IBV_QP_PORT ? hca_device_port(qp->ctx->dev, attr->port_num) : qp->port;
+	unsigned index = mask & IBV_QP_PKEY_INDEX ? attr->pkey_index : qp->attr.pkey_index;
+	uint16_t pkey;
+
+	return p && hca_port_pkey(p, index, &pkey) ? 0 : EINVAL;
+}
+
 static int check_values(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	enum ibv_mtu max = IBV_MTU_4096;
 
-	if ((mask & IBV_QP_PORT) && attr->port_num != 1)
-		return EINVAL;
-	if ((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index != 0)
+	if (check_port(qp, attr, mask))
 		return EINVAL;
 	if ((mask & IBV_QP_PATH_MTU) && (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > max))
 		return EINVAL;
@@ -371,7 +381,7 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	if (!err && from == IBV_QPS_SQD && (mask & IBV_QP_AV) && !qp->sqd_drained_raised)
 		err = EINVAL; /* packets are still out on the old path */
 	if (!err && (mask & IBV_QP_AV))
-		err = hca_device_resolve(qp->dev, &attr->ah_attr, &dest);
+		err = hca_device_resolve(qp->ctx->dev, &attr->ah_attr, &dest);
 	if (err)
 		return err;
 	if (to == IBV_QPS_RESET) {
@@ -381,6 +391,8 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 		return 0;
 	}
 	store_attr(qp, attr, mask);
+	if (mask & IBV_QP_PORT)
+		qp->port = hca_device_port(qp->ctx->dev, attr->port_num);
 	if (mask & IBV_QP_AV)
 		qp->dest = dest;
 	if (mask & (IBV_QP_AV | IBV_QP_DEST_QPN))
@@ -388,7 +400,7 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		qp->sqd_notify = attr->en_sqd_async_notify;
 	qp->max_tx_payload = hca_mtu_bytes(
-		!qp->service.connected || !qp->attr.path_mtu ? hca_mtu_of(qp->dev->mtu) : qp->attr.path_mtu);
+		!qp->service.connected || !qp->attr.path_mtu ? hca_mtu_of(qp->port->mtu) : qp->attr.path_mtu);
 	if (to != from)
 		hca_qp_set_state(qp, to);
 	return 0;
@@ -399,7 +411,7 @@ static void find_path(struct hca_qp *qp, const struct ibv_qp_attr *attr)
 {
 	struct frame_dest dest;
 
-	if (!hca_device_resolve(qp->dev, &attr->ah_attr, &dest))
+	if (!hca_device_resolve(qp->ctx->dev, &attr->ah_attr, &dest))
 		qp->home->ops.find_path(qp->home, &dest, attr->dest_qp_num & 0xffffff);
 }
 

@@ -27,8 +27,8 @@
 
 struct hca_provider;
 struct hca_flow;
+struct hca_port;
 struct iwarp_conn;
-struct hca_device;
 
 enum {
 	HCA_MAX_QP_WR = 16384,
@@ -41,6 +41,7 @@ enum {
 
 struct hca_ah {
 	struct ibv_ah ibv;
+	struct hca_port *port;
 	struct frame_dest dest;
 	struct ibv_ah_attr attr;
 };
@@ -94,7 +95,7 @@ struct hca_qp {
 	struct ibv_qp_ex ex; /* ex.qp_base is the program's struct ibv_qp */
 	struct hca_context *ctx;
 	struct hca_adapter *adapter;
-	struct hca_device *dev;
+	struct hca_port *port; /* of its device: until INIT the first, then as modify says */
 	struct hca_pd *pd;
 	struct hca_cq *send_cq, *recv_cq;
 	struct hca_srq *srq;

@@ -109,6 +109,16 @@ static void compose_gids(FILE *m, const char *port, const struct sysfs_dev *d)
 	}
 }
 
+static void compose_pkeys(FILE *m, const char *port, const struct sysfs_dev *d)
+{
+	char name[64];
+
+	for (int i = 0; i < d->npkeys; i++) {
+		snprintf(name, sizeof(name), "pkeys/%d", i);
+		entry(m, port, name, "0x%04x", d->pkeys[i]);
+	}
+}
+
 static void compose_port(FILE *m, const struct sysfs_dev *d)
 {
 	char port[128];
@@ -117,14 +127,14 @@ static void compose_port(FILE *m, const struct sysfs_dev *d)
 	entry(m, port, "state", "%d: %s", d->state, state_name(d->state));
 	entry(m, port, "phys_state", "%d: %s", d->phys_state, phys_state_name(d->phys_state));
 	entry(m, port, "rate", "%s", rate_name(d->rate_gbps));
-	entry(m, port, "lid", "0x0");
-	entry(m, port, "lid_mask_count", "0");
-	entry(m, port, "sm_lid", "0x0");
-	entry(m, port, "sm_sl", "0");
+	entry(m, port, "lid", "0x%x", d->lid);
+	entry(m, port, "lid_mask_count", "%d", d->lmc);
+	entry(m, port, "sm_lid", "0x%x", d->sm_lid);
+	entry(m, port, "sm_sl", "%d", d->sm_sl);
 	entry(m, port, "cap_mask", "0x00010000"); /* IsCommunicationManagementSupported, as rxe */
 	entry(m, port, "link_layer", "%s", d->link_layer);
 	compose_gids(m, port, d);
-	entry(m, port, "pkeys/0", "0xffff");
+	compose_pkeys(m, port, d);
 }
 
 static void compose_dev(FILE *m, const struct sysfs_dev *d)

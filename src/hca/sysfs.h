@@ -11,6 +11,7 @@ struct sysfs_gid {
 	char ndev[16];
 };
 
+/* A device and its one port. */
 struct sysfs_dev {
 	char name[64];
 	const char *netdev;
@@ -20,9 +21,13 @@ struct sysfs_dev {
 	int state;             /* enum ibv_port_state */
 	int phys_state;        /* 5 is LinkUp */
 	const char *link_layer;
+	uint16_t lid, sm_lid;
+	uint8_t lmc, sm_sl;
 	unsigned rate_gbps;
 	int ngids; /* the table's length, empty slots included */
 	const struct sysfs_gid *gids;
+	int npkeys;
+	const uint16_t *pkeys; /* host order */
 };
 
 /* sysfs_root writes the path of the tree's root to buf (it holds class/ and dev/) and creates the

@@ -26,6 +26,8 @@ static const struct sysfs_gid gids[] = {
 	{.raw = {0}},
 };
 
+static const uint16_t pkeys[] = {0xffff, 0x0001};
+
 static struct sysfs_dev device(const char *name, int index)
 {
 	struct sysfs_dev d = {
@@ -38,6 +40,8 @@ static struct sysfs_dev device(const char *name, int index)
 		.rate_gbps = 100,
 		.ngids = 3,
 		.gids = gids,
+		.npkeys = 2,
+		.pkeys = pkeys,
 	};
 	uint8_t guid[8] = {0x02, 0x11, 0x22, 0xff, 0xfe, 0x33, 0x44, 0x55};
 
@@ -131,6 +135,7 @@ static void files_read_as_the_kernels(void **state)
 	assert_reads(PORT "gid_attrs/types/1", "RoCE v2\n");
 	assert_reads(PORT "gid_attrs/ndevs/1", "eth0\n");
 	assert_reads(PORT "pkeys/0", "0xffff\n");
+	assert_reads(PORT "pkeys/1", "0x0001\n");
 	assert_reads("class/infiniband_verbs/abi_version", "6\n");
 	assert_reads("class/infiniband_verbs/uverbs0/ibdev", "roce_eth0\n");
 	assert_reads("class/infiniband_verbs/uverbs0/dev", "231:192\n");

@@ -126,10 +126,10 @@ static bool from_peer(const struct hca_qp *qp, const struct frame_in *in)
 	return !memcmp(in->sgid, qp->dest.dgid, 16) && !memcmp(in->dgid, qp->dest.sgid, 16);
 }
 
-/* A datagram is for any address of its device, or for a group. */
-static bool for_device(struct hca_qp *qp, const struct frame_in *in)
+/* A datagram is for any address of its port, or for a group. */
+static bool for_port(struct hca_qp *qp, const struct frame_in *in)
 {
-	return gid_is_mcast(in->dgid) || hca_device_gid_index(qp->dev, in->dgid) >= 0;
+	return gid_is_mcast(in->dgid) || hca_port_gid_index(qp->port, in->dgid) >= 0;
 }
 
 bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
@@ -146,7 +146,7 @@ bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 		qp->count->not_ready++;
 		return false;
 	}
-	if (ud ? !for_device(qp, in) : !from_peer(qp, in)) {
+	if (ud ? !for_port(qp, in) : !from_peer(qp, in)) {
 		qp->count->wrong_peer++;
 		return false;
 	}

@@ -98,8 +98,8 @@ static void carry_by_memory(struct stream *s, struct hca_qp *qp, uint64_t now)
 	hca_qp_set_provider(qp, &ibt_port_in(qp->adapter)->provider);
 	ibt_reset(qp);
 	qp->deadline = 0;
-	qp->dest = (struct frame_dest){
-		.ifindex = qp->dev->ifindex, .hop_limit = 64, .local = true}; /* nobody looks at the class */
+	/* Nobody looks at the class. */
+	qp->dest = (struct frame_dest){.ifindex = qp->port->dev->ifindex, .hop_limit = 64, .local = true};
 	memcpy(qp->dest.sgid, own->gid, 16);
 	memcpy(qp->dest.dgid, own->other_gid, 16);
 	attr->dest_qp_num = theirs->qpn;

@@ -282,6 +282,7 @@ static int again(const char *self, const char *shim, const char *mode)
 
 int main(int argc, char **argv)
 {
+	uint16_t pkey = 0xffff;
 	struct sysfs_gid gid = {.raw = {0xfe, 0x80, [15] = 1}, .ndev = "lo"};
 	struct sysfs_dev d = {.name = "shimtest0",
 		.index = 7,
@@ -291,7 +292,9 @@ int main(int argc, char **argv)
 		.link_layer = "Ethernet",
 		.rate_gbps = 10,
 		.ngids = 1,
-		.gids = &gid};
+		.gids = &gid,
+		.npkeys = 1,
+		.pkeys = &pkey};
 	char top[] = "/tmp/path-test-XXXXXX", missing[64], cmd[64];
 	int err;
 

@@ -57,8 +57,8 @@ static void emit(struct attacker *a, struct draft *d)
 	b.iov[0] = (struct iovec){payload, d->len};
 	b.nframes = 1;
 	b.niov = f->iov_count;
-	memcpy(b.dest.sgid, a->node->dev.gid[0].raw, 16);
-	memcpy(b.dest.dgid, a->prey->dev.gid[0].raw, 16);
+	memcpy(b.dest.sgid, a->node->dev.port[0].gid[0].raw, 16);
+	memcpy(b.dest.dgid, a->prey->dev.port[0].gid[0].raw, 16);
 	b.dest.ifindex = 1;
 	b.dest.hop_limit = 64;
 	a->frames++;
@@ -294,7 +294,7 @@ static void echo(struct attacker *a, struct hca_qp *qp)
 {
 	static const uint8_t opcodes[] = {OPCODE_ECHO_REQUEST, OPCODE_ECHO_REPLY, OPCODE_PLACE, 0xc3, 0xff};
 	struct hca_flow *f =
-		hca_adapter_flow_find(qp->adapter, a->node->dev.gid[0].raw, qp->attr.dest_qp_num);
+		hca_adapter_flow_find(qp->adapter, a->node->dev.port[0].gid[0].raw, qp->attr.dest_qp_num);
 	const uint64_t sums[] = {f ? f->sent : 0, f ? f->sent + 1 : 1, f ? f->echoed : 0, ~0ull, 0};
 	struct draft d = draft(qp, OP_ACK, 0, 0);
 

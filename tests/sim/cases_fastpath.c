@@ -27,8 +27,8 @@ static struct sample *frame(struct duo *d, uint8_t op, uint32_t dma_len, uint32_
 	memset(s.bytes + head, 0xee, len);
 	s.in = (struct frame_in){
 		.bytes = s.bytes, .len = head + len + (-len & 3), .head_len = head, .local = true};
-	memcpy(s.in.sgid, d->w.node[0].dev.gid[0].raw, 16);
-	memcpy(s.in.dgid, d->w.node[1].dev.gid[0].raw, 16);
+	memcpy(s.in.sgid, d->w.node[0].dev.port[0].gid[0].raw, 16);
+	memcpy(s.in.dgid, d->w.node[1].dev.port[0].gid[0].raw, 16);
 	return &s;
 }
 

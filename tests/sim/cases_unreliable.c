@@ -61,8 +61,8 @@ static void uc_message_on_the_longer_way_is_lost_if_overtaken(void **state)
 /* The GRH, or in the last of its bytes the IPv4 header (IBA Annex A17.4.5.2), of a datagram from side 0. */
 static void expect_header(struct duo *d, bool ipv6, const uint8_t *grh)
 {
-	const uint8_t *ip = ipv6 ? grh : grh + 20, *from = d->w.node[0].dev.gid[0].raw,
-		      *to = d->w.node[1].dev.gid[0].raw;
+	const uint8_t *ip = ipv6 ? grh : grh + 20, *from = d->w.node[0].dev.port[0].gid[0].raw,
+		      *to = d->w.node[1].dev.port[0].gid[0].raw;
 
 	assert_int_equal(ip[0] >> 4, ipv6 ? 6 : 4);
 	assert_int_equal(ip[ipv6 ? 6 : 9], 17); /* UDP comes next */

@@ -267,8 +267,8 @@ void forge(struct duo *d, unsigned port, unsigned as, unsigned to, const uint8_t
 	uint32_t hdr = len < FRAME_HDR_MAX ? len : FRAME_HDR_MAX;
 
 	assert_non_null(b);
-	memcpy(b->dest.sgid, d->w.node[as].dev.gid[0].raw, 16);
-	memcpy(b->dest.dgid, d->w.node[to].dev.gid[0].raw, 16);
+	memcpy(b->dest.sgid, d->w.node[as].dev.port[0].gid[0].raw, 16);
+	memcpy(b->dest.dgid, d->w.node[to].dev.port[0].gid[0].raw, 16);
 	b->nframes = 1;
 	b->frame[0].hdr_len = (uint8_t)hdr;
 	memcpy(b->frame[0].hdr, bytes, hdr);

@@ -32,6 +32,16 @@ static void node_gid(unsigned i, bool ipv6, uint8_t gid[16])
 	gid[15] = (uint8_t)(i + 1);
 }
 
+static void port_init(struct sim_node *n)
+{
+	struct hca_port *p = &n->dev.port[0];
+
+	hca_port_init(p, &n->dev, 1);
+	p->mtu = 9000;
+	p->up = true;
+	memcpy(p->gid[0].raw, n->gid, 16);
+}
+
 static void node_init(struct sim_world *w, unsigned i, struct link *link)
 {
 	static const struct mad_router *const routers[] = {&cm_router, NULL};
@@ -43,13 +53,10 @@ static void node_init(struct sim_world *w, unsigned i, struct link *link)
 	n->adapter.slot = i + 1;
 	memset(&n->dev, 0, sizeof(n->dev));
 	n->dev.adapter = &n->adapter;
-	n->dev.mtu = 9000;
-	n->dev.up = true;
 	n->dev.ifindex = 1;
 	snprintf(n->dev.vd.ibv.name, sizeof(n->dev.vd.ibv.name), "sim%u", i);
-	lock_init(&n->dev.gid_lock);
 	node_gid(i, w->ipv6, n->gid);
-	memcpy(n->dev.gid[0].raw, n->gid, 16);
+	port_init(n);
 	list_add_tail(&n->adapter.devices, &n->dev.node);
 	hca_engine_init(&n->adapter.engine, &n->adapter, sim_clock, w->net);
 	must(link && !ibt_port_open(&n->adapter, link, NULL), "make a port");
@@ -238,6 +245,7 @@ struct hca_ah *sim_ah_to_gid(struct sim_node *n, const uint8_t gid[16])
 	ah->ibv.context = &n->ctx->v.context;
 	ah->ibv.pd = &n->pd->ibv;
 	ah->attr = path_to(gid);
+	ah->port = hca_device_port(n->ctx->dev, ah->attr.port_num);
 	must(!hca_device_resolve(n->ctx->dev, &ah->attr, &ah->dest), "resolve an address");
 	return ah;
 }

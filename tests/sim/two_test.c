@@ -102,7 +102,7 @@ static void node_open(struct model *m, unsigned me)
 	n->pd = n->ctx ? hca_pd_alloc(n->ctx) : NULL;
 	if (!n->pd)
 		model_fail(m, NULL, "cannot open the loopback's device");
-	hca_device_gid(dev, 0, n->gid);
+	hca_port_gid(hca_device_port(dev, 1), 0, n->gid);
 	n->up = true;
 }
 

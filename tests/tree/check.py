@@ -222,7 +222,7 @@ NOT_CANCEL_SAFE = {
         "rdma_get_dst_port", "rdma_get_remote_ece", "rdma_get_src_port", "rdma_set_local_ece", "verbs_advise_mr",
         "verbs_get_srq_num", "verbs_modify_cq", "verbs_query_rt_values",
     },
-    "for librdmacm, whose entry points are safe": {"verbs_adapter", "verbs_device_any", "verbs_device_of"},
+    "for librdmacm, whose entry points are safe": {"verbs_adapter", "verbs_device_any", "verbs_port_of"},
 }
 # What does the waiting of some of these, behind the front.
 WAITS_IN_CM = {"rcm_event_take", "rcm_ep_create", "rcm_ep_get_request"}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT */
+#include "hca/port.h"
+
+#include "base/gid.h"
+#include "base/log.h"
+#include "hca/device.h"
+#include "hca/netdev.h"
+#include "wire/ibt.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { ROCE_OVERHEAD = 40 + 8 + 12 + 16 + 28 + 4 }; /* IPv6, UDP, BTH, extension headers, ICRC */
+
+void hca_port_init(struct hca_port *p, struct hca_device *d, uint8_t num)
+{
+	memset(p, 0, sizeof(*p));
+	p->dev = d;
+	p->num = num;
+	p->link_layer = IBV_LINK_LAYER_ETHERNET;
+	p->npkeys = 1;
+	p->pkey[0] = PKEY_DEFAULT;
+	lock_init(&p->gid_lock);
+}
+
+struct hca_port *hca_device_port(struct hca_device *d, unsigned num)
+{
+	return num >= 1 && num <= HCA_PORTS ? &d->port[num - 1] : NULL;
+}
+
+/* ---- GIDs ---- */
+/* gid_lock held */
+static int find_gid(const struct hca_port *p, const uint8_t gid[16])
+{
+	assert_locked(&p->gid_lock);
+	for (int i = 0; i < HCA_GID_TABLE && !gid_is_zero(gid); i++) {
+		if (!memcmp(p->gid[i].raw, gid, 16))
+			return i;
+	}
+	return -1;
+}
+
+int hca_port_gid_index(struct hca_port *p, const uint8_t gid[16])
+{
+	int index;
+
+	lock_take(&p->gid_lock);
+	index = find_gid(p, gid);
+	lock_drop(&p->gid_lock);
+	return index;
+}
+
+bool hca_port_gid(struct hca_port *p, unsigned index, uint8_t gid[16])
+{
+	if (index >= HCA_GID_TABLE)
+		return false;
+	lock_take(&p->gid_lock);
+	memcpy(gid, p->gid[index].raw, 16);
+	lock_drop(&p->gid_lock);
+	return true;
+}
+
+/* gid_lock held */
+static bool drop_gids(struct hca_port *p, const struct hca_netdev *nd)
+{
+	bool changed = false;
+
+	assert_locked(&p->gid_lock);
+	for (int i = 0; i < HCA_GID_TABLE; i++) {
+		bool still = gid_is_zero(p->gid[i].raw);
+
+		for (int k = 0; k < nd->naddrs && !still; k++)
+			still = !memcmp(p->gid[i].raw, nd->addr[k], 16);
+		if (!still) {
+			memset(p->gid[i].raw, 0, 16);
+			changed = true;
+		}
+	}
+	return changed;
+}
+
+/* gid_lock held */
+static bool add_gid(struct hca_port *p, const uint8_t gid[16])
+{
+	assert_locked(&p->gid_lock);
+	if (find_gid(p, gid) >= 0)
+		return false;
+	for (int i = 0; i < HCA_GID_TABLE; i++) {
+		if (gid_is_zero(p->gid[i].raw)) {
+			memcpy(p->gid[i].raw, gid, 16);
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool gids_follow(struct hca_port *p, const struct hca_netdev *nd)
+{
+	bool changed;
+
+	lock_take(&p->gid_lock);
+	changed = drop_gids(p, nd);
+	for (int k = 0; k < nd->naddrs; k++)
+		changed |= add_gid(p, nd->addr[k]);
+	lock_drop(&p->gid_lock);
+	return changed;
+}
+
+unsigned hca_port_follow(struct hca_port *p, const struct hca_netdev *nd)
+{
+	bool up = nd && (nd->flags & IFF_UP) && (nd->flags & IFF_RUNNING);
+	unsigned changed = up != p->up ? HCA_PORT_STATE_CHANGED : 0;
+
+	p->up = up;
+	if (!nd)
+		return changed;
+	p->mtu = nd->mtu;
+	return changed | (gids_follow(p, nd) ? HCA_PORT_GIDS_CHANGED : 0);
+}
+
+/* ---- P_Keys ---- */
+bool hca_port_pkey(const struct hca_port *p, unsigned index, uint16_t *pkey)
+{
+	if (index >= p->npkeys)
+		return false;
+	*pkey = p->pkey[index];
+	return true;
+}
+
+int hca_port_pkey_index(const struct hca_port *p, uint16_t pkey)
+{
+	for (int i = 0; i < p->npkeys; i++) {
+		if (p->pkey[i] == pkey)
+			return i;
+	}
+	return -1;
+}
+
+/* ---- attributes ---- */
+enum ibv_mtu hca_mtu_of(unsigned netdev_mtu)
+{
+	enum ibv_mtu mtu = IBV_MTU_4096;
+
+	while (mtu > IBV_MTU_256 && hca_mtu_bytes(mtu) + ROCE_OVERHEAD > netdev_mtu)
+		mtu--;
+	return mtu;
+}
+
+void hca_port_attr(const struct hca_port *p, struct ibv_port_attr *attr)
+{
+	*attr = (struct ibv_port_attr){
+		.state = p->up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
+		.max_mtu = IBV_MTU_4096,
+		.active_mtu = hca_mtu_of(p->mtu),
+		.gid_tbl_len = HCA_GID_TABLE,
+		.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_REINIT_SUP | IBV_PORT_DEVICE_MGMT_SUP |
+				  IBV_PORT_VENDOR_CLASS_SUP | IBV_PORT_IP_BASED_GIDS,
+		.max_msg_sz = HCA_MAX_MSG,
+		.pkey_tbl_len = p->npkeys,
+		.lid = p->lid,
+		.sm_lid = p->sm_lid,
+		.lmc = p->lmc,
+		.sm_sl = p->sm_sl,
+		.max_vl_num = 1,
+		.active_width = 2,  /* 4X */
+		.active_speed = 32, /* 25 Gb/s a lane: no wire sets a limit */
+		.phys_state = p->up ? 5 : 3,
+		.link_layer = p->link_layer,
+	};
+}
+
+/* ---- address vectors ---- */
+/* The commonest mistake of a newcomer deserves a word; a program that probes does not deserve a flood. */
+static void say_once(const char *what)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&said))
+		log_warn("%s", what);
+}
+
+/* The source address that a vector names; false: none. */
+static bool source_of(struct hca_port *p, const struct ibv_global_route *g, uint8_t sgid[16])
+{
+	if (!p || !hca_port_gid(p, g->sgid_index, sgid))
+		return false;
+	if (gid_is_zero(sgid))
+		say_once("the program uses a GID index that is empty; `anyrdma devices` lists those that are "
+			 "there");
+	return !gid_is_zero(sgid);
+}
+
+int hca_device_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct frame_dest *out)
+{
+	const struct ibv_global_route *g = &ah->grh;
+	uint8_t sgid[16];
+
+	/* RoCE addresses are GIDs: without a GRH there is no address. */
+	if (!ah->is_global)
+		say_once("the program gives no GID to connect with, and RoCE needs one: pass a GID index "
+			 "(often -g 0 or "
+			 "-x 0); `anyrdma devices` lists them");
+	if (!ah->is_global || !source_of(hca_device_port(d, ah->port_num), g, sgid))
+		return EINVAL;
+	if (gid_is_zero(g->dgid.raw) || gid_is_v4(sgid) != gid_is_v4(g->dgid.raw))
+		return EINVAL;
+	memset(out, 0, sizeof(*out));
+	memcpy(out->sgid, sgid, 16);
+	memcpy(out->dgid, g->dgid.raw, 16);
+	out->ifindex = d->ifindex;
+	out->tclass = g->traffic_class;
+	out->hop_limit = g->hop_limit ? g->hop_limit : 64;
+	return 0;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Ports, as IBA means them: where a device meets a network. A port has addresses (GIDs), partitions (P_Keys),
+ * a state and an MTU; queue pairs and address handles belong to one. Those of RoCE and iWARP follow a network
+ * interface, one port each device.
+ *
+ * What rdma_cm binds to is another thing by the same name: host/ports.h.
+ */
+#ifndef HCA_PORT_H
+#define HCA_PORT_H
+
+#include "base/frame.h"
+#include "base/lock.h"
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct hca_device;
+struct hca_netdev;
+
+enum { HCA_PORTS = 1, HCA_GID_TABLE = 32, HCA_PKEY_TABLE = 1 };
+
+struct hca_gid {
+	uint8_t raw[16]; /* all zero: empty slot */
+};
+
+struct hca_port {
+	struct hca_device *dev;
+	uint8_t num;          /* from 1 on */
+	uint8_t link_layer;   /* IBV_LINK_LAYER_* */
+	bool up;              /* the adapter's lock */
+	_Atomic unsigned mtu; /* of the interface, which it follows while others look */
+	uint16_t lid, sm_lid; /* what a subnet manager sets: 0 on Ethernet, as are the next two */
+	uint8_t lmc, sm_sl;
+	uint16_t npkeys;
+	uint16_t pkey[HCA_PKEY_TABLE]; /* host order; fixed */
+	struct lock gid_lock;
+	struct hca_gid gid[HCA_GID_TABLE]; /* under gid_lock; entries change in place */
+};
+
+#define for_each_port(p, d) for (struct hca_port *p = (d)->port; p < (d)->port + HCA_PORTS; p++)
+
+/* A port on Ethernet: down, without addresses, in the default partition. */
+void hca_port_init(struct hca_port *p, struct hca_device *d, uint8_t num);
+/* By its number, as verbs have it; NULL: there is none. */
+struct hca_port *hca_device_port(struct hca_device *d, unsigned num);
+
+enum { HCA_PORT_STATE_CHANGED = 1, HCA_PORT_GIDS_CHANGED = 2 };
+/*
+ * Takes over state, MTU and addresses of the interface; NULL: it is gone, and only the state changes. An
+ * address that stays keeps its index. What changed: HCA_PORT_*_CHANGED. The adapter's lock.
+ */
+unsigned hca_port_follow(struct hca_port *p, const struct hca_netdev *nd);
+
+/* The entry, all zero when it is empty. false: the table is shorter. Any thread. */
+bool hca_port_gid(struct hca_port *p, unsigned index, uint8_t gid[16]);
+/* The index of a GID, -1 when the port does not have it. Any thread. */
+int hca_port_gid_index(struct hca_port *p, const uint8_t gid[16]);
+/* The entry, host order. false: the table is shorter. */
+bool hca_port_pkey(const struct hca_port *p, unsigned index, uint16_t *pkey);
+/* The index of exactly this key, -1 when the port does not have it. */
+int hca_port_pkey_index(const struct hca_port *p, uint16_t pkey);
+/* What QP1 uses, and who was told no other. */
+static inline uint16_t hca_port_default_pkey(const struct hca_port *p)
+{
+	return p->pkey[0];
+}
+
+/* The largest IBA MTU whose packets fit an interface. */
+enum ibv_mtu hca_mtu_of(unsigned netdev_mtu);
+static inline unsigned hca_mtu_bytes(enum ibv_mtu mtu)
+{
+	return 128u << mtu;
+}
+
+/* The adapter's lock. */
+void hca_port_attr(const struct hca_port *p, struct ibv_port_attr *attr);
+
+/* Resolves an address vector by the port that it names: 0 or EINVAL */
+int hca_device_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct frame_dest *out);
+
+#endif

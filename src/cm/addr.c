@@ -78,6 +78,7 @@ int rcm_bind_device(struct rcm_id *id, const uint8_t gid[16], uint32_t ifindex)
 	cm_host_unlock(&id->cm->host);
 	id->pub.verbs = d->verbs;
 	id->pub.port_num = id->path.port = port->num;
+	id->path.pkey = hca_port_default_pkey(port);
 	if (!id->pub.pd)
 		id->pub.pd = d->pd;
 	memcpy(id->path.local, gid, 16);

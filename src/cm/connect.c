@@ -98,7 +98,7 @@ static void fill_req(struct rcm_id *id, struct cm_msg *m, const struct rdma_conn
 		.retry_count = path->retry_count,
 		.rnr_retry = p ? p->rnr_retry_count & 7 : 7,
 		.max_cm_retries = CM_MAX_RETRIES,
-		.pkey = 0xffff,
+		.pkey = path->pkey,
 		.mtu = path->mtu,
 		.srq = has_srq(id, p),
 		.primary =
@@ -166,7 +166,8 @@ static int connect_ud(struct rcm_id *id, const struct rdma_conn_param *p)
 
 	if (err)
 		return err;
-	m.sidr_req = (struct cm_sidr_req){.pkey = 0xffff, .service_id = rcm_service_of(id, rcm_dst_port(id))};
+	m.sidr_req = (struct cm_sidr_req){
+		.pkey = id->path.pkey, .service_id = rcm_service_of(id, rcm_dst_port(id))};
 	return begin(id, &m);
 }
 

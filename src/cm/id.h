@@ -25,6 +25,7 @@ struct rcm_path {
 	uint32_t ifindex;
 	unsigned sgid_index;
 	uint8_t port; /* of the device */
+	uint16_t pkey;
 	uint8_t mtu, tclass, hop_limit, ack_timeout;
 	uint32_t flow_label;
 	uint32_t remote_qpn, rq_psn, sq_psn, qkey;

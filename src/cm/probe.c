@@ -54,7 +54,7 @@ static int open_between(
 }
 
 /* A descriptor to ask a moment later, or -errno. */
-static int send_probe(const struct cm_path *path, uint32_t ifindex, uint16_t udp_port)
+static int send_probe(const struct cm_path *path, uint32_t ifindex, uint16_t pkey, uint16_t udp_port)
 {
 	const struct cm_msg nothing = {.attr = CM_DREP};
 	struct icrc_flow flow = {.dport = udp_port};
@@ -65,7 +65,7 @@ static int send_probe(const struct cm_path *path, uint32_t ifindex, uint16_t udp
 
 	if (fd < 0)
 		return fd;
-	bth_put(p, IBT_UD | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, QP_GSI, false, 0);
+	bth_put(p, IBT_UD | OP_SEND_ONLY, false, 0, pkey, QP_GSI, false, 0);
 	put_be32(p + BTH_LEN, GSI_QKEY);
 	put_be32(p + BTH_LEN + 4, QP_GSI);
 	cm_msg_pack(&nothing, p + BTH_LEN + DETH_LEN);
@@ -112,7 +112,7 @@ static void look(struct cm_host_timer *t, uint64_t now)
 	}
 	if (d->knocks++ == KNOCKS)
 		return;
-	d->fd = send_probe(&id->conn->path, id->path.ifindex, h->adapter->udp_port);
+	d->fd = send_probe(&id->conn->path, id->path.ifindex, id->path.pkey, h->adapter->udp_port);
 	cm_host_timer_set(h, t, now + BETWEEN_NS);
 }
 

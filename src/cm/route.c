@@ -18,7 +18,7 @@ int rcm_fill_route(struct rcm_id *id)
 
 	memcpy(route->addr.addr.ibaddr.sgid.raw, p->local, 16);
 	memcpy(route->addr.addr.ibaddr.dgid.raw, p->remote, 16);
-	route->addr.addr.ibaddr.pkey = 0xffff;
+	route->addr.addr.ibaddr.pkey = htobe16(p->pkey);
 	if (rcm_is_iwarp(id)) /* has no path records */
 		return 0;
 	if (!route->path_rec)
@@ -31,7 +31,7 @@ int rcm_fill_route(struct rcm_id *id)
 		.traffic_class = p->tclass,
 		.reversible = 1,
 		.numb_path = 1,
-		.pkey = 0xffff,
+		.pkey = htobe16(p->pkey),
 		.mtu_selector = 2, /* exactly */
 		.mtu = p->mtu,
 		.rate_selector = 2,

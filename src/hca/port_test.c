@@ -145,6 +145,35 @@ static void pkey_table_has_the_default_key_alone(void **state)
 		hca_port_pkey_index(port, PKEY_DEFAULT & 0x7fff), -1); /* a limited member's is another */
 }
 
+/* IBA 10.9.3 */
+static void pkeys_match_within_a_partition_unless_both_are_limited(void **state)
+{
+	static const struct {
+		uint16_t a, b;
+		bool matches;
+	} rules[] = {
+		{0xffff, 0xffff, true},  /* two full members */
+		{0xffff, 0x7fff, true},  /* one of them */
+		{0x7fff, 0x7fff, false}, /* none */
+		{0x8001, 0x8001, true},
+		{0x8001, 0x0001, true},
+		{0x0001, 0x0001, false},
+		{0xffff, 0x8001, false}, /* other partitions, which differ by one bit or by all */
+		{0xffff, 0xfffe, false},
+		{0xffff, 0x0001, false},
+		{0x7fff, 0x8001, false},
+		{0xffff, 0x0000, false},
+		{0x8000, 0x8000, false}, /* no partition */
+		{0x8000, 0x0000, false},
+		{0x0000, 0x0000, false},
+	};
+
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+		assert_int_equal(pkey_matches(rules[i].a, rules[i].b), rules[i].matches);
+		assert_int_equal(pkey_matches(rules[i].b, rules[i].a), rules[i].matches);
+	}
+}
+
 /* ---- address vectors ---- */
 static void address_vectors_name_a_port_and_an_address_of_it(void **state)
 {
@@ -181,6 +210,7 @@ int main(void)
 		cmocka_unit_test_setup(state_and_mtu_follow_the_interface, setup),
 		cmocka_unit_test_setup(ethernet_has_no_lids, setup),
 		cmocka_unit_test_setup(pkey_table_has_the_default_key_alone, setup),
+		cmocka_unit_test(pkeys_match_within_a_partition_unless_both_are_limited),
 		cmocka_unit_test_setup(address_vectors_name_a_port_and_an_address_of_it, setup),
 	};
 

@@ -85,6 +85,13 @@ static struct hca_qp *alloc(struct hca_adapter *a, enum hca_kind kind)
 	return qp;
 }
 
+/* iWARP has no P_Keys; its connections on one host, which frames carry, have the port's first. */
+static void set_port(struct hca_qp *qp, unsigned num, unsigned pkey_index)
+{
+	qp->port = hca_device_port(qp->ctx->dev, num);
+	hca_port_pkey(qp->port, pkey_index, &qp->pkey);
+}
+
 struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex *attr)
 {
 	struct hca_adapter *a = ctx->adapter;
@@ -129,7 +136,7 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 	qp->timer_pos = -1;
 	qp->ctx = ctx;
 	qp->adapter = a;
-	qp->port = hca_device_port(ctx->dev, 1);
+	set_port(qp, 1, 0);
 	qp->pd = hca_pd(attr->pd);
 	qp->send_cq = hca_cq(attr->send_cq);
 	qp->recv_cq = hca_cq(attr->recv_cq);
@@ -233,7 +240,7 @@ static void reset(struct hca_qp *qp)
 	qp->rq.head = qp->rq.tail = 0;
 	lock_drop(&qp->rq.lock);
 	memset(&qp->attr, 0, sizeof(qp->attr));
-	qp->port = hca_device_port(qp->ctx->dev, 1);
+	set_port(qp, 1, 0);
 	hca_cq_purge(qp->send_cq, hca_qpn(qp));
 	if (qp->recv_cq != qp->send_cq)
 		hca_cq_purge(qp->recv_cq, hca_qpn(qp));
@@ -391,8 +398,8 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 		return 0;
 	}
 	store_attr(qp, attr, mask);
-	if (mask & IBV_QP_PORT)
-		qp->port = hca_device_port(qp->ctx->dev, attr->port_num);
+	if (mask & (IBV_QP_PORT | IBV_QP_PKEY_INDEX))
+		set_port(qp, mask & IBV_QP_PORT ? attr->port_num : qp->port->num, qp->attr.pkey_index);
 	if (mask & IBV_QP_AV)
 		qp->dest = dest;
 	if (mask & (IBV_QP_AV | IBV_QP_DEST_QPN))

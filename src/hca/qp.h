@@ -107,6 +107,7 @@ struct hca_qp {
 	struct lock post_lock; /* one poster at a time: guards free descriptors and wr_*; taken before lock */
 
 	struct hca_service service;
+	uint16_t pkey; /* its port's at attr.pkey_index: what its packets have, and are matched by */
 	struct ibv_qp_attr attr; /* what modify set, as query reports it */
 	struct ibv_qp_cap cap;
 	bool by_modify; /* it is connected by modify, not by a manager of its provider: hca/kind.h */

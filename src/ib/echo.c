@@ -5,19 +5,19 @@
 
 #include <string.h>
 
-static uint8_t *put(struct frame_batch *out, uint8_t opcode, uint32_t dqpn)
+static uint8_t *put(struct frame_batch *out, uint8_t opcode, uint16_t pkey, uint32_t dqpn)
 {
 	struct frame_out *f = &out->frame[out->nframes++];
 
 	memset(f, 0, sizeof(*f));
 	f->hdr_len = BTH_LEN + ECHO_LEN;
-	bth_put(f->hdr, opcode, false, 0, PKEY_DEFAULT, dqpn, false, 0);
+	bth_put(f->hdr, opcode, false, 0, pkey, dqpn, false, 0);
 	return f->hdr + BTH_LEN;
 }
 
-void ibt_echo_ask(struct frame_batch *out, uint32_t asker, uint32_t asked, uint64_t sent)
+void ibt_echo_ask(struct frame_batch *out, uint16_t pkey, uint32_t asker, uint32_t asked, uint64_t sent)
 {
-	uint8_t *p = put(out, OPCODE_ECHO_REQUEST, asked);
+	uint8_t *p = put(out, OPCODE_ECHO_REQUEST, pkey, asked);
 
 	put_be32(p, asker);
 	put_be32(p + 4, asked);
@@ -36,7 +36,7 @@ bool ibt_echo_reply(const struct frame_in *in, struct frame_batch *out)
 	out->dest.ifindex = in->ifindex;
 	out->dest.hop_limit = 64;
 	out->dest.local = in->local;
-	memcpy(put(out, OPCODE_ECHO_REPLY, get_be32(q) & 0xffffff), q, ECHO_LEN);
+	memcpy(put(out, OPCODE_ECHO_REPLY, bth_pkey(in->bytes), get_be32(q) & 0xffffff), q, ECHO_LEN);
 	return true;
 }
 

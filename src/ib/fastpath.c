@@ -52,8 +52,8 @@ static void put_headers(struct hca_qp *qp, const struct hca_send_wqe *w, struct 
 {
 	uint8_t op = only_opcode(w), *ext = f->hdr + BTH_LEN;
 
-	bth_put(f->hdr, IBT_RC | op, w->flags & IBV_SEND_SOLICITED, f->pad, PKEY_DEFAULT,
-		qp->attr.dest_qp_num, false, w->psn);
+	bth_put(f->hdr, IBT_RC | op, w->flags & IBV_SEND_SOLICITED, f->pad, qp->pkey, qp->attr.dest_qp_num,
+		false, w->psn);
 	if (ibt_op_table[op].flags & OPF_RETH) {
 		reth_put(ext, w->remote.addr, w->remote.rkey, w->length);
 		ext += RETH_LEN;
@@ -196,14 +196,15 @@ static bool takes_requests(const struct hca_qp *qp)
 	return hca_qp_state(qp) == IBV_QPS_RTS || (hca_qp_state(qp) == IBV_QPS_RTR && qp->comm_est_raised);
 }
 
+/* A full member of our partition matches whatever we are; a limited one is left to the slow path. */
 bool ibt_is_next(struct hca_qp *qp, const struct frame_in *in)
 {
 	const struct ibt_responder *r = &ibt_qp(qp)->resp;
 	const uint8_t *b = in->bytes;
 
 	return qp->service.reliable && takes_requests(qp) && bth_psn(b) == r->epsn && !bth_tver(b) &&
-	       !bth_ackreq(b) && bth_pkey(b) == PKEY_DEFAULT && !r->nak_sent && !r->nak_due && !r->gap &&
-	       gid_same(in->sgid, qp->dest.dgid) && gid_same(in->dgid, qp->dest.sgid);
+	       !bth_ackreq(b) && bth_pkey(b) == (qp->pkey | PKEY_FULL) && !r->nak_sent && !r->nak_due &&
+	       !r->gap && gid_same(in->sgid, qp->dest.dgid) && gid_same(in->dgid, qp->dest.sgid);
 }
 
 /* The payload of an only packet; false: its lengths do not agree. */

@@ -61,7 +61,7 @@ static void say_here(struct hca_qp *qp, bool ask)
 {
 	struct frame_out f = {.hdr_len = BTH_LEN + HERE_LEN, .own = 1};
 
-	bth_put(f.hdr, OPCODE_HERE, false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, false, ask);
+	bth_put(f.hdr, OPCODE_HERE, false, 0, qp->pkey, qp->attr.dest_qp_num, false, ask);
 	put_be32(f.hdr + BTH_LEN, hca_qpn(qp));
 	local_channel_put(ibt_port_of(qp)->channel, qp->flow->slot, &qp->dest, &f, NULL);
 }

@@ -253,7 +253,7 @@ void ibt_put_middles(
 		f->payload_len = mtu;
 		f->psn = psn_add(psn, i);
 		out->iov[out->niov++] = (struct iovec){from, mtu};
-		bth_put(f->hdr, ibt_service(qp) | op, false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, false,
+		bth_put(f->hdr, ibt_service(qp) | op, false, 0, qp->pkey, qp->attr.dest_qp_num, false,
 			f->psn);
 		frame_batch_note(out, frame_len(f));
 	}
@@ -342,7 +342,7 @@ static struct frame_out *put_data(
 		out->nframes--;
 		return NULL;
 	}
-	bth_put(f->hdr, ibt_service(qp) | op, last && (w->flags & IBV_SEND_SOLICITED), f->pad, PKEY_DEFAULT,
+	bth_put(f->hdr, ibt_service(qp) | op, last && (w->flags & IBV_SEND_SOLICITED), f->pad, qp->pkey,
 		qp->attr.dest_qp_num, ask, psn);
 	if (ibt_op_table[op].flags & OPF_RETH) {
 		reth_put(ext, w->remote.addr, w->remote.rkey, w->length);
@@ -367,7 +367,7 @@ static void put_read(
 	uint32_t mtu = ibt_mtu(qp);
 	struct frame_out *f = ibt_frame(out, BTH_LEN + RETH_LEN);
 
-	bth_put(f->hdr, IBT_RC | OP_READ_REQUEST, false, 0, PKEY_DEFAULT, qp->attr.dest_qp_num, true,
+	bth_put(f->hdr, IBT_RC | OP_READ_REQUEST, false, 0, qp->pkey, qp->attr.dest_qp_num, true,
 		psn_add(w->psn, k0));
 	reth_put(f->hdr + BTH_LEN, w->remote.addr + (uint64_t)k0 * mtu, w->remote.rkey,
 		(uint32_t)bytes_between(w, mtu, k0, k1));
@@ -378,8 +378,8 @@ static void put_atomic(struct hca_qp *qp, const struct hca_send_wqe *w, struct f
 	bool cas = w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
 	struct frame_out *f = ibt_frame(out, BTH_LEN + ATOMICETH_LEN);
 
-	bth_put(f->hdr, IBT_RC | (cas ? OP_CMP_SWAP : OP_FETCH_ADD), false, 0, PKEY_DEFAULT,
-		qp->attr.dest_qp_num, true, w->psn);
+	bth_put(f->hdr, IBT_RC | (cas ? OP_CMP_SWAP : OP_FETCH_ADD), false, 0, qp->pkey, qp->attr.dest_qp_num,
+		true, w->psn);
 	atomiceth_put(f->hdr + BTH_LEN, w->remote.addr, w->remote.rkey,
 		cas ? w->remote.swap : w->remote.compare_add, cas ? w->remote.compare_add : 0);
 }
@@ -465,7 +465,7 @@ static enum step send_data(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t n
 	frame_batch_note(out, frame_len(f));
 	sent_to(qp, r->pkt + 1, now);
 	if (echo)
-		ibt_echo_ask(out, hca_qpn(qp), qp->attr.dest_qp_num, echo);
+		ibt_echo_ask(out, qp->pkey, hca_qpn(qp), qp->attr.dest_qp_num, echo);
 	return STEP_ON;
 }
 

@@ -108,12 +108,6 @@ static bool take_apart(const struct frame_in *in, struct ibt_packet *p)
 	return true;
 }
 
-/* Limited members of a partition may not talk to each other (IBA 10.9.3); ours is the full default key. */
-static bool pkey_matches(const uint8_t *bth)
-{
-	return (bth_pkey(bth) & 0x7fff) == (PKEY_DEFAULT & 0x7fff);
-}
-
 static bool can_receive(const struct hca_qp *qp)
 {
 	enum ibv_qp_state s = hca_qp_state(qp);
@@ -138,7 +132,7 @@ bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 	struct ibt_packet p;
 
 	if (!take_apart(in, &p) || (p.opcode & IBT_SERVICE_MASK) != ibt_service(qp) ||
-		!pkey_matches(in->bytes)) {
+		!pkey_matches(bth_pkey(in->bytes), qp->pkey)) {
 		qp->count->dropped++;
 		return false;
 	}

@@ -39,8 +39,7 @@ static bool put_datagram(struct hca_qp *qp, struct hca_send_wqe *w, struct frame
 	f->payload_len = w->length;
 	f->pad = (uint8_t)(-w->length & 3);
 	bth_put(f->hdr, IBT_UD | (imm ? OP_SEND_ONLY_IMM : OP_SEND_ONLY), w->flags & IBV_SEND_SOLICITED,
-		f->pad, PKEY_DEFAULT, gid_is_mcast(w->ud.dest.dgid) ? QP_MULTICAST : w->ud.qpn, false,
-		r->psn);
+		f->pad, qp->pkey, gid_is_mcast(w->ud.dest.dgid) ? QP_MULTICAST : w->ud.qpn, false, r->psn);
 	put_be32(p, w->ud.qkey);
 	put_be32(p + 4, hca_qpn(qp));
 	if (imm)
@@ -103,7 +102,7 @@ bool ibt_ud_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 		}
 		r->next++;
 		if (ask)
-			ibt_echo_ask(out, hca_qpn(qp), w->ud.qpn, ask);
+			ibt_echo_ask(out, qp->pkey, hca_qpn(qp), w->ud.qpn, ask);
 	}
 	if (!out->nframes && hca_qp_state(qp) == IBV_QPS_RTS)
 		ibt_settle(qp, now);

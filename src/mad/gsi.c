@@ -40,20 +40,27 @@ static bool hand_to_neighbour(
 	return in.ifindex && !hca_engine_hand_over(&a->engine, slot, &in, false);
 }
 
+static void put_headers(uint8_t *hdr, uint16_t pkey, uint32_t psn)
+{
+	bth_put(hdr, IBT_UD | OP_SEND_ONLY, false, 0, pkey, QP_GSI, false, psn & PSN_MASK);
+	put_be32(hdr + BTH_LEN, GSI_QKEY);
+	put_be32(hdr + BTH_LEN + 4, QP_GSI);
+}
+
 int mad_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t mad[MAD_LEN])
 {
+	const struct hca_port *port = hca_devices_port(a, to->sgid);
 	struct frame_batch b;
 	struct frame_out *f = &b.frame[0];
 	int err;
 
+	if (!port)
+		return -EADDRNOTAVAIL; /* it was ours */
 	b.dest = *to;
 	b.nframes = b.niov = 1;
 	*f = (struct frame_out){.hdr_len = BTH_LEN + DETH_LEN, .payload_len = MAD_LEN, .iov_count = 1};
 	b.iov[0] = (struct iovec){(void *)mad, MAD_LEN};
-	bth_put(f->hdr, IBT_UD | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, QP_GSI, false,
-		atomic_fetch_add(&a->qp1.gsi->psn, 1) & PSN_MASK);
-	put_be32(f->hdr + BTH_LEN, GSI_QKEY);
-	put_be32(f->hdr + BTH_LEN + 4, QP_GSI);
+	put_headers(f->hdr, hca_port_default_pkey(port), atomic_fetch_add(&a->qp1.gsi->psn, 1));
 	err = hand_to_neighbour(a, to, f->hdr, mad) ? 0 : hca_engine_send(&a->engine, &b);
 	if (!err)
 		mad_count(&a->count->mads_sent);
@@ -70,14 +77,17 @@ struct frame_dest mad_reply_to(const struct mad_from *from)
 }
 
 /* ---- in: what the adapter calls, under the drive lock ---- */
-/* A whole MAD for an address of ours, with the well-known key (IBA 13.5.3.3). */
+/* A whole MAD for an address of ours, with the well-known Q_Key (IBA 13.5.3.3) and a P_Key of its port. */
 static bool is_mad(struct hca_adapter *a, const struct frame_in *in)
 {
 	const uint8_t *p = in->bytes;
+	const struct hca_port *port;
 
-	return in->len == GSI_FRAME_LEN && bth_opcode(p) == (IBT_UD | OP_SEND_ONLY) && !bth_pad(p) &&
-	       !bth_tver(p) && (bth_pkey(p) & 0x7fff) == (PKEY_DEFAULT & 0x7fff) &&
-	       get_be32(p + BTH_LEN) == GSI_QKEY && hca_devices_have(a, in->dgid);
+	if (in->len != GSI_FRAME_LEN || bth_opcode(p) != (IBT_UD | OP_SEND_ONLY) || bth_pad(p) ||
+		bth_tver(p) || get_be32(p + BTH_LEN) != GSI_QKEY)
+		return false;
+	port = hca_devices_port(a, in->dgid);
+	return port && pkey_matches(bth_pkey(p), hca_port_default_pkey(port));
 }
 
 static struct mad_from from_of(const struct frame_in *in)

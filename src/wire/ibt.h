@@ -32,6 +32,7 @@ enum {
 	ROCE_UDP_PORT = 4791,
 	QP_GSI = 1,
 	QP_MULTICAST = 0xffffff,
+	PKEY_FULL = 0x8000, /* of a full member; the rest of a P_Key is the partition */
 	PKEY_DEFAULT = 0xffff,
 	PSN_MASK = 0xffffff,
 };
@@ -106,6 +107,15 @@ extern const struct ibt_op_info ibt_op_table[OP_COUNT];
 const struct ibt_op_info *ibt_op_lookup(uint8_t opcode);
 /* "RC SEND_ONLY", for people */
 const char *ibt_op_name(uint8_t opcode, char buf[32]);
+
+/*
+ * Members of the same partition hear each other, but for two limited ones; no partition has the number 0 (IBA
+ * 10.9.3).
+ */
+static inline bool pkey_matches(uint16_t a, uint16_t b)
+{
+	return !((a ^ b) & ~PKEY_FULL) && (a & ~PKEY_FULL) && ((a | b) & PKEY_FULL);
+}
 
 /* ---- BTH ---- */
 static inline uint8_t bth_opcode(const uint8_t *p)

@@ -99,6 +99,12 @@ static void other_partition(struct duo *d, struct sample *s)
 	bth_put(s->bytes, OP_WRITE_ONLY, false, 0, 0x8001, hca_qpn(d->qp[1]), false, d->opts[0].psn);
 }
 
+static void both_limited_members(struct duo *d, struct sample *s)
+{
+	d->qp[1]->pkey = PKEY_DEFAULT & ~PKEY_FULL;
+	bth_put(s->bytes, OP_WRITE_ONLY, false, 0, d->qp[1]->pkey, hca_qpn(d->qp[1]), false, d->opts[0].psn);
+}
+
 static void other_version(struct duo *d, struct sample *s)
 {
 	s->bytes[1] |= 1;
@@ -145,8 +151,9 @@ static void inside_a_message(struct duo *d, struct sample *s)
 static void unusual_frame_is_left_as_it_is(void **state)
 {
 	static void (*const unusual[])(struct duo * d, struct sample * s) = {other_length, other_sender,
-		other_address, other_number, past_number, other_partition, other_version, wants_an_answer,
-		cut_short, headers_apart_do_not_fit, not_allowed, other_key, behind_a_gap, inside_a_message};
+		other_address, other_number, past_number, other_partition, both_limited_members,
+		other_version, wants_an_answer, cut_short, headers_apart_do_not_fit, not_allowed, other_key,
+		behind_a_gap, inside_a_message};
 
 	for (unsigned i = 0; i < sizeof(unusual) / sizeof(unusual[0]); i++) {
 		struct duo *d = stage();

@@ -66,6 +66,25 @@ static void wrong_pkey_is_dropped_and_counted(void **state)
 	duo_end(d);
 }
 
+static void limited_members_do_not_hear_each_other(void **state)
+{
+	const uint16_t limited = PKEY_DEFAULT & ~PKEY_FULL;
+	struct duo *d = duo_new();
+
+	duo_connect(d);
+	d->qp[1]->pkey = limited;
+	post_recv(d, 1, 9, 65536, 64);
+	forge_request(d, (struct forged){.op = OP_SEND_ONLY, .payload = 64, .pkey = limited});
+	sim_run_idle(&d->w);
+	assert_int_equal(d->qp[1]->count->dropped, 1);
+	expect_none(d, 1);
+	post(d, 0, IBV_WR_SEND, 1, 0, 64); /* from a full one; and its acknowledge has the limited key */
+	sim_run_idle(&d->w);
+	expect_wc(d, 1, 9, IBV_WC_SUCCESS);
+	expect_wc(d, 0, 1, IBV_WC_SUCCESS);
+	duo_end(d);
+}
+
 /* A response nobody asked for, or another than was asked for, from the peer's own address. */
 static void responses_nobody_waits_for_change_nothing(void **state)
 {
@@ -214,6 +233,7 @@ int main(void)
 		cmocka_unit_test(packet_from_a_stranger_is_dropped_and_counted),
 		cmocka_unit_test(late_packets_find_no_queue_pair),
 		cmocka_unit_test(wrong_pkey_is_dropped_and_counted),
+		cmocka_unit_test(limited_members_do_not_hear_each_other),
 		cmocka_unit_test(responses_nobody_waits_for_change_nothing),
 		cmocka_unit_test(response_of_another_kind_is_dropped),
 		cmocka_unit_test(late_packets_do_not_harm_who_has_the_number_now),

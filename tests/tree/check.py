@@ -113,6 +113,7 @@ SOURCE_OF = (
     (re.compile(r"verbs\.(\w+)"), "tests/verbs/{}.c"),
     (re.compile(r"rdmacm\.(\w+)"), "tests/rdmacm/{}.c"),
     (re.compile(r"wire\.(pcap|siw_pcap)"), "tests/wire/{}_test.c"),
+    (re.compile(r"hca\.(\w+)"), "src/hca/{}_test.c"),
     (re.compile(r"iwarp\.(\w+)"), "src/iwarp/{}_test.c"),
     (re.compile(r"wire\.(\w+)"), "src/wire/{}_test.c"),
 )

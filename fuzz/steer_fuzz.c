@@ -114,11 +114,11 @@ static bool even_slots_live(void *arg, uint32_t slot)
 }
 
 /* Every function over the table, whatever it holds. */
-static void use_ports(struct ports_table *t, const struct hca_port_claim *c)
+static void use_ports(struct ports_table *t, const struct host_port_claim *c)
 {
 	uint32_t n = ports_table_count(t), owner;
 	uint16_t port;
-	hca_port_id id;
+	host_port_id id;
 
 	must(n <= PORTS_MAX);
 	owner = ports_table_owner(t, c->ps, c->addr, c->port);
@@ -145,7 +145,7 @@ static void use_ports(struct ports_table *t, const struct hca_port_claim *c)
 static void ports(const uint8_t *data, size_t size)
 {
 	static struct ports_table t;
-	struct hca_port_claim c = {.ps = 0x0106};
+	struct host_port_claim c = {.ps = 0x0106};
 
 	if (size < 8)
 		return;

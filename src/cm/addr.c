@@ -130,7 +130,7 @@ static int may_claim(const struct sockaddr *sa)
 static int claim_port(struct rcm_id *id, struct sockaddr *sa)
 {
 	struct host_ports *ports = id->cm->host.adapter->ports;
-	struct hca_port_claim c = {
+	struct host_port_claim c = {
 		.ps = (uint16_t)id->pub.ps,
 		.port = be16toh(rcm_port_of(sa)),
 		.v6 = sa->sa_family == AF_INET6,

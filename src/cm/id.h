@@ -43,7 +43,7 @@ struct rcm_id {
 	bool passive;  /* made for a request */
 	bool answered; /* accepted or rejected */
 	bool told_removal;
-	hca_port_id port;
+	host_port_id port;
 	uint8_t tos, ack_timeout;
 	bool reuse, afonly, has_tos, has_ack_timeout;
 	bool chose_port; /* the program did */

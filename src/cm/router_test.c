@@ -146,8 +146,8 @@ static int open_ports(void **state)
 		host_ports_open(&w.ports, 4791, SLOT))
 		return 1;
 	for (int i = 0; i < 2; i++) {
-		struct hca_port_claim c = {.ps = i ? UDP : TCP, .port = RPING};
-		hca_port_id id;
+		struct host_port_claim c = {.ps = i ? UDP : TCP, .port = RPING};
+		host_port_id id;
 
 		if (host_ports_claim(w.ports, &c, &id) || host_ports_listen(w.ports, id))
 			return 1;

@@ -103,7 +103,7 @@ void host_ports_look(struct host_ports *p, bool asked)
 }
 
 /* ---- claims ---- */
-static int pick_port(struct host_ports *p, struct hca_port_claim *c)
+static int pick_port(struct host_ports *p, struct host_port_claim *c)
 {
 	uint32_t start = random_u32();
 
@@ -115,10 +115,10 @@ static int pick_port(struct host_ports *p, struct hca_port_claim *c)
 	return c->port ? 0 : -EADDRNOTAVAIL;
 }
 
-int host_ports_claim(struct host_ports *p, struct hca_port_claim *c, hca_port_id *id)
+int host_ports_claim(struct host_ports *p, struct host_port_claim *c, host_port_id *id)
 {
 	bool locked = ports_take_lock(p), any = !c->port;
-	hca_port_id at = 0;
+	host_port_id at = 0;
 	int err, written;
 
 	c->slot = (uint16_t)p->slot;
@@ -141,7 +141,7 @@ int host_ports_claim(struct host_ports *p, struct hca_port_claim *c, hca_port_id
 	return err;
 }
 
-int host_ports_listen(struct host_ports *p, hca_port_id id)
+int host_ports_listen(struct host_ports *p, host_port_id id)
 {
 	bool locked = ports_take_lock(p);
 	struct ports_own_claim *own;
@@ -166,12 +166,12 @@ int host_ports_listen(struct host_ports *p, hca_port_id id)
 }
 
 /* Without the table's lock, which may have to be waited for: while we live the entry is ours alone. */
-static void free_entry(struct host_ports *p, hca_port_id at)
+static void free_entry(struct host_ports *p, host_port_id at)
 {
 	uint32_t i = (uint32_t)at - 1;
-	struct hca_port_claim c;
+	struct host_port_claim c;
 	struct ports_entry e;
-	hca_port_id now;
+	host_port_id now;
 
 	runfile_read(&p->file, ports_room(i), &e, sizeof(e));
 	if (!ports_entry_get(&e, i, &c, &now) || now != at || c.slot != p->slot)
@@ -180,10 +180,10 @@ static void free_entry(struct host_ports *p, hca_port_id at)
 	runfile_write(&p->file, ports_room(i), &e.head, sizeof(e.head));
 }
 
-void host_ports_release(struct host_ports *p, hca_port_id id)
+void host_ports_release(struct host_ports *p, host_port_id id)
 {
 	int cancel = cancel_off();
-	hca_port_id at = ports_own_remove(&p->own, id);
+	host_port_id at = ports_own_remove(&p->own, id);
 
 	if (at)
 		free_entry(p, at);
@@ -212,9 +212,9 @@ static bool is_still(struct host_ports *p, uint32_t i, const struct ports_entry 
 int host_ports_owner(struct host_ports *p, uint16_t ps, const uint8_t dgid[16], uint16_t port)
 {
 	struct ports_entry e[AT_ONCE];
-	struct hca_port_claim c;
+	struct host_port_claim c;
 	struct ports_header h;
-	hca_port_id id;
+	host_port_id id;
 
 	if (!p)
 		return 0;
@@ -238,8 +238,8 @@ void host_ports_listeners(struct host_ports *p, struct slots *slots)
 	if (!p || !read_header(p, &h))
 		return;
 	for (uint32_t i = 0; i < h.used; i++) {
-		struct hca_port_claim c;
-		hca_port_id id;
+		struct host_port_claim c;
+		host_port_id id;
 
 		if (i % AT_ONCE == 0)
 			runfile_read(&p->file, ports_room(i), e, sizeof(e));

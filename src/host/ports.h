@@ -33,12 +33,12 @@ void host_ports_abandon(struct host_ports *p);
  * -EADDRNOTAVAIL as Linux's rdma_cm says them, -ENOSPC. Any thread; may wait for other processes, at most
  * about two seconds.
  */
-EXPORTED int host_ports_claim(struct host_ports *p, struct hca_port_claim *c, hca_port_id *id);
+EXPORTED int host_ports_claim(struct host_ports *p, struct host_port_claim *c, host_port_id *id);
 /* The claim listens from now on; 0 or, when it was shared with others, their -EADDRINUSE or -EADDRNOTAVAIL.
  */
-EXPORTED int host_ports_listen(struct host_ports *p, hca_port_id id);
+EXPORTED int host_ports_listen(struct host_ports *p, host_port_id id);
 /* Gives a claim back; 0 is none. Never waits. */
-EXPORTED void host_ports_release(struct host_ports *p, hca_port_id id);
+EXPORTED void host_ports_release(struct host_ports *p, host_port_id id);
 
 /*
  * The slot of the process that listens for requests to this address and port; 0: nobody; -EAGAIN: the file is

@@ -110,8 +110,8 @@ void ports_bury(struct host_ports *p, uint32_t only)
 	uint32_t n = ports_table_count(p->table);
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct hca_port_claim c;
-		hca_port_id id;
+		struct host_port_claim c;
+		host_port_id id;
 
 		if (!ports_table_get(p->table, i, &c, &id))
 			continue;
@@ -124,7 +124,7 @@ void ports_bury(struct host_ports *p, uint32_t only)
 }
 
 /* ---- claims that the file has lost ---- */
-int ports_add(struct host_ports *p, const struct hca_port_claim *c, hca_port_id *id)
+int ports_add(struct host_ports *p, const struct host_port_claim *c, host_port_id *id)
 {
 	uint32_t room;
 	int err;
@@ -142,11 +142,11 @@ int ports_add(struct host_ports *p, const struct hca_port_claim *c, hca_port_id 
 	return *id ? 0 : -ENOSPC;
 }
 
-static bool is_in_table(struct host_ports *p, hca_port_id at)
+static bool is_in_table(struct host_ports *p, host_port_id at)
 {
 	uint32_t i = (uint32_t)at - 1;
-	struct hca_port_claim c;
-	hca_port_id now;
+	struct host_port_claim c;
+	host_port_id now;
 
 	return i < ports_table_count(p->table) && ports_table_get(p->table, i, &c, &now) && now == at &&
 	       c.slot == p->slot;
@@ -161,7 +161,7 @@ void ports_enter_own(struct host_ports *p)
 	lock_take(&p->own.lock);
 	for (uint32_t i = 0; i < p->own.count; i++) {
 		struct ports_own_claim *own = &p->own.claims[i];
-		hca_port_id at;
+		host_port_id at;
 
 		if (own->at && !is_in_table(p, own->at) && !ports_add(p, &own->claim, &at))
 			own->at = at;

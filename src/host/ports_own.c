@@ -36,10 +36,10 @@ static struct ports_own_claim *take(struct ports_own *o)
 	return &o->claims[o->count++];
 }
 
-hca_port_id ports_own_add(struct ports_own *o, const struct hca_port_claim *c, hca_port_id at)
+host_port_id ports_own_add(struct ports_own *o, const struct host_port_claim *c, host_port_id at)
 {
 	struct ports_own_claim *own;
-	hca_port_id id = 0;
+	host_port_id id = 0;
 
 	lock_take(&o->lock);
 	own = take(o);
@@ -54,7 +54,7 @@ hca_port_id ports_own_add(struct ports_own *o, const struct hca_port_claim *c, h
 	return id;
 }
 
-struct ports_own_claim *ports_own_find(struct ports_own *o, hca_port_id id)
+struct ports_own_claim *ports_own_find(struct ports_own *o, host_port_id id)
 {
 	uint32_t i = (uint32_t)id - 1;
 
@@ -63,10 +63,10 @@ struct ports_own_claim *ports_own_find(struct ports_own *o, hca_port_id id)
 	return &o->claims[i];
 }
 
-hca_port_id ports_own_remove(struct ports_own *o, hca_port_id id)
+host_port_id ports_own_remove(struct ports_own *o, host_port_id id)
 {
 	struct ports_own_claim *own;
-	hca_port_id at = 0;
+	host_port_id at = 0;
 
 	lock_take(&o->lock);
 	own = ports_own_find(o, id);

@@ -10,8 +10,8 @@
 #include "host/ports_table.h"
 
 struct ports_own_claim {
-	struct hca_port_claim claim;
-	hca_port_id at; /* in the table; 0: free */
+	struct host_port_claim claim;
+	host_port_id at; /* in the table; 0: free */
 	uint32_t generation;
 };
 
@@ -24,10 +24,10 @@ struct ports_own {
 void ports_own_init(struct ports_own *o);
 void ports_own_fini(struct ports_own *o);
 /* A name for a claim that lies in the table; 0: out of memory. */
-hca_port_id ports_own_add(struct ports_own *o, const struct hca_port_claim *c, hca_port_id at);
+host_port_id ports_own_add(struct ports_own *o, const struct host_port_claim *c, host_port_id at);
 /* The claim of this name; NULL: it is gone, or never was. Lock held. */
-struct ports_own_claim *ports_own_find(struct ports_own *o, hca_port_id id);
+struct ports_own_claim *ports_own_find(struct ports_own *o, host_port_id id);
 /* Forgets it: where it lay in the table, or 0. */
-hca_port_id ports_own_remove(struct ports_own *o, hca_port_id id);
+host_port_id ports_own_remove(struct ports_own *o, host_port_id id);
 
 #endif

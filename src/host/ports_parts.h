@@ -48,7 +48,7 @@ int ports_drop_lock(struct host_ports *p, bool locked);
 /* Drops the claims of the dead, or those of one slot. */
 void ports_bury(struct host_ports *p, uint32_t only);
 /* Enters a claim: 0 or -errno. */
-int ports_add(struct host_ports *p, const struct hca_port_claim *c, hca_port_id *id);
+int ports_add(struct host_ports *p, const struct host_port_claim *c, host_port_id *id);
 /* Enters what we have claimed, where it is missing. */
 void ports_enter_own(struct host_ports *p);
 

@@ -30,16 +30,16 @@ static void mark(struct ports_table *t, uint32_t i)
 	t->changed[i / 64] |= 1ull << i % 64;
 }
 
-static uint64_t pack(const struct hca_port_claim *c)
+static uint64_t pack(const struct host_port_claim *c)
 {
 	return USED | (uint64_t)c->port << AT_PORT | (uint64_t)c->ps << AT_PS |
 	       (uint64_t)(c->slot % QPN_SLOTS) << AT_SLOT | (c->v6 ? V6 : 0) | (c->afonly ? AFONLY : 0) |
 	       (c->reuse ? REUSE : 0) | (c->listening ? LISTENING : 0);
 }
 
-static struct hca_port_claim unpack(uint64_t head)
+static struct host_port_claim unpack(uint64_t head)
 {
-	return (struct hca_port_claim){
+	return (struct host_port_claim){
 		.port = (uint16_t)(head >> AT_PORT),
 		.ps = (uint16_t)(head >> AT_PS),
 		.slot = head >> AT_SLOT & (QPN_SLOTS - 1),
@@ -50,13 +50,13 @@ static struct hca_port_claim unpack(uint64_t head)
 	};
 }
 
-static hca_port_id id_of(uint32_t i, uint64_t head)
+static host_port_id id_of(uint32_t i, uint64_t head)
 {
 	return head >> AT_GENERATION << 32 | (i + 1);
 }
 
 /* The entry with this name, and its word; NULL when it is another claim's by now. */
-static struct ports_entry *find(struct ports_table *t, hca_port_id id, uint64_t *head)
+static struct ports_entry *find(struct ports_table *t, host_port_id id, uint64_t *head)
 {
 	uint32_t i = (uint32_t)id - 1;
 
@@ -84,7 +84,7 @@ uint32_t ports_table_count(const struct ports_table *t)
 	return t->h.used < PORTS_MAX ? t->h.used : PORTS_MAX;
 }
 
-bool ports_entry_get(const struct ports_entry *e, uint32_t i, struct hca_port_claim *c, hca_port_id *id)
+bool ports_entry_get(const struct ports_entry *e, uint32_t i, struct host_port_claim *c, host_port_id *id)
 {
 	if (!(e->head & USED))
 		return false;
@@ -94,20 +94,20 @@ bool ports_entry_get(const struct ports_entry *e, uint32_t i, struct hca_port_cl
 	return true;
 }
 
-bool ports_table_get(const struct ports_table *t, uint32_t i, struct hca_port_claim *c, hca_port_id *id)
+bool ports_table_get(const struct ports_table *t, uint32_t i, struct host_port_claim *c, host_port_id *id)
 {
 	return ports_entry_get(&t->entry[i], i, c, id);
 }
 
 /* ---- the rules ---- */
-static bool is_any(const struct hca_port_claim *c)
+static bool is_any(const struct host_port_claim *c)
 {
 	static const uint8_t zero[16];
 
 	return !memcmp(c->addr, zero, 16);
 }
 
-int ports_conflict(const struct hca_port_claim *a, const struct hca_port_claim *b, bool reuse)
+int ports_conflict(const struct host_port_claim *a, const struct host_port_claim *b, bool reuse)
 {
 	if (a->ps != b->ps || a->port != b->port)
 		return 0;
@@ -120,15 +120,15 @@ int ports_conflict(const struct hca_port_claim *a, const struct hca_port_claim *
 	return a->v6 == b->v6 && !memcmp(a->addr, b->addr, 16) ? -EADDRINUSE : 0;
 }
 
-int ports_table_allows(struct ports_table *t, const struct hca_port_claim *c, hca_port_id self, bool reuse,
+int ports_table_allows(struct ports_table *t, const struct host_port_claim *c, host_port_id self, bool reuse,
 	bool (*alive)(void *arg, uint32_t slot), void *arg)
 {
 	uint64_t space = pack(c) & UINT32_MAX;
 	uint32_t n = ports_table_count(t);
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct hca_port_claim other;
-		hca_port_id id;
+		struct host_port_claim other;
+		host_port_id id;
 		int err;
 
 		if ((t->entry[i].head & UINT32_MAX) != space || !ports_table_get(t, i, &other, &id) ||
@@ -168,7 +168,7 @@ uint16_t ports_table_pick(
 }
 
 /* A request to this address, of this family, is the claim's. */
-static bool is_for(const struct hca_port_claim *c, const uint8_t dgid[16], bool v6)
+static bool is_for(const struct host_port_claim *c, const uint8_t dgid[16], bool v6)
 {
 	if (is_any(c))
 		return !c->afonly || c->v6 == v6;
@@ -177,8 +177,8 @@ static bool is_for(const struct hca_port_claim *c, const uint8_t dgid[16], bool 
 
 bool ports_entry_listens(const struct ports_entry *e, uint16_t ps, const uint8_t dgid[16], uint16_t port)
 {
-	struct hca_port_claim c;
-	hca_port_id id;
+	struct host_port_claim c;
+	host_port_id id;
 
 	return (e->head & UINT32_MAX) == ((uint32_t)ps << AT_PS | port) && ports_entry_get(e, 0, &c, &id) &&
 	       c.listening && is_for(&c, dgid, !gid_is_v4(dgid));
@@ -196,7 +196,7 @@ uint32_t ports_table_owner(const struct ports_table *t, uint16_t ps, const uint8
 }
 
 /* ---- changing it ---- */
-hca_port_id ports_table_add(struct ports_table *t, const struct hca_port_claim *c, uint32_t room)
+host_port_id ports_table_add(struct ports_table *t, const struct host_port_claim *c, uint32_t room)
 {
 	uint32_t n = ports_table_count(t);
 
@@ -216,7 +216,7 @@ hca_port_id ports_table_add(struct ports_table *t, const struct hca_port_claim *
 	return 0;
 }
 
-bool ports_table_listen(struct ports_table *t, hca_port_id id)
+bool ports_table_listen(struct ports_table *t, host_port_id id)
 {
 	uint64_t head;
 	struct ports_entry *e = find(t, id, &head);
@@ -233,7 +233,7 @@ void ports_entry_free(struct ports_entry *e)
 	e->head = e->head >> AT_GENERATION << AT_GENERATION;
 }
 
-void ports_table_drop(struct ports_table *t, hca_port_id id, uint32_t slot)
+void ports_table_drop(struct ports_table *t, host_port_id id, uint32_t slot)
 {
 	uint64_t head;
 	struct ports_entry *e = find(t, id, &head);

@@ -44,7 +44,7 @@ struct ports_table {
 };
 
 /* What a program asks for when it binds. */
-struct hca_port_claim {
+struct host_port_claim {
 	uint16_t ps;        /* enum rdma_port_space */
 	uint16_t port;      /* 0: any that is free */
 	bool v6;            /* family of the address */
@@ -55,36 +55,36 @@ struct hca_port_claim {
 };
 
 /* A claim's name: where it lies and its generation. 0 is none. */
-typedef uint64_t hca_port_id;
+typedef uint64_t host_port_id;
 
 /* A header of which `used` entries are there, in a file of so many: false: it is new, torn or foreign. */
 bool ports_header_is_whole(const struct ports_header *h, uint32_t entries);
 /* An empty table. */
 void ports_table_clear(struct ports_table *t);
 /* A claim as an entry says it; false: it is free. i: where it lies. */
-bool ports_entry_get(const struct ports_entry *e, uint32_t i, struct hca_port_claim *c, hca_port_id *id);
+bool ports_entry_get(const struct ports_entry *e, uint32_t i, struct host_port_claim *c, host_port_id *id);
 /* How many entries there are to look at: never more than fit. */
 uint32_t ports_table_count(const struct ports_table *t);
 /* The same for entry i. */
-bool ports_table_get(const struct ports_table *t, uint32_t i, struct hca_port_claim *c, hca_port_id *id);
+bool ports_table_get(const struct ports_table *t, uint32_t i, struct host_port_claim *c, host_port_id *id);
 
 /* The rule of Linux's rdma_cm: 0, -EADDRINUSE (same address) or -EADDRNOTAVAIL (one is the wildcard). */
-int ports_conflict(const struct hca_port_claim *a, const struct hca_port_claim *b, bool reuse);
+int ports_conflict(const struct host_port_claim *a, const struct host_port_claim *b, bool reuse);
 /*
  * Whether claim c (that is `self`, when it is there already) may have its port. Claims in its way whose
  * process is dead, says `alive`, are dropped.
  */
-int ports_table_allows(struct ports_table *t, const struct hca_port_claim *c, hca_port_id self, bool reuse,
+int ports_table_allows(struct ports_table *t, const struct host_port_claim *c, host_port_id self, bool reuse,
 	bool (*alive)(void *arg, uint32_t slot), void *arg);
 /* A port of [low, high] nobody has in this port space, searched from `start` on; 0: none. */
 uint16_t ports_table_pick(
 	const struct ports_table *t, uint16_t ps, uint16_t low, uint16_t high, uint32_t start);
 /* Enters a claim; 0 when there is no free entry below `room`. */
-hca_port_id ports_table_add(struct ports_table *t, const struct hca_port_claim *c, uint32_t room);
+host_port_id ports_table_add(struct ports_table *t, const struct host_port_claim *c, uint32_t room);
 /* Makes the claim a listening one, which cannot be shared. false: it is gone. */
-bool ports_table_listen(struct ports_table *t, hca_port_id id);
+bool ports_table_listen(struct ports_table *t, host_port_id id);
 /* Frees the claim if it is still there and its process has this slot. */
-void ports_table_drop(struct ports_table *t, hca_port_id id, uint32_t slot);
+void ports_table_drop(struct ports_table *t, host_port_id id, uint32_t slot);
 /* Makes the entry a free one. */
 void ports_entry_free(struct ports_entry *e);
 /* Lowers `used` to what is used. */

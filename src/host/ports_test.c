@@ -44,7 +44,7 @@ static struct host_ports *at(uint32_t slot)
 	return p;
 }
 
-static int claim(struct host_ports *p, struct hca_port_claim c, hca_port_id *id)
+static int claim(struct host_ports *p, struct host_port_claim c, host_port_id *id)
 {
 	return host_ports_claim(p, &c, id);
 }
@@ -52,7 +52,7 @@ static int claim(struct host_ports *p, struct hca_port_claim c, hca_port_id *id)
 /* ---- the rules ---- */
 static const struct {
 	const char *what;
-	struct hca_port_claim first, second;
+	struct host_port_claim first, second;
 	int err;
 } rules[] = {
 	{"one address", {.addr = V4(1)}, {.addr = V4(1)}, -EADDRINUSE},
@@ -77,7 +77,7 @@ static const struct {
 	{"IPv6 for itself, an IPv4 address", {.v6 = true, .afonly = true}, {.addr = V4(1)}, -EADDRNOTAVAIL},
 };
 
-static struct hca_port_claim filled(struct hca_port_claim c)
+static struct host_port_claim filled(struct host_port_claim c)
 {
 	if (!c.ps)
 		c.ps = TCP;
@@ -90,9 +90,9 @@ static void claims_get_in_each_others_way_by_the_kernels_rules(void **state)
 {
 	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
 		struct host_ports *a = at(1), *b = at(2);
-		struct hca_port_claim first = filled(rules[i].first);
+		struct host_port_claim first = filled(rules[i].first);
 		bool listen = first.listening;
-		hca_port_id id;
+		host_port_id id;
 		int err;
 
 		first.listening = false;
@@ -109,9 +109,9 @@ static void claims_get_in_each_others_way_by_the_kernels_rules(void **state)
 
 static void who_shares_a_port_cannot_listen(void **state)
 {
-	struct hca_port_claim c = {.ps = TCP, .port = PORT, .addr = V4(1), .reuse = true};
+	struct host_port_claim c = {.ps = TCP, .port = PORT, .addr = V4(1), .reuse = true};
 	struct host_ports *a = at(1), *b = at(2);
-	hca_port_id in_a, in_b;
+	host_port_id in_a, in_b;
 
 	assert_int_equal(claim(a, c, &in_a), 0);
 	assert_int_equal(claim(b, c, &in_b), 0);
@@ -129,7 +129,7 @@ static void who_shares_a_port_cannot_listen(void **state)
 /* ---- whom a request is for ---- */
 static const struct {
 	const char *what;
-	struct hca_port_claim claim;
+	struct host_port_claim claim;
 	uint8_t dgid[16];
 	bool found;
 } requests[] = {
@@ -152,7 +152,7 @@ static void requests_find_who_listens(void **state)
 	for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
 		struct host_ports *a = at(1);
 		struct slots slots;
-		hca_port_id id;
+		host_port_id id;
 		uint32_t slot;
 
 		assert_int_equal(claim(a, filled(requests[i].claim), &id), 0);
@@ -182,9 +182,9 @@ static pid_t claimer(uint32_t slot, int *said)
 	assert_int_equal(pipe(fds), 0);
 	pid = fork();
 	if (!pid) {
-		struct hca_port_claim c = {.ps = TCP, .port = PORT};
+		struct host_port_claim c = {.ps = TCP, .port = PORT};
 		struct host_ports *p;
-		hca_port_id id;
+		host_port_id id;
 		char ok = !host_ports_open(&p, UDP_PORT, slot) && !host_ports_claim(p, &c, &id) &&
 			  !host_ports_listen(p, id);
 
@@ -205,10 +205,10 @@ static void kill_it(pid_t pid)
 
 static void a_killed_process_has_no_ports(void **state)
 {
-	struct hca_port_claim c = {.ps = TCP, .port = PORT};
+	struct host_port_claim c = {.ps = TCP, .port = PORT};
 	struct host_ports *p = at(2);
 	uint8_t any[16] = {1};
-	hca_port_id id;
+	host_port_id id;
 	char ok = 0;
 	int said;
 	pid_t pid = claimer(7, &said);
@@ -228,7 +228,7 @@ static void a_new_process_of_a_slot_does_not_inherit(void **state)
 {
 	struct host_ports *p = at(2), *next;
 	uint8_t any[16] = {1};
-	hca_port_id id;
+	host_port_id id;
 	char ok = 0;
 	int said;
 	pid_t pid = claimer(7, &said);
@@ -239,7 +239,7 @@ static void a_new_process_of_a_slot_does_not_inherit(void **state)
 	close(said);
 	next = at(7);
 	assert_int_equal(host_ports_owner(p, TCP, any, PORT), 0);
-	assert_int_equal(claim(p, (struct hca_port_claim){.ps = TCP, .port = PORT}, &id), 0);
+	assert_int_equal(claim(p, (struct host_port_claim){.ps = TCP, .port = PORT}, &id), 0);
 	host_ports_close(next);
 	assert_int_equal(host_ports_open(&next, UDP_PORT, 2), -EAGAIN); /* it is there */
 	host_ports_close(p);
@@ -251,10 +251,10 @@ static void a_kill_at_any_moment_leaves_nothing(void **state)
 	struct host_ports *p = at(2);
 
 	for (unsigned i = 0; i < 100; i++) {
-		struct hca_port_claim c = {.ps = TCP, .port = PORT};
+		struct host_port_claim c = {.ps = TCP, .port = PORT};
 		volatile char *going =
 			mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-		hca_port_id id;
+		host_port_id id;
 		pid_t pid = fork();
 
 		if (!pid) {
@@ -293,7 +293,7 @@ static off_t file_blocks(void)
 
 static void ports_come_from_the_hosts_range_and_differ(void **state)
 {
-	static hca_port_id id[2][MANY];
+	static host_port_id id[2][MANY];
 	static uint8_t seen[65536];
 	struct host_ports *p[2] = {at(1), at(2)};
 	unsigned low, high;
@@ -303,7 +303,7 @@ static void ports_come_from_the_hosts_range_and_differ(void **state)
 	assert_int_equal(fscanf(f, "%u %u", &low, &high), 2);
 	fclose(f);
 	for (unsigned i = 0; i < MANY; i++) {
-		struct hca_port_claim c = {.ps = TCP};
+		struct host_port_claim c = {.ps = TCP};
 
 		assert_int_equal(host_ports_claim(p[i % 2], &c, &id[i % 2][i / 2]), 0);
 		assert_in_range(c.port, low, high);
@@ -321,8 +321,8 @@ static void cycles_do_not_grow(void **state)
 	off_t before = file_blocks();
 
 	for (unsigned i = 0; i < MANY; i++) {
-		struct hca_port_claim listener = {.ps = TCP, .port = PORT}, client = {.ps = TCP};
-		hca_port_id l, c;
+		struct host_port_claim listener = {.ps = TCP, .port = PORT}, client = {.ps = TCP};
+		host_port_id l, c;
 
 		assert_int_equal(host_ports_claim(p, &listener, &l), 0);
 		assert_int_equal(host_ports_listen(p, l), 0);
@@ -338,8 +338,8 @@ static void cycles_do_not_grow(void **state)
 static void a_torn_file_leads_nobody_out_of_bounds(void **state)
 {
 	struct ports_table *t = malloc(sizeof(*t)); /* exact, for the address sanitizer */
-	struct hca_port_claim c = {.ps = TCP, .port = PORT, .slot = 3};
-	hca_port_id id;
+	struct host_port_claim c = {.ps = TCP, .port = PORT, .slot = 3};
+	host_port_id id;
 	uint8_t any[16] = {1};
 
 	memset(t, 0xff, sizeof(*t));
@@ -364,7 +364,7 @@ static void a_torn_file_works_again(void **state)
 {
 	char path[256];
 	struct host_ports *p;
-	hca_port_id id;
+	host_port_id id;
 	int fd;
 
 	assert_int_equal(base_rundir(path, sizeof(path) - 16), 0);
@@ -374,11 +374,11 @@ static void a_torn_file_works_again(void **state)
 		assert_int_equal(write(fd, "nonsense in every single entry..", 32), 32);
 	close(fd);
 	p = at(1);
-	assert_int_equal(claim(p, (struct hca_port_claim){.ps = TCP, .port = PORT}, &id), 0);
+	assert_int_equal(claim(p, (struct host_port_claim){.ps = TCP, .port = PORT}, &id), 0);
 	host_ports_close(p);
 	truncate(path, 0); /* between two processes */
 	p = at(1);
-	assert_int_equal(claim(p, (struct hca_port_claim){.ps = TCP, .port = PORT}, &id), 0);
+	assert_int_equal(claim(p, (struct host_port_claim){.ps = TCP, .port = PORT}, &id), 0);
 	host_ports_close(p);
 }
 
@@ -431,15 +431,15 @@ static void fill_it(void)
 static void claims_outlive_the_file(void **state)
 {
 	static void (*const lose[])(void) = {remove_all, empty_it, cut_it, fill_it};
-	struct hca_port_claim c = {.ps = TCP, .port = PORT, .addr = V4(1)};
+	struct host_port_claim c = {.ps = TCP, .port = PORT, .addr = V4(1)};
 	static const uint8_t addr[16] = V4(1);
 
 	for (unsigned i = 0; i < sizeof(lose) / sizeof(lose[0]); i++) {
 		struct host_ports *old = at(1), *older = at(2), *young;
-		hca_port_id id, other, third;
+		host_port_id id, other, third;
 
 		assert_int_equal(
-			claim(older, (struct hca_port_claim){.ps = TCP, .port = PORT + 1}, &other), 0);
+			claim(older, (struct host_port_claim){.ps = TCP, .port = PORT + 1}, &other), 0);
 		assert_int_equal(claim(old, c, &id), 0);
 		assert_int_equal(host_ports_listen(old, id), 0);
 		lose[i]();
@@ -464,9 +464,9 @@ static void a_lost_file_refuses_nobody(void **state)
 {
 	struct host_ports *p = at(1);
 	uint8_t any[16] = {1};
-	hca_port_id id;
+	host_port_id id;
 
-	assert_int_equal(claim(p, (struct hca_port_claim){.ps = TCP, .port = PORT}, &id), 0);
+	assert_int_equal(claim(p, (struct host_port_claim){.ps = TCP, .port = PORT}, &id), 0);
 	assert_int_equal(host_ports_listen(p, id), 0);
 	assert_int_equal(host_ports_owner(p, TCP, any, PORT), 1);
 	empty_it();

@@ -78,8 +78,8 @@ static void timer(void *arg, uint64_t now)
 
 static void listen_on(struct hca_adapter *a, uint16_t ps, uint16_t port)
 {
-	struct hca_port_claim c = {.ps = ps, .port = port};
-	hca_port_id id;
+	struct host_port_claim c = {.ps = ps, .port = port};
+	host_port_id id;
 
 	if (host_ports_claim(a->ports, &c, &id) || host_ports_listen(a->ports, id))
 		abort();

@@ -8,11 +8,20 @@
 #define BASE_ASSERTS_H
 
 #include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
 
 #ifdef ANYRDMA_ASSERTS
 #define assert_that(x) assert(x)
 #else
 #define assert_that(x) ((void)(0 && (x)))
 #endif
+
+/* For these alone: somebody has it, though it is not seen who. */
+static inline bool mutex_is_locked(pthread_mutex_t *m)
+{
+	return pthread_mutex_trylock(m) == EBUSY;
+}
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* connect(): by RDMA where the peer listens so, else by TCP. */
 #include "preload/sock.h"
+#include "base/asserts.h"
 #include "base/cancel.h"
 #include "base/export.h"
 #include "base/log.h"
@@ -12,7 +13,7 @@
 #include <rdma/rsocket.h>
 #include <string.h>
 
-/* To TCP, without waiting: others may want in. */
+/* To TCP, without waiting: others may want the lock. */
 static int connect_plain(int fd, struct sock *s)
 {
 	struct sock_name to = s->peer;
@@ -23,7 +24,7 @@ static int connect_plain(int fd, struct sock *s)
 	real()->fcntl(fd, F_SETFL, flags);
 	if (error && error != EINPROGRESS) {
 		s->error = error;
-		s->state = SOCK_FAILED;
+		sock_set_state(s, SOCK_FAILED);
 	} else {
 		sock_go_plain(s);
 	}
@@ -48,7 +49,7 @@ static int connect_begin(int fd, struct sock *s, const struct sock_name *to)
 static int connect_done(int fd, struct sock *s)
 {
 	rfcntl(s->rs, F_SETFL, (long)(real()->fcntl(fd, F_GETFL) & O_NONBLOCK));
-	s->state = SOCK_CONNECTED;
+	sock_set_state(s, SOCK_CONNECTED);
 	return 0;
 }
 
@@ -58,13 +59,14 @@ static int connect_failed(int fd, struct sock *s, int error)
 	return connect_plain(fd, s);
 }
 
-/* Inside the door from here on: what has become of it. */
+/* What has become of it. Locked, as are the next ones. */
 static void look(int fd, struct sock *s)
 {
 	struct pollfd slot = {.fd = s->rs, .events = POLLOUT};
 	socklen_t len = sizeof(int);
 	int error = 0, n = rpoll(&slot, 1, 0);
 
+	assert_that(sock_is_locked(s));
 	if (n == 0 && now_ms() < s->deadline)
 		return;
 	if (n > 0 && !rgetsockopt(s->rs, SOL_SOCKET, SO_ERROR, &error, &len) && !error)
@@ -75,6 +77,7 @@ static void look(int fd, struct sock *s)
 
 static int take_failure(struct sock *s)
 {
+	assert_that(sock_is_locked(s));
 	if (s->state != SOCK_FAILED)
 		return 0;
 	sock_go_plain(s);
@@ -85,6 +88,7 @@ static int begin(int fd, struct sock *s, const struct sock_name *to)
 {
 	int error;
 
+	assert_that(sock_is_locked(s));
 	s->peer = *to;
 	s->deadline = now_ms() + config_silence_ms();
 	error = connect_begin(fd, s, to);
@@ -92,7 +96,7 @@ static int begin(int fd, struct sock *s, const struct sock_name *to)
 		return connect_done(fd, s);
 	if (error != EINPROGRESS)
 		return connect_failed(fd, s, error);
-	s->state = SOCK_CONNECTING;
+	sock_set_state(s, SOCK_CONNECTING);
 	return EINPROGRESS;
 }
 
@@ -117,7 +121,7 @@ int sock_watch(int fd, struct sock *s)
 {
 	int rs = -1;
 
-	if (s->state != SOCK_CONNECTING || !sock_enter(fd, s))
+	if (s->state != SOCK_CONNECTING || !sock_lock(fd, s))
 		return -1;
 	if (s->state == SOCK_CONNECTING)
 		look(fd, s);
@@ -125,7 +129,7 @@ int sock_watch(int fd, struct sock *s)
 		s->watchers++;
 		rs = s->rs;
 	}
-	sock_leave(s);
+	sock_unlock(s);
 	return rs;
 }
 
@@ -141,10 +145,10 @@ int sock_take_failure(int fd, struct sock *s)
 {
 	int error;
 
-	if (s->state != SOCK_FAILED || !sock_enter(fd, s))
+	if (s->state != SOCK_FAILED || !sock_lock(fd, s))
 		return 0;
 	error = take_failure(s);
-	sock_leave(s);
+	sock_unlock(s);
 	return error;
 }
 
@@ -171,13 +175,13 @@ static bool sleep_on(int fd, struct sock *s)
 }
 
 /* What connect() says now. False when the kernel has it. */
-static bool step_inside(int fd, struct sock *s, const struct sock_name *to, int *error)
+static bool step_locked(int fd, struct sock *s, const struct sock_name *to, int *error)
 {
 	CANCEL_SAFE;
-	if (!sock_enter(fd, s))
+	if (!sock_lock(fd, s))
 		return false;
 	*error = step(fd, s, to);
-	sock_leave(s);
+	sock_unlock(s);
 	return true;
 }
 
@@ -188,7 +192,7 @@ static bool connect_here(int fd, struct sock *s, const struct sock_name *to, boo
 
 	HANDLERS_WAIT;
 	for (;; waited = true) {
-		if (!step_inside(fd, s, to, error))
+		if (!step_locked(fd, s, to, error))
 			return false;
 		if (waited && *error == EISCONN)
 			*error = 0;

@@ -8,6 +8,7 @@
  * kernel reports. EPOLLONESHOT: a member that was reported sleeps until EPOLL_CTL_MOD. */
 #include "preload/epoll.h"
 #include "preload/signals.h"
+#include "base/asserts.h"
 #include "base/cancel.h"
 #include "base/export.h"
 #include "base/fd.h"
@@ -117,6 +118,7 @@ static void close_events(struct set *set)
 /* lock held */
 static void wake(struct set *set)
 {
+	assert_that(mutex_is_locked(&set->lock));
 	for (struct waiter *w = set->waiters; w; w = w->next)
 		if (w->used && is_eventfd(w->wake))
 			eventfd_write(w->wake, 1);
@@ -194,6 +196,7 @@ static void count(struct set *set, int n)
 	bool changes = !n != !set->n;
 	eventfd_t one;
 
+	assert_that(mutex_is_locked(&set->lock));
 	set->n = n;
 	if (!changes || !is_eventfd(set->joined))
 		return;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "preload/file.h"
+#include "base/asserts.h"
 #include "base/cancel.h"
 #include "preload/epoll.h"
 #include "preload/signals.h"
@@ -75,6 +76,7 @@ bool file_drop(struct file *f)
 {
 	bool any = f->descriptors;
 
+	assert_that(mutex_is_locked(&files_lock));
 	for (int fd = file_next_fd(f, -1); fd >= 0; fd = file_next_fd(f, fd))
 		atomic_store(&files[fd], NULL);
 	f->descriptors = 0;

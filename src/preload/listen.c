@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* listen() and accept(): by RDMA and by TCP at the same port. Who calls by TCP gets a plain socket. */
 #include "preload/sock.h"
+#include "base/asserts.h"
 #include "base/cancel.h"
 #include "base/export.h"
 #include "base/log.h"
@@ -37,10 +38,11 @@ static void begin_listening(int fd, struct sock *s, int rs)
 {
 	int flags = real()->fcntl(fd, F_GETFL);
 
+	assert_that(sock_is_locked(s));
 	s->rs = rs;
 	s->nonblock = flags & O_NONBLOCK;
 	real()->fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-	s->state = SOCK_LISTENING;
+	sock_set_state(s, SOCK_LISTENING);
 }
 
 EXPORTED int listen(int fd, int backlog)
@@ -54,7 +56,7 @@ EXPORTED int listen(int fd, int backlog)
 		return 0;
 	HANDLERS_WAIT;
 	CANCEL_SAFE;
-	if (!sock_enter(fd, s))
+	if (!sock_lock(fd, s))
 		return 0;
 	if (s->state == SOCK_FRESH) {
 		rs = listen_beside(fd, s, backlog);
@@ -63,19 +65,19 @@ EXPORTED int listen(int fd, int backlog)
 		else
 			sock_go_plain(s);
 	}
-	sock_leave(s);
+	sock_unlock(s);
 	return 0;
 }
 
 void sock_listen_again(int fd, struct sock *s)
 {
-	if (s->rs >= 0 || now_ms() < s->deadline || !sock_enter(fd, s))
+	if (s->rs >= 0 || now_ms() < s->deadline || !sock_lock(fd, s))
 		return;
 	if (s->rs < 0 && now_ms() >= s->deadline) {
 		s->deadline = now_ms() + LISTEN_AGAIN_MS;
 		s->rs = listen_beside(fd, s, 0);
 	}
-	sock_leave(s);
+	sock_unlock(s);
 }
 
 /* A connection that came by RDMA, as a socket of the program's. */

@@ -249,7 +249,7 @@ static void take_place(struct sock *s, int end)
 	real()->close(s->relay);
 	s->relay = -1;
 	s->rs = -1;
-	s->state = SOCK_RELAYED;
+	sock_set_state(s, SOCK_RELAYED);
 }
 
 /* What else the parent had under way is not the child's. */
@@ -262,8 +262,8 @@ static void disown(struct sock *s)
 	s->rs = -1;
 	if (s->state == SOCK_LISTENING)
 		s->deadline = 0;
-	else if (s->state != SOCK_FAILED)
-		s->state = SOCK_FRESH;
+	else if (s->state != SOCK_FAILED && s->state != SOCK_FRESH)
+		sock_set_state(s, SOCK_FRESH);
 }
 
 static void in_child(void)

@@ -2,7 +2,7 @@
 /*
  * The program's signal handlers. They may call write() and select(), and leave by longjmp(): libc's sockets
  * do not mind. Ours hold locks meanwhile. So a handler never runs while its thread is inside one of our
- * calls: it waits at the door, and the call, if it sleeps, ends with EINTR.
+ * calls: it waits until that is over, and the call, if it sleeps, ends with EINTR.
  */
 #ifndef PRELOAD_SIGNALS_H
 #define PRELOAD_SIGNALS_H

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The beginning and the end of sockets. */
 #include "preload/sock.h"
+#include "base/asserts.h"
 #include "base/beside_tcp.h"
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "base/export.h"
+#include "base/log.h"
 #include "preload/config.h"
 #include "preload/epoll.h"
 #include "preload/names.h"
@@ -69,32 +71,71 @@ void sock_recycle(struct sock *s)
 	pthread_mutex_unlock(&files_lock);
 }
 
-/* ---- the door
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- states
+ * ------------------------------------------------------------------------------------------------------- */
 
-/* Not in the records, which are used anew while a thread may still wait. A thread is inside one at most;
- * files_lock and the locks of sets come after. */
-enum { DOORS = 32 };
-static pthread_mutex_t doors[DOORS] = {[0 ... DOORS - 1] = PTHREAD_MUTEX_INITIALIZER};
+static const char *const state_names[] = {
+	[SOCK_FRESH] = "FRESH",
+	[SOCK_CONNECTING] = "CONNECTING",
+	[SOCK_CONNECTED] = "CONNECTED",
+	[SOCK_LISTENING] = "LISTENING",
+	[SOCK_DATAGRAM] = "DATAGRAM",
+	[SOCK_RELAYED] = "RELAYED",
+	[SOCK_FAILED] = "FAILED",
+};
 
-static pthread_mutex_t *door_of(const struct sock *s)
+#define FROM(state) (1u << SOCK_##state)
+
+/* Where one can come from. */
+static const unsigned state_from[] = {
+	[SOCK_FRESH] = FROM(CONNECTING) | FROM(CONNECTED) | FROM(DATAGRAM), /* disown() */
+	[SOCK_CONNECTING] = FROM(FRESH),
+	[SOCK_CONNECTED] = FROM(FRESH) | FROM(CONNECTING),
+	[SOCK_LISTENING] = FROM(FRESH),
+	[SOCK_DATAGRAM] = 0,
+	[SOCK_RELAYED] = FROM(CONNECTED),
+	[SOCK_FAILED] = FROM(FRESH) | FROM(CONNECTING),
+};
+
+void sock_set_state(struct sock *s, enum sock_state state)
 {
-	return &doors[(uintptr_t)s / sizeof(*s) % DOORS];
+	assert_that(state_from[state] >> s->state & 1);
+	log_debug("sockets: descriptor %d: %s -> %s", file_next_fd(&s->file, -1), state_names[s->state],
+		state_names[state]);
+	s->state = state;
+}
+
+/* ---- locking
+ * ------------------------------------------------------------------------------------------------------ */
+
+/* Not in the records, which are used anew while a thread may still wait. A thread has one at most; files_lock
+ * and the locks of sets come after. */
+enum { LOCKS = 32 };
+static pthread_mutex_t locks[LOCKS] = {[0 ... LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER};
+
+static pthread_mutex_t *lock_of(const struct sock *s)
+{
+	return &locks[(uintptr_t)s / sizeof(*s) % LOCKS];
 }
 
 void sock_after_fork(void)
 {
-	for (int i = 0; i < DOORS; i++)
-		pthread_mutex_init(&doors[i], NULL);
+	for (int i = 0; i < LOCKS; i++)
+		pthread_mutex_init(&locks[i], NULL);
 }
 
-bool sock_enter(int fd, struct sock *s)
+bool sock_lock(int fd, struct sock *s)
 {
-	pthread_mutex_lock(door_of(s));
+	pthread_mutex_lock(lock_of(s));
 	if (sock_at(fd) == s)
 		return true;
-	pthread_mutex_unlock(door_of(s));
+	pthread_mutex_unlock(lock_of(s));
 	return false;
+}
+
+bool sock_is_locked(const struct sock *s)
+{
+	return mutex_is_locked(lock_of(s));
 }
 
 static void finish(struct sock *s)
@@ -106,35 +147,36 @@ static void finish(struct sock *s)
 	sock_recycle(s);
 }
 
-void sock_leave(struct sock *s)
+void sock_unlock(struct sock *s)
 {
 	bool last = s->over && !s->watchers;
 
 	if (last)
-		s->over = false; /* for those who still wait at the door */
-	pthread_mutex_unlock(door_of(s));
+		s->over = false; /* for those who still wait for the lock */
+	pthread_mutex_unlock(lock_of(s));
 	if (last)
 		finish(s);
 }
 
 void sock_unwatch(struct sock *s)
 {
-	pthread_mutex_lock(door_of(s));
+	pthread_mutex_lock(lock_of(s));
 	s->watchers--;
-	sock_leave(s);
+	sock_unlock(s);
 }
 
 void sock_end(struct sock *s)
 {
 	set_remove(s);
-	pthread_mutex_lock(door_of(s));
+	pthread_mutex_lock(lock_of(s));
 	s->over = true;
-	sock_leave(s);
+	sock_unlock(s);
 }
 
 /* A thread that closes the last descriptor at the same time comes after us, and ends it. */
 void sock_go_plain(struct sock *s)
 {
+	assert_that(sock_is_locked(s));
 	set_hand_over(s);
 	pthread_mutex_lock(&files_lock);
 	s->over = file_drop(&s->file);

@@ -5,20 +5,22 @@
  * Beside it there may be an rsocket. So fstat(), SO_TYPE, most options and inheritance are the kernel's own,
  * and to go back to TCP is to forget the rsocket:
  *
- *                 connect              the peer answered
- *   FRESH -----------------> CONNECTING -------------> CONNECTED    all data by the rsocket
- *     |  \                      |
- *     |   \ listen              | it refused, or said nothing in time
- *     |    `---> LISTENING      v
- *     |        on both       forgotten: the kernel's socket connects
- *     `---> DATAGRAM  at once, when datagrams are wanted
+ *           begin()                  connect_done(): the peer answered
+ *   FRESH ------------> CONNECTING ------------------------------------> CONNECTED    all data by the rsocket
+ *     |                     |                                                |
+ *     | begin_listening()   | connect_plain(): it refused, or said           | take_place(): in a forked
+ * child v                     v nothing in time, and the kernel's connect()    v LISTENING             FAILED
+ * failed before the program could be told  RELAYED (relay.c) on both
  *
- *   CONNECTED, in a forked child: RELAYED (fork.c)
- *   forgotten, but the kernel's connect() failed before the program could be told: FAILED
+ *   A socket for datagrams is DATAGRAM from its beginning (open_datagram()), an accepted one CONNECTED
+ *   (wrap()). begin() may know at once that it is CONNECTED or FAILED.
+ *   Forgotten by sock_go_plain(): a connect that the kernel's socket goes on with, FAILED once it is told, a
+ *   listener that RDMA does not have.
+ *   In a forked child disown() makes FRESH what the parent had under way, or could not hand on.
  *
- * A state changes inside the socket's door (sock_enter), one thread at a time. Threads that sleep until the
- * rsocket of a connect has something to say watch it (sock_watch): it is closed, and the record used anew,
- * when the last of them has seen what became of it.
+ * A state changes (sock_set_state) with the socket locked (sock_lock), so by one thread at a time. Threads
+ * that sleep until the rsocket of a connect has something to say watch it (sock_watch): it is closed, and the
+ * record used anew, when the last of them has seen what became of it.
  *
  * The rule behind it: RDMA never makes a call fail that would have worked without it. */
 #ifndef PRELOAD_SOCK_H
@@ -46,7 +48,7 @@ struct sock_name {
 	socklen_t len;
 };
 
-/* State, rs, error, deadline, peer, watchers and over are changed inside the door, or by a fork. */
+/* State, rs, error, deadline, peer, watchers and over are changed with it locked, or by a fork. */
 struct sock {
 	struct file file;
 	_Atomic(enum sock_state) state;
@@ -79,13 +81,18 @@ struct sock *sock_new(enum sock_state state, int domain, int rs);
 /* All its descriptors are closed: ends the connection. */
 void sock_end(struct sock *s);
 
-/* sock_enter: waits at the door of the socket at fd. False, and outside, when s is no longer at fd.
- * sock_leave: as every sock_enter that was true. */
-bool sock_enter(int fd, struct sock *s);
-void sock_leave(struct sock *s);
+/* sock_lock: locks the socket at fd. False, and not locked, when s is no longer at fd.
+ * sock_unlock: after every sock_lock that was true; ends it when that was asked for meanwhile. */
+bool sock_lock(int fd, struct sock *s);
+void sock_unlock(struct sock *s);
+/* For asserts: whether anybody has it locked. */
+bool sock_is_locked(const struct sock *s);
 void sock_after_fork(void);
 
-/* The descriptors are the kernel's from now on. Inside the door. */
+/* To another state than it is in. Locked, or in the child of a fork. */
+void sock_set_state(struct sock *s, enum sock_state state);
+
+/* The descriptors are the kernel's from now on. Locked. */
 void sock_go_plain(struct sock *s);
 
 /* Nobody uses the record any more. */

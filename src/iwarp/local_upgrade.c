@@ -56,13 +56,14 @@ bool stream_may_upgrade(struct stream *s)
 
 void stream_fill_identity(struct stream *s)
 {
+	const struct local_channel *channel = ibt_port_in(s->e->adapter)->channel;
 	struct mpa_upgrade *own = &s->mpa.own;
 
 	*own = (struct mpa_upgrade){.qpn = s->qpn,
 		.psn = hca_adapter_random(s->e->adapter) & PSN_MASK,
 		.port = port_of(&s->local),
 		.other_port = port_of(&s->remote),
-		.identity = local_channel_identity(ibt_port_in(s->e->adapter)->channel)};
+		.identity = channel ? local_channel_identity(channel) : 0};
 	gid_of_sockaddr((struct sockaddr *)&s->local, own->gid);
 	gid_of_sockaddr((struct sockaddr *)&s->remote, own->other_gid);
 }

@@ -64,6 +64,7 @@ void iwarp_open(struct hca_qp *qp, const struct iwarp_params *p, void *rx_stage,
 {
 	struct iwarp_qp *s = iwarp_qp(qp);
 
+	assert_locked(&qp->lock);
 	memset(s, 0, sizeof(*s));
 	s->params = *p;
 	if (s->params.ird > HCA_MAX_RD_ATOMIC)
@@ -105,6 +106,7 @@ unsigned iwarp_send_iov(struct hca_qp *qp, bool driving, uint64_t now, struct io
 	struct iwarp_qp *s = iwarp_qp(qp);
 	unsigned n = 0;
 
+	assert_locked(&qp->lock);
 	s->now = now;
 	iwarp_build(qp, driving);
 	while (s->life == IWARP_OPEN || s->life == IWARP_ENDING) {
@@ -119,6 +121,7 @@ void iwarp_sent(struct hca_qp *qp, size_t n, uint64_t now)
 {
 	struct iwarp_qp *s = iwarp_qp(qp);
 
+	assert_locked(&qp->lock);
 	s->now = now;
 	if (s->life == IWARP_OPEN || s->life == IWARP_ENDING)
 		iwarp_writer_sent(&s->writer, n);
@@ -126,6 +129,7 @@ void iwarp_sent(struct hca_qp *qp, size_t n, uint64_t now)
 
 void iwarp_send_fault(struct hca_qp *qp, uint64_t now)
 {
+	assert_locked(&qp->lock);
 	iwarp_qp(qp)->now = now;
 	source_gone(qp);
 }
@@ -142,7 +146,7 @@ bool iwarp_takes_write(struct hca_qp *qp)
 }
 
 /* Acts on what the reader said. */
-static void heed(struct hca_qp *qp, int v)
+static void act_on(struct hca_qp *qp, int v)
 {
 	struct iwarp_qp *s = iwarp_qp(qp);
 
@@ -162,13 +166,14 @@ unsigned iwarp_recv_iov(struct hca_qp *qp, uint64_t now, struct iovec *iov, unsi
 	struct iwarp_qp *s = iwarp_qp(qp);
 	unsigned n = 0;
 
+	assert_locked(&qp->lock);
 	s->now = now;
 	if (s->life == IWARP_OPEN && s->rx.waiting)
-		heed(qp, iwarp_reader_run(&s->reader));
+		act_on(qp, iwarp_reader_run(&s->reader));
 	if (s->life == IWARP_OPEN) {
 		if (s->rx.waiting)
 			return 0;
-		heed(qp, iwarp_reader_want(&s->reader, iov, max, &n));
+		act_on(qp, iwarp_reader_want(&s->reader, iov, max, &n));
 	}
 	if (!s->silent)
 		return s->life == IWARP_OPEN ? n : 0;
@@ -180,15 +185,17 @@ void iwarp_received(struct hca_qp *qp, size_t n, uint64_t now)
 {
 	struct iwarp_qp *s = iwarp_qp(qp);
 
+	assert_locked(&qp->lock);
 	s->now = now;
 	if (s->life == IWARP_OPEN)
-		heed(qp, iwarp_reader_got(&s->reader, n));
+		act_on(qp, iwarp_reader_got(&s->reader, n));
 }
 
 void iwarp_recv_fault(struct hca_qp *qp, uint64_t now)
 {
+	assert_locked(&qp->lock);
 	iwarp_qp(qp)->now = now;
-	heed(qp, iwarp_segment_ops.fault(qp));
+	act_on(qp, iwarp_segment_ops.fault(qp));
 }
 
 /* ---- the end ---- */
@@ -197,6 +204,7 @@ void iwarp_lost(struct hca_qp *qp, uint64_t now)
 	struct iwarp_qp *s = iwarp_qp(qp);
 	bool open = s->life == IWARP_OPEN;
 
+	assert_locked(&qp->lock);
 	s->now = now;
 	if (s->life == IWARP_NONE)
 		return;
@@ -210,6 +218,7 @@ void iwarp_give_up(struct hca_qp *qp)
 {
 	struct iwarp_qp *s = iwarp_qp(qp);
 
+	assert_locked(&qp->lock);
 	s->life = iwarp_life(qp) == IWARP_FINISH ? IWARP_GONE : IWARP_RESET;
 	s->silent = false;
 }
@@ -248,6 +257,7 @@ void iwarp_abort(struct hca_qp *qp)
 {
 	struct iwarp_qp *s = iwarp_qp(qp);
 
+	assert_locked(&qp->lock);
 	if (s->life == IWARP_OPEN) {
 		s->life = iwarp_writer_cut(&s->writer) ? IWARP_ENDING : IWARP_RESET;
 		s->silent = s->life == IWARP_ENDING;
@@ -270,12 +280,13 @@ void iwarp_timer(struct hca_qp *qp, uint64_t now)
 {
 	struct iwarp_qp *s = iwarp_qp(qp);
 
+	assert_locked(&qp->lock);
 	s->now = now;
 	qp->deadline = 0;
 	if (!awaits_rtr(&s->params))
 		s->tx.held = false;
 	if (s->life == IWARP_OPEN && s->rx.waiting) {
-		heed(qp, iwarp_reader_run(&s->reader));
+		act_on(qp, iwarp_reader_run(&s->reader));
 		if (s->rx.waiting && now >= s->rx.give_up_at)
 			iwarp_end(qp, ERR_DDP_NO_BUFFER);
 		else if (s->rx.waiting)

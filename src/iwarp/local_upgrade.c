@@ -96,6 +96,7 @@ static void carry_by_memory(struct stream *s, struct hca_qp *qp, uint64_t now)
 	const struct mpa_upgrade *own = &s->mpa.own, *theirs = &s->mpa.theirs;
 	struct ibv_qp_attr *attr = &qp->attr;
 
+	assert_locked(&qp->lock);
 	hca_qp_set_provider(qp, &ibt_port_in(qp->adapter)->provider);
 	ibt_reset(qp);
 	qp->deadline = 0;
@@ -120,6 +121,7 @@ static void carry_by_memory(struct stream *s, struct hca_qp *qp, uint64_t now)
 /* The peer does not want to, after all. Nothing was sent. */
 static void carry_by_stream(struct hca_qp *qp)
 {
+	assert_locked(&qp->lock);
 	ibt_reset(qp);
 	hca_qp_set_provider(qp, qp->home);
 	qp->dest.local = false;
@@ -167,6 +169,7 @@ void stream_upgrade(struct stream *s, uint64_t now)
 	bool first = s->state != STREAM_UPGRADING;
 	int there;
 
+	assert_locked(&s->e->drive);
 	if (first && s->mpa.params.initiator)
 		stream_fill_identity(s);
 	if (first)
@@ -192,6 +195,7 @@ void stream_upgrade_done(struct stream *s)
 	struct hca_qp *qp = s->qp;
 	struct iwarp_port *all = s->port;
 
+	assert_locked(&s->e->drive);
 	lock_take(&qp->lock);
 	s->by_memory = s->mpa.params.memory;
 	if (!s->by_memory && qp->provider != qp->home)
@@ -213,6 +217,7 @@ int stream_receive_end(struct stream *s, uint64_t now)
 	ssize_t n = link_tcp_receive(s->fd, &in, 1);
 	struct hca_qp *qp = s->qp;
 
+	assert_locked(&s->e->drive);
 	if (n == -EAGAIN || n == -EINTR)
 		return 0;
 	/* What the peer put into the ring before it closed comes before that. */

@@ -145,6 +145,7 @@ void stream_tell_request(struct stream *s, uint64_t now)
 		.ord = told ? depth(s->mpa.peer_v2.ird) : HCA_MAX_RD_ATOMIC,
 	};
 
+	assert_locked(&s->e->drive);
 	if (!ev.listener) {
 		stream_close_socket(s, true, 0);
 		return;
@@ -276,6 +277,7 @@ void stream_setup_failed(struct stream *s, int status, uint64_t now)
 
 void stream_negotiate(struct stream *s, uint64_t now)
 {
+	assert_locked(&s->e->drive);
 	assert_that(s->state == STREAM_NEGOTIATING);
 	if (!send_mpa(s) || !receive_mpa(s)) {
 		iwarp_connect_lost(&s->mpa);
@@ -445,6 +447,7 @@ static void accept_one(struct stream *l, int fd, const struct sockaddr_storage *
 
 void stream_accept_all(struct stream *l, uint64_t now)
 {
+	assert_locked(&l->e->drive);
 	for (int i = 0; i < MOST_AT_ONCE; i++) {
 		struct sockaddr_storage local, remote;
 		int fd = link_tcp_accept(l->fd, &local, &remote);

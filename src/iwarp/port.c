@@ -98,6 +98,7 @@ struct stream *stream_new(struct iwarp_port *port, iwarp_conn_fn *tell, void *us
 {
 	struct stream *s = calloc(1, sizeof(*s));
 
+	assert_locked(&port->provider.e->drive);
 	if (!s)
 		return NULL;
 	s->pub.user = user;
@@ -129,6 +130,7 @@ void stream_set_deadline(struct stream *s, uint64_t at)
 	struct itimerspec ts = {.it_value.tv_sec = (time_t)(at / 1000000000ull),
 		.it_value.tv_nsec = (long)(at % 1000000000ull)};
 
+	assert_locked(&s->e->drive);
 	s->deadline = at;
 	if (at >= all->next)
 		return;

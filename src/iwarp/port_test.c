@@ -66,7 +66,9 @@ static void alarm_of_one_that_is_gone_rings_once(void **state)
 	struct pollfd p = {.fd = iwarp_port_in(&adapter)->epfd, .events = POLLIN};
 	struct iwarp_conn *s = iwarp_conn_new(&adapter, hear, NULL, NULL);
 
+	lock_take(&adapter.engine.drive);
 	stream_set_deadline((struct stream *)s, hca_clock_now(&clock) + 1000000);
+	lock_drop(&adapter.engine.drive);
 	iwarp_conn_close(s);
 	iwarp_conn_settle(&adapter);
 	assert_true(list_empty(&iwarp_port_in(&adapter)->all));

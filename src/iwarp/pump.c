@@ -46,6 +46,7 @@ static uint32_t longest_segment(const struct stream *s)
 
 int stream_attach_qp(struct stream *s, struct hca_qp *qp, const struct iwarp_params *p, uint64_t now)
 {
+	assert_locked(&s->e->drive);
 	s->stage = malloc(IWARP_STAGE + IWARP_STAGE_OUT);
 	if (!s->stage)
 		return -ENOMEM;
@@ -204,6 +205,7 @@ static void note_rx_no_recv(struct stream *s, struct hca_qp *qp)
 {
 	bool lacks = iwarp_life(qp) == IWARP_OPEN && iwarp_needs_recv(qp), did = atomic_load(&s->rx_no_recv);
 
+	assert_locked(&qp->lock);
 	if (lacks == did)
 		return;
 	atomic_store(&s->rx_no_recv, lacks);
@@ -218,6 +220,7 @@ int stream_receive(struct stream *s, uint64_t now)
 	uint32_t writes;
 	bool did;
 
+	assert_locked(&s->e->drive);
 	if (s->by_memory)
 		return stream_receive_end(s, now);
 	lock_take(&qp->lock);
@@ -244,6 +247,7 @@ static void unlink_qp(struct stream *s)
 {
 	struct hca_qp *qp = s->qp;
 
+	assert_locked(&qp->lock);
 	if (atomic_exchange(&s->rx_no_recv, false))
 		atomic_fetch_sub(&s->port->rx_no_recv, 1);
 	set_blocked(s, false);
@@ -259,6 +263,7 @@ void stream_follow_qp(struct stream *s, uint64_t now)
 	struct hca_qp *qp = s->qp;
 	enum iwarp_life life;
 
+	assert_locked(&s->e->drive);
 	if (s->by_memory && !s->shut && hca_qp_state(qp) == IBV_QPS_ERR)
 		hca_engine_send_held(s->e); /* before the peer reads that it is over */
 	lock_take(&qp->lock);
@@ -299,6 +304,7 @@ void stream_detach_qp(struct stream *s, uint64_t now)
 	struct hca_qp *qp = s->qp;
 	bool clean;
 
+	assert_locked(&qp->lock);
 	if (iwarp_life(qp) == IWARP_OPEN)
 		iwarp_abort(qp);
 	clean = iwarp_life(qp) != IWARP_RESET && iwarp_life(qp) != IWARP_GONE && take_rest(s, qp, now);
@@ -327,6 +333,7 @@ void stream_drain(struct stream *s, uint64_t now)
 	struct iovec in = {waste, sizeof(waste)}, out = {s->rest + s->rest_sent, s->rest_len - s->rest_sent};
 	ssize_t n = out.iov_len ? link_tcp_send(s->fd, &out, 1) : 0;
 
+	assert_locked(&s->e->drive);
 	if (n > 0)
 		s->rest_sent += (uint32_t)n;
 	if (s->rest_sent == s->rest_len && !s->shut) {

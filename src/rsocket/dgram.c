@@ -22,6 +22,7 @@ int dg_start(struct dgram *d)
 {
 	int err;
 
+	assert_locked(&d->lock);
 	if (d->up)
 		return 0;
 	if (!d->send_buf) {
@@ -196,6 +197,7 @@ static int wait_for(struct dgram *d, short events, int flags)
 {
 	uint64_t look_until = 0;
 
+	assert_locked(&d->lock);
 	while (!(ready(d, events) & events)) {
 		struct pollfd p = {.events = POLLIN};
 		int err = -atomic_exchange(&d->rs.err, 0);

@@ -83,6 +83,7 @@ int dg_dest_get(struct dgram *d, const union dg_addr *addr, struct dg_dest **out
 	struct dg_dest *dest = find(d, addr);
 	int err;
 
+	assert_locked(&d->lock);
 	if (!dest) {
 		struct dg_qp *qp;
 

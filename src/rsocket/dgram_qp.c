@@ -187,6 +187,7 @@ int dg_qp_towards(struct dgram *d, const union dg_addr *to, struct dg_qp **out)
 	union dg_addr from;
 	int err = source_towards(d, to, &from);
 
+	assert_locked(&d->lock);
 	if (err)
 		return err;
 	list_for_each(n, &d->qps)
@@ -213,6 +214,7 @@ int dg_qp_post(struct dg_qp *qp, const struct dg_dest *dest, uint8_t *buf, uint3
 	};
 	struct ibv_send_wr *bad;
 
+	assert_locked(&qp->d->lock);
 	return -ibv_post_send(qp->id->qp, &wr, &bad);
 }
 
@@ -267,6 +269,7 @@ static void complete(struct dgram *d, const struct ibv_wc *wc)
 
 void dg_collect(struct dgram *d)
 {
+	assert_locked(&d->lock);
 	list_for_each(n, &d->qps)
 	{
 		struct dg_qp *qp = container_of(n, struct dg_qp, node);
@@ -283,6 +286,7 @@ void dg_collect(struct dgram *d)
 
 void dg_msg_free(struct dgram *d, struct dg_msg *m)
 {
+	assert_locked(&d->lock);
 	list_del(&m->node);
 	if (m->qp) {
 		post_recv(m);

@@ -20,6 +20,7 @@ ssize_t dg_udp_send(
 	uint8_t whole[DG_ROOM];
 	ssize_t sent;
 
+	assert_locked(&d->lock);
 	pieces[0].iov_len = dg_udp_hdr_put(hdr, op, dest->qp->id->qp->qp_num, &dest->qp->at);
 	if (n == 1) {
 		pieces[1] = *iov;

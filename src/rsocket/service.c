@@ -5,6 +5,7 @@
  */
 #include "rsocket/service.h"
 
+#include "base/asserts.h"
 #include "base/clock.h"
 
 #include <errno.h>
@@ -37,6 +38,7 @@ uint64_t rs_now(void)
 /* mutex held; the callback runs without it */
 static void run(struct rs_watch *w)
 {
+	assert_that(mutex_is_locked(&sv.mutex));
 	sv.running = w;
 	pthread_mutex_unlock(&sv.mutex);
 	w->run(w, rs_now());

@@ -29,6 +29,7 @@ int rs_listener_fd(struct rs_stream *s)
 
 bool rs_listener_ready(struct rs_stream *s)
 {
+	assert_locked(&s->lock);
 	return !list_empty(&s->accepting->ready);
 }
 

@@ -89,6 +89,7 @@ static int refusal(const struct rdma_cm_event *e)
 /* lock held */
 static int opening_step(struct rs_stream *s, const struct rdma_cm_event *e)
 {
+	assert_locked(&s->lock);
 	switch (e->event) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
 		return s->beside_tcp && rs_ep_is_iwarp(s) ? -EPROTONOSUPPORT : ask_route(s);
@@ -147,6 +148,7 @@ static void look_after(struct rs_stream *s, uint64_t now)
 {
 	uint64_t most = patience(s, s->waiting || s->rs.polled);
 
+	assert_locked(&s->lock);
 	rs_progress(s);
 	if (s->heard != s->heard_before)
 		s->quiet_since = now;

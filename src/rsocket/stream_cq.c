@@ -2,6 +2,7 @@
 /* Completions of a stream: posting what will complete, what a completion means, waiting for the next. */
 #include "rsocket/stream.h"
 
+#include "base/asserts.h"
 #include "base/cancel.h"
 
 #include <endian.h>
@@ -35,6 +36,7 @@ int rs_post_write(struct rs_stream *s, enum rs_wr kind, uint32_t used, uint64_t 
 		.wr.rdma = {.remote_addr = addr, .rkey = rkey},
 	};
 
+	assert_locked(&s->lock);
 	return post(s, &wr);
 }
 
@@ -69,6 +71,7 @@ int rs_post(struct rs_stream *s, enum rs_wr kind, uint32_t used, const struct rs
 		.wr.rdma = {.remote_addr = p->addr, .rkey = p->rkey},
 	};
 
+	assert_locked(&s->lock);
 	return s->by_send ? post_by_send(s, kind, used, p, sge, n, flags) : post(s, &wr);
 }
 
@@ -194,6 +197,7 @@ static int take_event(struct rs_stream *s)
 	struct ibv_cq *cq;
 	void *context;
 
+	assert_that(mutex_is_locked(&s->wait_lock));
 	if (ibv_get_cq_event(s->comp, &cq, &context))
 		return -errno;
 	rsock_wait_end(); /* the event is ours */
@@ -232,6 +236,7 @@ static int sleep_first(struct rs_stream *s)
 {
 	int err = 0;
 
+	assert_locked(&s->lock);
 	s->asleep = true;
 	lock_drop(&s->lock);
 	pthread_mutex_lock(&s->wait_lock);
@@ -258,6 +263,7 @@ static int sleep_on_event(struct rs_stream *s)
 {
 	int err = 0;
 
+	assert_locked(&s->lock);
 	s->waiting++;
 	pthread_cleanup_push(stop_waiting, s);
 	rs_attend(s);

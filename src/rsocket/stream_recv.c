@@ -49,6 +49,7 @@ static uint32_t copy_ready(struct rs_stream *s, struct sink *to, size_t most)
 {
 	uint32_t total = s->flow.unread < most ? s->flow.unread : (uint32_t)most;
 
+	assert_locked(&s->lock);
 	for (uint32_t done = 0, len; done < total; done += len) {
 		uint32_t at = rs_flow_piece(&s->flow, done, &len);
 

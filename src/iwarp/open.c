@@ -101,13 +101,6 @@ struct hca_qp *stream_free_qp(struct iwarp_port *port, uint32_t qpn)
 }
 
 /* ---- events ---- */
-static bool tell(struct stream *s, struct iwarp_conn_event *ev)
-{
-	ev->local = (struct sockaddr *)&s->local;
-	ev->remote = (struct sockaddr *)&s->remote;
-	return s->tell(&s->pub, ev);
-}
-
 static void tell_established(struct stream *s)
 {
 	const struct iwarp_params *p = &s->mpa.params;
@@ -123,7 +116,7 @@ static void tell_established(struct stream *s)
 	lock_drop(&s->qp->lock);
 	if (p->initiator)
 		ev.private_data = iwarp_connect_private(&s->mpa, &ev.private_len);
-	tell(s, &ev);
+	stream_tell(s, &ev);
 	hca_engine_make_runnable(s->e, s->qp);
 	if (atomic_load(&s->closing) || hca_qp_state(s->qp) == IBV_QPS_ERR)
 		iwarp_port_wake(s->port);
@@ -151,7 +144,7 @@ void stream_tell_request(struct stream *s, uint64_t now)
 		return;
 	}
 	ev.private_data = iwarp_connect_private(&s->mpa, &ev.private_len);
-	if (!tell(s, &ev)) {
+	if (!stream_tell(s, &ev)) {
 		if (s->state != STREAM_BACKLOGGED)
 			stream_set_state(s, STREAM_BACKLOGGED);
 		stream_set_deadline(s, now + AGAIN_NS);

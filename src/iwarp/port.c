@@ -158,16 +158,21 @@ static void failed(struct hca_qp *qp)
 }
 
 /* ---- the end ---- */
-static void tell(struct stream *s, enum iwarp_conn_event_type type, int status)
+bool stream_tell(struct stream *s, struct iwarp_conn_event *ev)
 {
-	struct iwarp_conn_event ev = {.type = type,
-		.status = status,
-		.local = (struct sockaddr *)&s->local,
-		.remote = (struct sockaddr *)&s->remote};
+	ev->local = (struct sockaddr *)&s->local;
+	ev->remote = (struct sockaddr *)&s->remote;
+	return s->tell(&s->pub, ev);
+}
+
+static void tell_end(struct stream *s, int status)
+{
+	struct iwarp_conn_event ev = {
+		.type = s->established ? IWARP_CONN_DISCONNECTED : IWARP_CONN_FAILED, .status = status};
 
 	if (status == -ECONNREFUSED && s->mpa.state == CONNECT_REFUSED)
 		ev.private_data = iwarp_connect_private(&s->mpa, &ev.private_len);
-	s->tell(&s->pub, &ev);
+	stream_tell(s, &ev);
 }
 
 void stream_close_socket(struct stream *s, bool reset, int status)
@@ -182,8 +187,7 @@ void stream_close_socket(struct stream *s, bool reset, int status)
 	s->deadline = UINT64_MAX;
 	if (!s->end_told) {
 		s->end_told = true;
-		tell(s, s->established ? IWARP_CONN_DISCONNECTED : IWARP_CONN_FAILED,
-			status ? status : -ECONNRESET);
+		tell_end(s, status ? status : -ECONNRESET);
 	}
 	if (!s->owned || atomic_load(&s->closing))
 		iwarp_port_wake(s->port);

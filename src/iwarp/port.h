@@ -97,6 +97,8 @@ void stream_watch(struct stream *s, uint32_t events);
 void stream_set_deadline(struct stream *s, uint64_t at);
 /* The next tidying up looks at all streams. Any thread. */
 void iwarp_port_wake(struct iwarp_port *port);
+/* Tells the manager, with the addresses filled in; returns what it says. */
+bool stream_tell(struct stream *s, struct iwarp_conn_event *ev);
 /* No socket any more: says so, once. reset: the peer is told that it broke. */
 void stream_close_socket(struct stream *s, bool reset, int status);
 

@@ -2,6 +2,8 @@
 /* The calls of a datagram rsocket. */
 #include "rsocket/dgram.h"
 
+#include "rsocket/iov.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -235,15 +237,6 @@ static void wake_next(struct dgram *d)
 
 /* ---- out ---- */
 
-static size_t total(const struct iovec *iov, int n)
-{
-	size_t len = 0;
-
-	for (int i = 0; i < n; i++)
-		len += iov[i].iov_len;
-	return len;
-}
-
 uint32_t dg_gather(uint8_t *to, const struct iovec *iov, int n)
 {
 	uint32_t at = 0;
@@ -275,13 +268,13 @@ static ssize_t send_by_qp(struct dgram *d, struct dg_dest *dest, const struct io
 		d->send_free[d->nfree++] = buf;
 		return err;
 	}
-	return (ssize_t)total(iov, n);
+	return (ssize_t)rs_iov_total(iov, n);
 }
 
 /* By UDP while the peer's QP is not known, and what is too long for a packet. */
 static ssize_t send_to(struct dgram *d, const union dg_addr *to, const struct iovec *iov, int n, int flags)
 {
-	size_t len = total(iov, n);
+	size_t len = rs_iov_total(iov, n);
 	struct dg_dest *dest;
 	int err = dg_start(d);
 

@@ -2,42 +2,9 @@
 /* Receiving: bytes are copied out of the ring; what was read is granted to the other side again. */
 #include "rsocket/stream.h"
 
+#include "rsocket/iov.h"
+
 #include <errno.h>
-#include <string.h>
-
-/* Where the program wants it. */
-struct sink {
-	const struct iovec *iov;
-	int n;
-	size_t skip; /* of iov[0] */
-};
-
-static size_t room_in(const struct sink *to)
-{
-	size_t sum = 0;
-
-	for (int i = 0; i < to->n; i++)
-		sum += to->iov[i].iov_len;
-	return sum - to->skip;
-}
-
-static void copy_in(struct sink *to, const uint8_t *from, size_t len)
-{
-	while (len) {
-		size_t here = to->iov->iov_len - to->skip, now = here < len ? here : len;
-
-		if (now)
-			memcpy((uint8_t *)to->iov->iov_base + to->skip, from, now);
-		from += now;
-		len -= now;
-		to->skip += now;
-		if (now == here) {
-			to->iov++;
-			to->n--;
-			to->skip = 0;
-		}
-	}
-}
 
 static bool can_read(struct rs_stream *s)
 {
@@ -45,7 +12,7 @@ static bool can_read(struct rs_stream *s)
 }
 
 /* Copies what is there, at most `most` bytes; lock held, and dropped while they are copied. */
-static uint32_t copy_ready(struct rs_stream *s, struct sink *to, size_t most)
+static uint32_t copy_ready(struct rs_stream *s, struct rs_iov *to, size_t most)
 {
 	uint32_t total = s->flow.unread < most ? s->flow.unread : (uint32_t)most;
 
@@ -55,13 +22,13 @@ static uint32_t copy_ready(struct rs_stream *s, struct sink *to, size_t most)
 
 		len = len < total - done ? len : total - done;
 		lock_drop(&s->lock);
-		copy_in(to, s->shared + at, len);
+		rs_iov_put(to, s->shared + at, len);
 		lock_take(&s->lock);
 	}
 	return total;
 }
 
-static int receive(struct rs_stream *s, struct sink *to, size_t *left, int flags)
+static int receive(struct rs_stream *s, struct rs_iov *to, size_t *left, int flags)
 {
 	bool nonblock = rsock_nonblocking(&s->rs, flags);
 
@@ -96,8 +63,8 @@ ssize_t rs_stream_recv(struct rsock *rs, const struct iovec *iov, int n, int fla
 	socklen_t *addr_len)
 {
 	struct rs_stream *s = rs_stream(rs);
-	struct sink to = {.iov = iov, .n = n};
-	size_t len = room_in(&to), left = len;
+	struct rs_iov to = {.iov = iov};
+	size_t len = rs_iov_total(iov, n), left = len;
 	int err = rs_need_connection(s, flags);
 
 	if (err)

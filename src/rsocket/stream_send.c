@@ -5,8 +5,9 @@
  */
 #include "rsocket/stream.h"
 
+#include "rsocket/iov.h"
+
 #include <errno.h>
-#include <string.h>
 
 enum {
 	FIRST_AT_ONCE =
@@ -29,40 +30,6 @@ int rs_sbuf_pieces(const struct rs_stream *s, uint32_t len, struct ibv_sge sge[2
 void rs_sbuf_advance(struct rs_stream *s, uint32_t len)
 {
 	s->sbuf_at = (uint32_t)(((uint64_t)s->sbuf_at + len) % s->rs.sizes.sbuf);
-}
-
-/* ---- what the program gives ---- */
-struct source {
-	const struct iovec *iov;
-	int n;
-	size_t skip; /* of iov[0] */
-};
-
-static size_t left_in(const struct source *src)
-{
-	size_t sum = 0;
-
-	for (int i = 0; i < src->n; i++)
-		sum += src->iov[i].iov_len;
-	return sum - src->skip;
-}
-
-static void copy_out(struct source *src, uint8_t *to, size_t len)
-{
-	while (len) {
-		size_t here = src->iov->iov_len - src->skip, now = here < len ? here : len;
-
-		if (now)
-			memcpy(to, (const uint8_t *)src->iov->iov_base + src->skip, now);
-		to += now;
-		len -= now;
-		src->skip += now;
-		if (now == here) {
-			src->iov++;
-			src->n--;
-			src->skip = 0;
-		}
-	}
 }
 
 /* ---- sending ---- */
@@ -99,18 +66,18 @@ static void reserve(struct rs_stream *s, uint32_t len, uint32_t used, struct rs_
 	s->sbuf_used += used;
 }
 
-static int send_inline(struct rs_stream *s, struct source *src, uint32_t len)
+static int send_inline(struct rs_stream *s, struct rs_iov *src, uint32_t len)
 {
 	uint8_t few[MOST_INLINE];
 	struct ibv_sge sge = {.addr = (uintptr_t)few, .length = len};
 	struct rs_post p;
 
 	reserve(s, len, 0, &p);
-	copy_out(src, few, len);
+	rs_iov_get(src, few, len);
 	return rs_post(s, RS_WR_DATA, 0, &p, &sge, 1, IBV_SEND_INLINE);
 }
 
-static int send_buffered(struct rs_stream *s, struct source *src, uint32_t len)
+static int send_buffered(struct rs_stream *s, struct rs_iov *src, uint32_t len)
 {
 	struct ibv_sge sge[2];
 	struct rs_post p;
@@ -119,13 +86,13 @@ static int send_buffered(struct rs_stream *s, struct source *src, uint32_t len)
 	reserve(s, len, len, &p);
 	lock_drop(&s->lock);
 	for (int i = 0; i < n; i++)
-		copy_out(src, (uint8_t *)(uintptr_t)sge[i].addr, sge[i].length);
+		rs_iov_get(src, (uint8_t *)(uintptr_t)sge[i].addr, sge[i].length);
 	lock_take(&s->lock);
 	rs_sbuf_advance(s, len);
 	return rs_post(s, RS_WR_DATA, len, &p, sge, n, 0);
 }
 
-static int send_all(struct rs_stream *s, struct source *src, size_t *left, bool nonblock)
+static int send_all(struct rs_stream *s, struct rs_iov *src, size_t *left, bool nonblock)
 {
 	uint32_t at_once = FIRST_AT_ONCE;
 	int err = 0;
@@ -168,8 +135,8 @@ ssize_t rs_stream_send(struct rsock *rs, const struct iovec *iov, int n, int fla
 	const struct sockaddr *addr, socklen_t addr_len)
 {
 	struct rs_stream *s = rs_stream(rs);
-	struct source src = {.iov = iov, .n = n};
-	size_t len = left_in(&src), left = len;
+	struct rs_iov src = {.iov = iov};
+	size_t len = rs_iov_total(iov, n), left = len;
 	int err;
 
 	if (addr || addr_len)

@@ -4,7 +4,6 @@
 #include "base/guard.h"
 #include "base/log.h"
 #include "hca/adapter.h"
-#include "hca/board.h"
 #include "hca/device.h"
 #include "hca/mr.h"
 #include "host/ports.h"
@@ -47,19 +46,19 @@ static bool is_ours(void *arg, const uint8_t gid[16])
 static struct local_channel *open_channel(struct hca_adapter *a, struct link *wire)
 {
 	struct local_channel *channel;
-	void *board;
+	void *export;
 	int err;
 
 	if (a->local == HCA_LOCAL_OFF)
 		return NULL;
 	guard_install(); /* others' memory may be short of pages */
 	err = local_channel_open(&channel, wire, a->udp_port, a->slot, is_ours, a,
-		a->local >= HCA_LOCAL_COPY ? sizeof(struct hca_board) : 0, &board);
+		a->local >= HCA_LOCAL_COPY ? sizeof(struct local_export) : 0, &export);
 	if (err) {
 		log_info("not by memory: %s", fd_reason(-err));
 		return NULL;
 	}
-	hca_keys_show(a, board);
+	hca_export_to(a, export);
 	return channel;
 }
 
@@ -143,13 +142,13 @@ static int open_providers(struct hca_adapter *a)
 		link = local_channel_link(channel);
 	err = ibt_port_open(a, link, channel);
 	if (err) {
-		hca_keys_show(a, NULL); /* it lies in the link's memory */
+		hca_export_to(a, NULL); /* it lies in the link's memory */
 		link->ops->close(link);
 	} else {
 		err = iwarp_port_open(a);
 	}
 	if (err) {
-		hca_keys_show(a, NULL);
+		hca_export_to(a, NULL);
 		hca_engine_fini(&a->engine);
 		return err;
 	}
@@ -186,7 +185,7 @@ int bringup_open(struct hca_adapter *a)
 	if (err) {
 		log_error("cannot start the helper thread: %s", fd_reason(-err));
 		close_shared(a);
-		hca_keys_show(a, NULL);
+		hca_export_to(a, NULL);
 		hca_engine_fini(&a->engine);
 	}
 	return err;
@@ -197,7 +196,7 @@ void bringup_close(struct hca_adapter *a)
 	hca_engine_drive(&a->engine); /* what lies in our socket may be another process's */
 	hca_engine_stop_helper(&a->engine);
 	lock_take(&a->engine.drive);
-	hca_keys_show(a, NULL);
+	hca_export_to(a, NULL);
 	a->qp1.ops->down(a);
 	hca_engine_fini(&a->engine);
 	host_counters_log_adapter(a->count);
@@ -220,5 +219,5 @@ void bringup_abandon(struct hca_adapter *a)
 	host_registry_abandon(a->registry);
 	host_ports_abandon(a->ports);
 	a->ports = NULL;
-	a->board = NULL;
+	a->export.table = NULL;
 }

@@ -34,7 +34,6 @@
 #include "base/guard.h"
 #include "base/log.h"
 #include "hca/adapter.h"
-#include "hca/board.h"
 #include "hca/device.h"
 #include "hca/netdev.h"
 #include "host/ports.h"
@@ -281,7 +280,7 @@ static void *helper_main(void *arg)
 	prctl(PR_SET_NAME, "anyrdma-helper");
 	prctl(PR_SET_TIMERSLACK, 1000);
 	ask_for_short_slice();
-	hca_board_begin(e->adapter);
+	hca_export_begin(e->adapter);
 	while (!atomic_load(&e->stop)) {
 		uint32_t seen = atomic_load(&e->drives), written = atomic_load(&e->written);
 		bool came = watch_once(e), drove;
@@ -309,7 +308,7 @@ static void *helper_main(void *arg)
 			look_now(e);
 		}
 	}
-	hca_board_end(e->adapter);
+	hca_export_end(e->adapter);
 	return NULL;
 }
 

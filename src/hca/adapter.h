@@ -9,18 +9,18 @@
 #include "base/idmap.h"
 #include "base/list.h"
 #include "base/lock.h"
-#include "host/counters.h"
 #include "hca/engine.h"
 #include "hca/export.h"
 #include "hca/flow_table.h"
 #include "hca/local.h"
 #include "hca/qp1.h"
+#include "host/counters.h"
+#include "local/export/files.h"
 #include "wire/qpn.h"
 
 #include <infiniband/verbs.h>
 #include <stdbool.h>
 
-struct hca_board;
 struct hca_qp;
 struct hca_flow;
 struct host_ports;
@@ -63,9 +63,8 @@ struct hca_adapter {
 	struct hca_flow *read_flow;     /* what READ responses may be in flight towards ourselves */
 	struct host_registry *registry; /* NULL in simulations */
 	enum hca_local local;           /* HCA_LOCAL_OFF in simulations */
-	struct hca_board *board;        /* NULL: others cannot act for us, nor we for them */
-	struct lock board_lock;         /* who writes to it; the innermost */
-	struct hca_files files;         /* that regions lie in; the adapter's lock */
+	struct local_exporter export;   /* what others of this host may act on */
+	struct local_files files;       /* that regions lie in; the adapter's lock */
 	_Atomic uint64_t dm_used;       /* bytes of device memory */
 	struct host_adapter_counters *count;
 	struct host_adapter_counters own_count;

@@ -155,7 +155,7 @@ int hca_dm_free(struct hca_dm *dm)
 struct hca_mr *hca_dm_reg(struct hca_pd *pd, struct hca_dm *dm, uint64_t off, size_t length, unsigned access)
 {
 	struct hca_adapter *a = hca_context(pd->ibv.context)->adapter;
-	struct hca_export x;
+	struct hca_exported x;
 	struct hca_mr *mr;
 	int err = hca_mr_check_access(access);
 
@@ -167,10 +167,10 @@ struct hca_mr *hca_dm_reg(struct hca_pd *pd, struct hca_dm *dm, uint64_t off, si
 		errno = err;
 		return NULL;
 	}
-	hca_export_file(a, &x, dm->mem + off, length, dm->fd, off);
+	hca_export_region_of_file(a, &x, dm->mem + off, length, dm->fd, off);
 	mr = hca_mr_make(pd, dm->mem + off, length, 0, access, &x);
 	if (!mr) {
-		hca_export_end(a, &x, dm->mem + off, length);
+		hca_unexport_region(a, &x, dm->mem + off, length);
 		return NULL;
 	}
 	mr->ibv.addr = NULL;

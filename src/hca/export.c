@@ -2,64 +2,89 @@
 #include "hca/export.h"
 
 #include "hca/adapter.h"
-#include "hca/board.h"
 #include "hca/mr.h"
+#include "hca/qp.h"
 
-#include <errno.h>
+#include <string.h>
 
-_Static_assert((int)HCA_FILES == (int)BOARD_FILES, "each has its place");
-
-/* ---- files; a->lock held ---- */
-static bool same_file(const struct shared_file *a, const struct shared_file *b)
+void hca_export_begin(struct hca_adapter *a)
 {
-	return a->dev == b->dev && a->inode == b->inode && a->fd == b->fd;
+	local_export_begin(&a->export);
 }
 
-/* The place that it has or gets; -1: all are taken. */
-static int file_place(struct hca_files *files, const struct shared_file *f)
+void hca_export_end(struct hca_adapter *a)
 {
-	int place = -1;
-
-	for (int i = 0; i < HCA_FILES; i++) {
-		if (files->place[i].users && same_file(&files->place[i].file, f))
-			return i;
-		if (place < 0 && !files->place[i].users)
-			place = i;
-	}
-	return place;
+	local_export_end(&a->export);
 }
 
-static uint16_t file_get(struct hca_adapter *a, const struct shared_file *f)
+/* ---- keys and QPs ---- */
+void hca_export_key(struct hca_adapter *a, const struct hca_key *k)
 {
-	int i = file_place(&a->files, f);
+	struct local_export_key e = {.pd = k->pd->number,
+		.access = (uint16_t)k->access, /* the rights; what is optional lies above */
+		.file = k->exported.file,
+		.iova = k->iova,
+		.length = k->length,
+		.host = (uintptr_t)k->host,
+		.map_host = k->exported.run.start,
+		.map_off = k->exported.run.off,
+		.map_len = k->exported.run.len};
 
-	if (i < 0)
-		return 0;
-	if (!a->files.place[i].users++) {
-		a->files.place[i].file = *f;
-		hca_board_show_file(a, (unsigned)i, f);
-	}
-	return (uint16_t)(i + 1);
+	if (k->kind == KEY_MR)
+		local_export_set_key(&a->export, k->key, &e);
 }
 
-static void file_put(struct hca_adapter *a, uint16_t number)
+void hca_unexport_key(struct hca_adapter *a, uint32_t key)
 {
-	if (number && !--a->files.place[number - 1].users)
-		hca_board_show_file(a, number - 1u, NULL);
+	local_export_set_key(&a->export, key, NULL);
 }
 
-void hca_export_show_files(struct hca_adapter *a)
+/* In RTR the first request raises an event: the responder has to see that one. */
+static bool takes_requests(const struct hca_qp *qp)
 {
-	for (unsigned i = 0; i < HCA_FILES; i++) {
-		if (a->files.place[i].users)
-			hca_board_show_file(a, i, &a->files.place[i].file);
-	}
+	enum ibv_qp_state s = hca_qp_state(qp);
+
+	return qp->dest.local &&
+	       (s == IBV_QPS_RTS || s == IBV_QPS_SQD || (s == IBV_QPS_RTR && qp->comm_est_raised));
+}
+
+void hca_export_qp(struct hca_adapter *a, struct hca_qp *qp)
+{
+	struct local_export_qp e = {.peer_qpn = qp->attr.dest_qp_num,
+		.peer_psn = qp->attr.rq_psn,
+		.pd = qp->pd->number,
+		.access = qp->attr.qp_access_flags,
+		.life = qp->generation};
+
+	assert_locked(&qp->lock);
+	qp->seen.number = 0; /* its peer may be another one now */
+	if (!qp->attr.max_dest_rd_atomic)
+		e.access &= ~(unsigned)(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC); /* refused */
+	if (!a->export.table || !qp->service.reliable)
+		return;
+	memcpy(e.peer_gid, qp->dest.dgid, 16);
+	memcpy(e.gid, qp->dest.sgid, 16);
+	local_export_set_qp(&a->export, hca_qpn(qp), takes_requests(qp) ? &e : NULL);
+}
+
+static void export_key(void *arg, void *key)
+{
+	hca_export_key(arg, key);
+}
+
+void hca_export_to(struct hca_adapter *a, struct local_export *table)
+{
+	lock_take(&a->lock);
+	a->export.table = table;
+	local_files_export(&a->files, &a->export);
+	idmap_each(&a->keys, export_key, a);
+	lock_drop(&a->lock);
 }
 
 /*
  * ---- other regions on pages that move (map) ----
  * Peers write to the edges of a region by the kernel's hand, which takes hold of a page first. A page that is
- * moved just then would keep nothing of it. So while pages move, regions that share them are not shown.
+ * moved just then would keep nothing of it. So while pages move, regions that share them are not exported.
  */
 struct overlap {
 	struct hca_adapter *a;
@@ -82,7 +107,7 @@ static void if_overlaps(void *arg, void *value)
 
 static void hide(struct hca_adapter *a, const struct hca_key *k)
 {
-	hca_board_hide_key(a, k->key);
+	hca_unexport_key(a, k->key);
 }
 
 static unsigned others_on(struct hca_adapter *a, const void *addr, size_t length,
@@ -103,21 +128,21 @@ static void set_aside(struct hca_adapter *a, const void *addr, size_t length)
 }
 
 /* ---- regions ---- */
-static void export_run(struct hca_adapter *a, struct hca_export *x, const struct shared_file *f)
+static void export_run(struct hca_adapter *a, struct hca_exported *x, const struct shared_file *f)
 {
 	lock_take(&a->lock);
-	x->file = file_get(a, f);
+	x->file = local_files_get(&a->files, &a->export, f);
 	lock_drop(&a->lock);
 }
 
-static void move(struct hca_adapter *a, struct hca_export *x, void *addr, size_t len)
+static void move(struct hca_adapter *a, struct hca_exported *x, void *addr, size_t len)
 {
 	struct shared_file f;
 	int fd;
 
 	set_aside(a, addr, len);
 	x->share = share_take(addr, len, &x->run);
-	others_on(a, addr, len, hca_board_show_key);
+	others_on(a, addr, len, hca_export_key);
 	if (!x->share)
 		return;
 	fd = share_file_get();
@@ -127,13 +152,13 @@ static void move(struct hca_adapter *a, struct hca_export *x, void *addr, size_t
 		share_file_put();
 }
 
-void hca_export_begin(struct hca_adapter *a, struct hca_export *x, void *addr, size_t len, unsigned access)
+void hca_export_region(struct hca_adapter *a, struct hca_exported *x, void *addr, size_t len, unsigned access)
 {
 	const unsigned remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	struct shared_file f;
 	uint64_t off;
 
-	*x = (struct hca_export){.file = 0};
+	*x = (struct hca_exported){.file = 0};
 	if (a->local < HCA_LOCAL_COPY || !len)
 		return;
 	if (shareable_find(addr, len, &f, &off)) {
@@ -144,12 +169,12 @@ void hca_export_begin(struct hca_adapter *a, struct hca_export *x, void *addr, s
 	}
 }
 
-void hca_export_file(
-	struct hca_adapter *a, struct hca_export *x, void *addr, size_t len, int fd, uint64_t off)
+void hca_export_region_of_file(
+	struct hca_adapter *a, struct hca_exported *x, void *addr, size_t len, int fd, uint64_t off)
 {
 	struct shared_file f;
 
-	*x = (struct hca_export){.file = 0};
+	*x = (struct hca_exported){.file = 0};
 	if (a->local < HCA_LOCAL_COPY || !len || !shared_file_of(fd, &f))
 		return;
 	x->run = (struct share_run){(uintptr_t)addr, off, len};
@@ -162,11 +187,11 @@ static int move_back(struct hca_adapter *a, struct share *share, void *addr, siz
 
 	set_aside(a, addr, len);
 	err = share_drop(share);
-	others_on(a, addr, len, hca_board_show_key);
+	others_on(a, addr, len, hca_export_key);
 	return err;
 }
 
-int hca_export_end(struct hca_adapter *a, struct hca_export *x, void *addr, size_t len)
+int hca_unexport_region(struct hca_adapter *a, struct hca_exported *x, void *addr, size_t len)
 {
 	int err = x->share ? move_back(a, x->share, addr, len) : 0;
 
@@ -174,9 +199,9 @@ int hca_export_end(struct hca_adapter *a, struct hca_export *x, void *addr, size
 		return err;
 	if (x->file) {
 		lock_take(&a->lock);
-		file_put(a, x->file);
+		local_files_put(&a->files, &a->export, x->file);
 		lock_drop(&a->lock);
 	}
-	*x = (struct hca_export){.file = 0};
+	*x = (struct hca_exported){.file = 0};
 	return 0;
 }

@@ -3,7 +3,6 @@
 
 #include "base/guard.h"
 #include "hca/adapter.h"
-#include "hca/board.h"
 #include "hca/context.h"
 #include "hca/device.h"
 #include "hca/dm.h"
@@ -55,7 +54,7 @@ struct region {
 	size_t length;
 	uint64_t iova;
 	unsigned access;
-	struct hca_export exported;
+	struct hca_exported exported;
 };
 
 static const unsigned remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -91,7 +90,7 @@ static struct hca_key *key_new(
 	k->access = 0;
 	k->iova = k->length = 0;
 	k->host = NULL;
-	k->exported = (struct hca_export){.file = 0};
+	k->exported = (struct hca_exported){.file = 0};
 	k->parent = NULL;
 	k->qpn = 0;
 	k->windows = 0;
@@ -107,7 +106,7 @@ static struct hca_key *key_new(
 		goto out;
 	}
 	atomic_store_explicit(&k->key, key, memory_order_release);
-	hca_board_show_key(a, k);
+	hca_export_key(a, k);
 out:
 	lock_drop(&a->lock);
 	return k;
@@ -122,7 +121,7 @@ static int key_free(struct hca_adapter *a, struct hca_key *k)
 		return EBUSY;
 	}
 	idmap_del(&a->keys, k->key);
-	hca_board_hide_key(a, k->key);
+	hca_unexport_key(a, k->key);
 	atomic_store_explicit(&k->key, 0, memory_order_release);
 	lock_drop(&a->lock);
 	hca_engine_quiesce(&a->engine);
@@ -216,22 +215,8 @@ static int check_region(void *addr, size_t length, uint64_t iova, unsigned acces
 	return length ? check_mapped(addr, length, access) : 0;
 }
 
-static void show(void *arg, void *key)
-{
-	hca_board_show_key(arg, key);
-}
-
-void hca_keys_show(struct hca_adapter *a, struct hca_board *b)
-{
-	lock_take(&a->lock);
-	a->board = b;
-	hca_export_show_files(a);
-	idmap_each(&a->keys, show, a);
-	lock_drop(&a->lock);
-}
-
 struct hca_mr *hca_mr_make(struct hca_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access,
-	const struct hca_export *x)
+	const struct hca_exported *x)
 {
 	struct region r = {.addr = addr, .length = length, .iova = iova, .access = access, .exported = *x};
 	struct hca_mr *mr = calloc(1, sizeof(*mr));
@@ -257,7 +242,7 @@ struct hca_mr *hca_mr_make(struct hca_pd *pd, void *addr, size_t length, uint64_
 struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
 {
 	struct hca_adapter *a = hca_context(pd->ibv.context)->adapter;
-	struct hca_export x;
+	struct hca_exported x;
 	struct hca_mr *mr;
 	int err = check_region(addr, length, iova, access);
 
@@ -265,10 +250,10 @@ struct hca_mr *hca_mr_reg(struct hca_pd *pd, void *addr, size_t length, uint64_t
 		errno = err;
 		return NULL;
 	}
-	hca_export_begin(a, &x, addr, length, access);
+	hca_export_region(a, &x, addr, length, access);
 	mr = hca_mr_make(pd, addr, length, iova, access, &x);
 	if (!mr)
-		hca_export_end(a, &x, addr, length);
+		hca_unexport_region(a, &x, addr, length);
 	return mr;
 }
 
@@ -280,10 +265,10 @@ static int put_back(struct hca_adapter *a, struct hca_mr *mr)
 
 	if (!k->exported.share)
 		return 0;
-	hca_board_hide_key(a, k->key);
+	hca_unexport_key(a, k->key);
 	hca_engine_quiesce(&a->engine);
-	err = hca_export_end(a, &k->exported, mr->ibv.addr, mr->ibv.length);
-	hca_board_show_key(a, k);
+	err = hca_unexport_region(a, &k->exported, mr->ibv.addr, mr->ibv.length);
+	hca_export_key(a, k);
 	return -err;
 }
 
@@ -292,7 +277,7 @@ int hca_mr_dereg(struct hca_mr *mr)
 	struct hca_pd *pd = (struct hca_pd *)mr->ibv.pd;
 	struct hca_adapter *a = hca_context(mr->ibv.context)->adapter;
 	struct hca_key *k = mr->key;
-	struct hca_export x;
+	struct hca_exported x;
 	int err = k->windows ? EBUSY : put_back(a, mr);
 
 	if (err)
@@ -300,7 +285,7 @@ int hca_mr_dereg(struct hca_mr *mr)
 	x = k->exported;
 	if (key_free(a, k))
 		return EBUSY; /* a window is bound to it */
-	hca_export_end(a, &x, mr->ibv.addr, mr->ibv.length);
+	hca_unexport_region(a, &x, mr->ibv.addr, mr->ibv.length);
 	if (mr->dm)
 		mr->dm->users--;
 	pd->objects--;
@@ -318,27 +303,27 @@ int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, si
 	unsigned new_access = flags & IBV_REREG_MR_CHANGE_ACCESS ? access : k->access;
 	uint64_t new_iova = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? (uintptr_t)addr : k->iova;
 	struct region r = {.addr = new_addr, .length = new_len, .iova = new_iova, .access = new_access};
-	struct hca_export old;
+	struct hca_exported old;
 	int err = mr->dm ? EOPNOTSUPP : check_region(new_addr, new_len, new_iova, new_access);
 
 	if (err)
 		return err;
 	if (k->windows)
 		return EBUSY;
-	hca_export_begin(a, &r.exported, new_addr, new_len, new_access);
+	hca_export_region(a, &r.exported, new_addr, new_len, new_access);
 	/* No frame may see half of the change. */
-	hca_board_hide_key(a, k->key);
+	hca_unexport_key(a, k->key);
 	lock_take(&a->engine.drive);
 	if (flags & IBV_REREG_MR_CHANGE_PD)
 		k->pd = hca_pd(&pd->ibv);
 	lock_take(&a->lock);
 	old = k->exported;
 	region_set(k, &r);
-	hca_board_show_key(a, k);
+	hca_export_key(a, k);
 	lock_drop(&a->lock);
 	lock_drop(&a->engine.drive);
 	hca_engine_quiesce(&a->engine);
-	hca_export_end(a, &old, mr->ibv.addr, mr->ibv.length);
+	hca_unexport_region(a, &old, mr->ibv.addr, mr->ibv.length);
 	mr->ibv.addr = new_addr;
 	mr->ibv.length = new_len;
 	if (flags & IBV_REREG_MR_CHANGE_PD) {

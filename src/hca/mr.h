@@ -18,7 +18,6 @@
 #include <stdatomic.h>
 
 struct hca_adapter;
-struct hca_board;
 struct hca_context;
 struct hca_dm;
 
@@ -50,12 +49,12 @@ struct hca_key {
 	enum hca_key_kind kind;
 	unsigned access;
 	struct hca_pd *pd;
-	uint64_t iova, length;      /* what requests name: [iova, iova + length) */
-	char *host;                 /* where iova is in this process */
-	struct hca_export exported; /* a region's: what of it others can map */
-	struct hca_key *parent;     /* a bound window's region */
-	uint32_t qpn;               /* a bound type 2 window belongs to this QP */
-	_Atomic unsigned windows;   /* a region's bound windows */
+	uint64_t iova, length;        /* what requests name: [iova, iova + length) */
+	char *host;                   /* where iova is in this process */
+	struct hca_exported exported; /* a region's: what of it others can map */
+	struct hca_key *parent;       /* a bound window's region */
+	uint32_t qpn;                 /* a bound type 2 window belongs to this QP */
+	_Atomic unsigned windows;     /* a region's bound windows */
 	struct list free;
 };
 
@@ -83,9 +82,7 @@ int hca_mr_dereg(struct hca_mr *mr);
 int hca_mr_check_access(unsigned access);
 /* For hca_dm_reg(): a region whose export is known. Takes over *x; NULL with errno: it is the caller's. */
 struct hca_mr *hca_mr_make(struct hca_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access,
-	const struct hca_export *x);
-/* Shows all regions to others on this host, from now on; NULL: no more. */
-void hca_keys_show(struct hca_adapter *a, struct hca_board *b);
+	const struct hca_exported *x);
 /* 0 or an errno; flags: IBV_REREG_MR_* */
 int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, size_t length, unsigned access);
 

@@ -7,12 +7,11 @@
 #include "base/guard.h"
 #include "base/log.h"
 #include "hca/adapter.h"
-#include "hca/board.h"
 #include "hca/context.h"
 #include "hca/device.h"
 #include "hca/flow.h"
-#include "host/registry.h"
 #include "hca/provider.h"
+#include "host/registry.h"
 #include "wire/ibt.h"
 
 #include <assert.h>
@@ -273,7 +272,7 @@ int hca_qp_destroy(struct hca_qp *qp)
 	lock_take(&qp->lock);
 	reset(qp);
 	hca_qp_set_state(qp, IBV_QPS_RESET); /* whoever still has it in hand finds nothing to do */
-	hca_board_show_qp(qp->adapter, qp);
+	hca_export_qp(qp->adapter, qp);
 	lock_drop(&qp->lock);
 	lock_drop(&e->drive);
 	hca_engine_forget(e, qp);
@@ -442,7 +441,7 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 		qp->provider->ops.modified(qp, mask, now);
 		hca_engine_kick(e, qp, now);
 	}
-	hca_board_show_qp(qp->adapter, qp);
+	hca_export_qp(qp->adapter, qp);
 	lock_drop(&qp->lock);
 	if (!qp->by_modify)
 		hca_engine_tidy(e);
@@ -625,7 +624,7 @@ void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to)
 		qp->deadline = 0;
 		leave_flow(qp);
 		hca_engine_window_freed(&qp->adapter->engine);
-		hca_board_show_qp(qp->adapter, qp);
+		hca_export_qp(qp->adapter, qp);
 		flush(qp, hca_engine_now(&qp->adapter->engine));
 	}
 }
@@ -714,7 +713,7 @@ bool hca_sge_goes_by_ref(struct hca_qp *qp, const struct hca_send_wqe *w)
 	struct hca_adapter *a = qp->adapter;
 	uint32_t mapped = 0;
 
-	if (!a->board || (w->flags & IBV_SEND_INLINE) || w->length < w->nsge * (uint32_t)PIECE_MIN)
+	if (!a->export.table || (w->flags & IBV_SEND_INLINE) || w->length < w->nsge * (uint32_t)PIECE_MIN)
 		return false;
 	for (unsigned i = 0; i < w->nsge; i++) {
 		const struct ibv_sge *s = &w->sge[i];

@@ -15,13 +15,13 @@
 #define HCA_QP_H
 
 #include "base/frame.h"
-#include "hca/board.h"
-#include "host/counters.h"
 #include "hca/cq.h"
 #include "hca/engine.h"
 #include "hca/mr.h"
 #include "hca/rq.h"
 #include "hca/service.h"
+#include "host/counters.h"
+#include "local/export/export.h"
 
 #include <infiniband/verbs.h>
 
@@ -121,8 +121,8 @@ struct hca_qp {
 	uint32_t max_tx_payload;   /* UD: the port's MTU */
 	struct frame_dest dest;    /* RC, UC: the path, fixed at RTR */
 	struct hca_flow *flow;     /* RC, UC: the peer's; UD: the last destination's */
-	struct hca_seen seen;      /* RC, of a peer on this host: where we write to */
-	struct hca_seen source;    /* and fetch from */
+	struct local_seen seen;    /* RC, of a peer on this host: where we write to */
+	struct local_seen source;  /* and fetch from */
 	struct iwarp_conn *stream; /* its connection; changed under drive lock and lock; NULL: none */
 	bool connecting;           /* which is not open yet: no request leaves */
 

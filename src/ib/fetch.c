@@ -102,17 +102,17 @@ static enum local_act copy(const struct source *s, const struct local_peer *p, u
 }
 
 /* Is the QP that sent it still there, connected to ours, and in the same life? */
-static bool is_wanted(const struct source *s, const struct hca_board *board)
+static bool is_wanted(const struct source *s, const struct local_export *export)
 {
-	struct hca_board_qp q;
+	struct local_export_qp q;
 
-	return hca_board_find_qp(board, s->qp->attr.dest_qp_num, &q) && q.peer_qpn == hca_qpn(s->qp) &&
+	return local_export_find_qp(export, s->qp->attr.dest_qp_num, &q) && q.peer_qpn == hca_qpn(s->qp) &&
 	       frame_by_ref_is_of(s->in->by_ref, q.life);
 }
 
 /*
  * Only from who is known to have written the frame, and has the QP's peer; and as long as that is on its
- * board: once its requests are flushed their buffers are the program's again.
+ * export: once its requests are flushed their buffers are the program's again.
  */
 static bool fetch(void *arg, uint32_t off, const struct iovec *to, unsigned n, uint32_t len)
 {
@@ -123,7 +123,7 @@ static bool fetch(void *arg, uint32_t off, const struct iovec *to, unsigned n, u
 	struct local_peer peer;
 	enum local_act act;
 
-	if (!s->p->adapter->board || !f || !s->qp->dest.local || f->slot != s->in->slot)
+	if (!s->p->adapter->export.table || !f || !s->qp->dest.local || f->slot != s->in->slot)
 		return false;
 	there = local_channel_enter(channel, f->slot);
 	if (!there)

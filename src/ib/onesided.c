@@ -23,7 +23,7 @@ static bool is_next(struct hca_qp *qp)
 
 void ibt_local_peer(struct local_peer *p, const struct hca_flow *f, const struct local_process *there)
 {
-	*p = (struct local_peer){.board = there->export,
+	*p = (struct local_peer){.export = there->export,
 		.number = there->number,
 		.windows = there->windows,
 		.revoked = there->revoked,
@@ -39,15 +39,15 @@ void ibt_shut_out(struct hca_flow *f)
 			f->slot, strerror(errno));
 }
 
-static bool peer_is_exported(const struct hca_qp *qp, const struct hca_board *board)
+static bool peer_is_exported(const struct hca_qp *qp, const struct local_export *export)
 {
-	struct hca_board_qp q;
+	struct local_export_qp q;
 
-	return hca_board_find_qp(board, qp->attr.dest_qp_num, &q) && q.peer_qpn == hca_qpn(qp);
+	return local_export_find_qp(export, qp->attr.dest_qp_num, &q) && q.peer_qpn == hca_qpn(qp);
 }
 
 /*
- * A peer that is new on its board finds us in the middle of frames. A stream of requests would never be idle
+ * A peer that is new on its export finds us in the middle of frames. A stream of requests would never be idle
  * by itself, so a large one waits until what is on its way is done, which is little. Where the peer's memory
  * is mapped, so does any in a row of its kind; but none among SENDs, for which it would wait again and again.
  */
@@ -109,7 +109,7 @@ void ibt_onesided(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 
 	assert_locked(&qp->lock);
 	qp->moving = false;
-	if (!qp->dest.local || !p->adapter->board) {
+	if (!qp->dest.local || !p->adapter->export.table) {
 		qp->direct_min_len = 0;
 		return;
 	}

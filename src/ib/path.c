@@ -54,7 +54,7 @@ void ibt_path_leave_ring(struct ibt_port *p, struct hca_qp *qp)
 	qp->dest.local = qp->by_ring = false;
 	qp->count->local = 0;
 	log_info("QP 0x%06x: to QP 0x%06x by the wire from now on", hca_qpn(qp), qp->attr.dest_qp_num);
-	hca_board_show_qp(qp->adapter, qp);
+	hca_export_qp(qp->adapter, qp);
 }
 
 static void say_here(struct hca_qp *qp, bool ask)

@@ -17,7 +17,7 @@
 #include "hca/provider.h"
 #include "ib/ibt.h"
 
-struct hca_board;
+struct local_export;
 struct link;
 struct local_channel;
 struct local_peer;

@@ -4,7 +4,6 @@
 
 #include "base/log.h"
 #include "hca/adapter.h"
-#include "hca/board.h"
 #include "hca/device.h"
 
 #include <string.h>
@@ -148,7 +147,7 @@ bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 		qp->comm_est_raised =
 			true; /* the peer speaks before our program went on to RTS (IBA 11.6.3.1) */
 		hca_qp_raise(qp, IBV_EVENT_COMM_EST);
-		hca_board_show_qp(qp->adapter, qp); /* nothing more to see for us */
+		hca_export_qp(qp->adapter, qp); /* nothing more to see for us */
 	}
 	if (ud) {
 		const uint8_t *deth = in->bytes + BTH_LEN;

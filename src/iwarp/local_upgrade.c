@@ -115,7 +115,7 @@ static void carry_by_memory(struct stream *s, struct hca_qp *qp, uint64_t now)
 	hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, qp->dest.dgid, theirs->qpn));
 	ibt_modified(qp, IBV_QP_RQ_PSN | IBV_QP_SQ_PSN | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY, now);
 	ibt_path_say_here(qp);
-	hca_board_show_qp(qp->adapter, qp);
+	hca_export_qp(qp->adapter, qp);
 }
 
 /* The peer does not want to, after all. Nothing was sent. */
@@ -126,7 +126,7 @@ static void carry_by_stream(struct hca_qp *qp)
 	hca_qp_set_provider(qp, qp->home);
 	qp->dest.local = false;
 	hca_qp_set_flow(qp, NULL);
-	hca_board_show_qp(qp->adapter, qp);
+	hca_export_qp(qp->adapter, qp);
 }
 
 /* Ready to receive; false: the program has other plans with it. */

@@ -21,9 +21,9 @@ static const struct kind kinds[] = {
 		local_atomic},
 };
 
-/* ---- what the board says ---- */
+/* ---- what the export says ---- */
 /* Is our peer connected to us? The responder's checks, in its order. */
-static bool is_open(const struct hca_qp *qp, const struct hca_board_qp *peer)
+static bool is_open(const struct hca_qp *qp, const struct local_export_qp *peer)
 {
 	return peer->peer_qpn == hca_qpn(qp) && peer->peer_psn == qp->attr.sq_psn &&
 	       !memcmp(peer->peer_gid, qp->dest.sgid, 16) && !memcmp(peer->gid, qp->dest.dgid, 16);
@@ -31,11 +31,11 @@ static bool is_open(const struct hca_qp *qp, const struct hca_board_qp *peer)
 
 static bool look(struct hca_qp *qp, uint32_t rkey, const struct local_peer *p)
 {
-	struct hca_seen *s = &qp->seen;
-	struct hca_board_qp q;
+	struct local_seen *s = &qp->seen;
+	struct local_export_qp q;
 
 	s->number = 0;
-	if (!hca_board_find_qp(p->board, qp->attr.dest_qp_num, &q) || !is_open(qp, &q))
+	if (!local_export_find_qp(p->export, qp->attr.dest_qp_num, &q) || !is_open(qp, &q))
 		return false;
 	s->pd = q.pd;
 	s->access = q.access;
@@ -44,16 +44,16 @@ static bool look(struct hca_qp *qp, uint32_t rkey, const struct local_peer *p)
 	return true;
 }
 
-/* What we saw last time stands as long as nothing has changed on the board since. */
+/* What we saw last time stands as long as nothing has changed on the export since. */
 static inline bool see(struct hca_qp *qp, uint32_t rkey, const struct local_peer *p)
 {
-	if (!hca_board_lives(p->board))
+	if (!local_export_lives(p->export))
 		return false;
 	return local_has_seen(&qp->seen, p, rkey) || look(qp, rkey, p);
 }
 
 /* Where [addr, addr + len) lies in the peer's memory; 0: it does not, or not for us. */
-static uint64_t range(const struct hca_seen *s, uint64_t addr, uint32_t len, unsigned right)
+static uint64_t range(const struct local_seen *s, uint64_t addr, uint32_t len, unsigned right)
 {
 	return s->key.pd == s->pd && (s->key.access & right) == right ? local_range(&s->key, addr, len) : 0;
 }

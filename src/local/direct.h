@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One-sided requests that the initiator does itself, in the memory of a peer on this host. The peer's board
- * (hca/board.h) says what its responder would check; then its bytes are moved by our own instructions where
- * we have them mapped (local/pages/window.h), else by the kernel (process_vm_writev). The peer takes no part:
- * it may sleep or be stopped.
+ * One-sided requests that the initiator does itself, in the memory of a peer on this host. The peer's export
+ * (local/export/export.h) says what its responder would check; then its bytes are moved by our own
+ * instructions where we have them mapped (local/pages/window.h), else by the kernel (process_vm_writev). The
+ * peer takes no part: it may sleep or be stopped.
  *
  * No lock, no allocation. What cannot be done here is left as it is for the usual way, which also finds the
  * words for what is wrong with it.

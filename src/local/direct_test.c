@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Requests that a process does in its peer's memory by itself: what the peer's own adapter would refuse is
- * left to it. The peer is this process, with a board and a queue pair of its own.
+ * left to it. The peer is this process, with an export and a queue pair of its own.
  */
 #include "local/direct.h"
 
@@ -22,7 +22,7 @@
 enum { LEN = 64, KEY = 0x1234, MINE = 0x111, THEIRS = 0x222, PSN = 100, ALL = 15 };
 
 struct stage {
-	struct hca_adapter adapter; /* the peer's: but for the board, nothing of it is used */
+	struct hca_adapter adapter; /* the peer's: but for the export, nothing of it is used */
 	struct hca_pd pd, other_pd;
 	struct hca_key key;
 	struct hca_qp *mine, *theirs;
@@ -53,10 +53,10 @@ static int make(void **state)
 	guard_install();
 	s->mine = new_qp(MINE);
 	s->theirs = new_qp(THEIRS);
-	s->adapter.board = aligned_alloc(64, sizeof(*s->adapter.board));
-	memset(s->adapter.board, 0, sizeof(*s->adapter.board));
-	lock_init(&s->adapter.board_lock);
-	hca_board_begin(&s->adapter);
+	s->adapter.export.table = aligned_alloc(64, sizeof(*s->adapter.export.table));
+	memset(s->adapter.export.table, 0, sizeof(*s->adapter.export.table));
+	lock_init(&s->adapter.export.lock);
+	local_export_begin(&s->adapter.export);
 	windows_init(&s->windows);
 	s->pd.number = 5;
 	s->other_pd.number = 6;
@@ -68,7 +68,7 @@ static int make(void **state)
 	s->theirs->attr = (struct ibv_qp_attr){
 		.dest_qp_num = MINE, .rq_psn = PSN, .qp_access_flags = ALL, .max_dest_rd_atomic = 4};
 	s->mine->attr = (struct ibv_qp_attr){.dest_qp_num = THEIRS, .sq_psn = PSN, .max_rd_atomic = 4};
-	s->peer = (struct local_peer){.board = s->adapter.board,
+	s->peer = (struct local_peer){.export = s->adapter.export.table,
 		.number = 1,
 		.windows = &s->windows,
 		.revoked = &s->revoked,
@@ -82,9 +82,9 @@ static int unmake(void **state)
 {
 	struct stage *s = *state;
 
-	hca_board_end(&s->adapter);
+	local_export_end(&s->adapter.export);
 	windows_fini(&s->windows);
-	free(s->adapter.board);
+	free(s->adapter.export.table);
 	free(s->w);
 	free(s->mine);
 	free(s->theirs);
@@ -100,8 +100,8 @@ static bool does(struct stage *s, enum ibv_wr_opcode op, int off, uint32_t len)
 	size_t room = write ? sizeof(s->memory) : 2 * LEN;
 	static const char zero[3 * LEN];
 
-	hca_board_show_key(&s->adapter, &s->key);
-	hca_board_show_qp(&s->adapter, s->theirs);
+	hca_export_key(&s->adapter, &s->key);
+	hca_export_qp(&s->adapter, s->theirs);
 	memset(s->w->data, write ? 7 : 0, 2 * LEN);
 	memset(s->memory, write ? 0 : 7, sizeof(s->memory));
 	s->w->opcode = (uint8_t)op;
@@ -199,7 +199,7 @@ static void key_must_be_there(void **state)
 	struct stage *s = *state;
 
 	assert_true(writes(s));
-	hca_board_hide_key(&s->adapter, KEY); /* since it was seen */
+	hca_unexport_key(&s->adapter, KEY); /* since it was seen */
 	s->w->moved = 0;
 	assert_int_equal(local_do(s->mine, s->w, 1 << 20, &s->peer), LOCAL_LEFT);
 }
@@ -245,9 +245,9 @@ static void process_must_live(void **state)
 {
 	struct stage *s = *state;
 
-	hca_board_end(&s->adapter);
+	local_export_end(&s->adapter.export);
 	assert_false(writes(s));
-	hca_board_begin(&s->adapter);
+	local_export_begin(&s->adapter.export);
 	assert_true(writes(s));
 }
 

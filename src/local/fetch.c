@@ -36,13 +36,13 @@ static unsigned cut(struct cursor *c, uint32_t len, struct iovec *out)
 	return n;
 }
 
-static bool see(struct hca_seen *s, const struct local_peer *p, uint32_t key)
+static bool see(struct local_seen *s, const struct local_peer *p, uint32_t key)
 {
-	return hca_board_lives(p->board) && (local_has_seen(s, p, key) || local_look(s, p, key));
+	return local_export_lives(p->export) && (local_has_seen(s, p, key) || local_look(s, p, key));
 }
 
 static enum local_act fetch_one(
-	struct hca_seen *s, const struct local_peer *p, uint64_t host, uint32_t len, struct cursor *c)
+	struct local_seen *s, const struct local_peer *p, uint64_t host, uint32_t len, struct cursor *c)
 {
 	while (len) {
 		struct local_job job;
@@ -63,8 +63,8 @@ static enum local_act fetch_one(
 	return LOCAL_DONE;
 }
 
-enum local_act local_fetch(struct hca_seen *seen, const struct local_peer *p, const struct local_source *from,
-	const struct iovec *to, unsigned n)
+enum local_act local_fetch(struct local_seen *seen, const struct local_peer *p,
+	const struct local_source *from, const struct iovec *to, unsigned n)
 {
 	struct cursor c = {to, n, 0};
 	uint32_t off = from->off, left = from->len;
@@ -93,12 +93,12 @@ enum local_act local_fetch(struct hca_seen *seen, const struct local_peer *p, co
 }
 
 /* Where a message lies that only the kernel can fetch; 0: elsewhere, or nowhere. */
-static uint64_t place_of(struct hca_seen *seen, const struct local_peer *p, const struct frame_ref *r)
+static uint64_t place_of(struct local_seen *seen, const struct local_peer *p, const struct frame_ref *r)
 {
 	return see(seen, p, r->key) && !seen->key.file ? local_range(&seen->key, r->addr, r->len) : 0;
 }
 
-bool local_fetch_row(struct hca_seen *seen, const struct local_peer *p, const struct frame_ref *refs,
+bool local_fetch_row(struct local_seen *seen, const struct local_peer *p, const struct frame_ref *refs,
 	const struct iovec *to, unsigned n)
 {
 	struct iovec theirs[LOCAL_ROW];

@@ -21,12 +21,12 @@
 enum { PAGE = 4096, LEN = 8 * PAGE, KEY = 77 };
 
 struct stage {
-	struct hca_board *board;
-	struct hca_board_key *entry;
+	struct local_export *export;
+	struct local_export_key *entry;
 	struct windows windows;
 	struct local_peer peer;
 	_Atomic uint32_t revoked;
-	struct hca_seen seen;
+	struct local_seen seen;
 	char *source;
 	struct share *share;
 	char to[LEN];
@@ -40,22 +40,22 @@ static int make(void **state)
 	struct share_run run;
 
 	guard_install();
-	s->board = aligned_alloc(64, sizeof(*s->board));
-	memset(s->board, 0, sizeof(*s->board));
-	s->board->life.__data.__lock = getpid();
+	s->export = aligned_alloc(64, sizeof(*s->export));
+	memset(s->export, 0, sizeof(*s->export));
+	s->export->life.__data.__lock = getpid();
 	s->source = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	for (int i = 0; i < LEN; i++)
 		s->source[i] = (char)(i * 7 + i / 100);
 	windows_init(&s->windows);
 	s->share = share_take(s->source + 100, LEN - 200, &run);
 	assert_true(shared_file_of(share_file_get(), &file));
-	s->board->file[0] =
-		(struct hca_board_file){.id = 1, .fd = file.fd, .dev = file.dev, .inode = file.inode};
-	s->board->key_levels = 1;
+	s->export->file[0] =
+		(struct local_export_file){.id = 1, .fd = file.fd, .dev = file.dev, .inode = file.inode};
+	s->export->key_levels = 1;
 	/* Found wherever one looks for it. */
-	for (unsigned i = 0; i < BOARD_KEYS; i += BOARD_WAYS) {
-		s->entry = &s->board->key[i];
-		*s->entry = (struct hca_board_key){.key = KEY,
+	for (unsigned i = 0; i < EXPORT_KEYS; i += EXPORT_WAYS) {
+		s->entry = &s->export->key[i];
+		*s->entry = (struct local_export_key){.key = KEY,
 			.iova = (uintptr_t)s->source,
 			.length = LEN,
 			.host = (uintptr_t)s->source,
@@ -64,7 +64,7 @@ static int make(void **state)
 			.map_off = run.off,
 			.map_len = run.len};
 	}
-	s->peer = (struct local_peer){.board = s->board,
+	s->peer = (struct local_peer){.export = s->export,
 		.number = 1,
 		.windows = &s->windows,
 		.revoked = &s->revoked,
@@ -80,7 +80,7 @@ static int unmake(void **state)
 	windows_fini(&s->windows); /* they look like places that the program has it at */
 	assert_int_equal(share_drop(s->share), 0);
 	share_file_put();
-	free(s->board); /* the source stays: what comes and goes at one place is not shared in the end */
+	free(s->export); /* the source stays: what comes and goes at one place is not shared in the end */
 	free(s);
 	return 0;
 }
@@ -99,11 +99,11 @@ static enum local_act fetch(
 	return local_fetch(&s->seen, &s->peer, &(struct local_source){refs, n, off, len}, to, 2);
 }
 
-static void change(struct stage *s, void (*to)(struct hca_board_key *k, uint64_t by), uint64_t by)
+static void change(struct stage *s, void (*to)(struct local_export_key *k, uint64_t by), uint64_t by)
 {
-	for (unsigned i = 0; i < BOARD_KEYS; i += BOARD_WAYS)
-		to(&s->board->key[i], by);
-	s->board->changes++;
+	for (unsigned i = 0; i < EXPORT_KEYS; i += EXPORT_WAYS)
+		to(&s->export->key[i], by);
+	s->export->changes++;
 }
 
 /* ---- tests ---- */
@@ -146,7 +146,7 @@ static void nothing_beyond_the_region(void **state)
 		assert_int_equal(fetch(s, &bad[i], 1, 0, bad[i].len), LOCAL_LEFT);
 }
 
-static void hide(struct hca_board_key *k, uint64_t by)
+static void hide(struct local_export_key *k, uint64_t by)
 {
 	k->key = (uint32_t)by;
 }
@@ -161,24 +161,24 @@ static void nothing_of_what_was_taken_away(void **state)
 	assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_LEFT);
 	change(s, hide, KEY);
 	assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_DONE);
-	s->board->life.__data.__lock = 0; /* its owner is gone */
+	s->export->life.__data.__lock = 0; /* its owner is gone */
 	assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_LEFT);
 }
 
-static void shift_file(struct hca_board_key *k, uint64_t by)
+static void shift_file(struct local_export_key *k, uint64_t by)
 {
 	k->map_off = by;
 	k->map_len = ~0ull >> 1;
 	k->map_host = k->host;
 }
 
-static void shift_host(struct hca_board_key *k, uint64_t by)
+static void shift_host(struct local_export_key *k, uint64_t by)
 {
 	k->host = by;
 	k->map_len = 0;
 }
 
-/* A board that says anything makes it fail, or brings bytes of its own process: no more. */
+/* An export that says anything makes it fail, or brings bytes of its own process: no more. */
 static void liar_harms_nobody(void **state)
 {
 	static const uint64_t anywhere[] = {0, 1, 1ull << 20, (1ull << 30) - 100, 1ull << 61,
@@ -196,13 +196,13 @@ static void liar_harms_nobody(void **state)
 	}
 }
 
-static void grow(struct hca_board_key *k, uint64_t by)
+static void grow(struct local_export_key *k, uint64_t by)
 {
 	k->length += by;
 	k->map_len += by;
 }
 
-static void move_on(struct hca_board_key *k, uint64_t by)
+static void move_on(struct local_export_key *k, uint64_t by)
 {
 	k->map_off += by;
 }
@@ -265,7 +265,7 @@ static void who_was_cut_off_fetches_nothing(void **state)
 	assert_int_equal(fetch(s, &middle, 1, 0, LEN - 2 * PAGE), LOCAL_LEFT);
 }
 
-static void leave_file(struct hca_board_key *k, uint64_t by)
+static void leave_file(struct local_export_key *k, uint64_t by)
 {
 	k->file = (uint32_t)by;
 }

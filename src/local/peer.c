@@ -10,20 +10,20 @@
 
 static bool is_exported(void *arg, uint32_t id, uint32_t version)
 {
-	struct hca_board_key k;
+	struct local_export_key k;
 
-	return hca_board_find_key(arg, id, &k) && k.seq == version;
+	return local_export_find_key(arg, id, &k) && k.seq == version;
 }
 
-bool local_look(struct hca_seen *s, const struct local_peer *p, uint32_t key)
+bool local_look(struct local_seen *s, const struct local_peer *p, uint32_t key)
 {
-	uint32_t changes = hca_board_changes(p->board);
+	uint32_t changes = local_export_changes(p->export);
 
 	s->number = 0;
 	s->window = NULL;
 	s->closed = p->windows->closed - 1; /* not looked for yet */
-	windows_sweep(p->windows, is_exported, (void *)p->board);
-	if (!hca_board_find_key(p->board, key, &s->key))
+	windows_sweep(p->windows, is_exported, (void *)p->export);
+	if (!local_export_find_key(p->export, key, &s->key))
 		return false;
 	s->rkey = key;
 	s->changes = changes;
@@ -32,9 +32,9 @@ bool local_look(struct hca_seen *s, const struct local_peer *p, uint32_t key)
 }
 
 /* ---- by our own instructions ---- */
-static void open_window(struct hca_seen *s, const struct local_peer *p)
+static void open_window(struct local_seen *s, const struct local_peer *p)
 {
-	const struct hca_board_key *k = &s->key;
+	const struct local_export_key *k = &s->key;
 	struct window_source from = {.id = s->rkey,
 		.version = k->seq,
 		.pid = p->pid,
@@ -45,21 +45,21 @@ static void open_window(struct hca_seen *s, const struct local_peer *p)
 
 	s->window = NULL;
 	if (p->pid && k->map_len && k->map_off + k->map_len > k->map_off &&
-		hca_board_find_file(p->board, k->file, &from.file))
+		local_export_find_file(p->export, k->file, &from.file))
 		s->window = windows_open(p->windows, &from);
 	s->closed = p->windows->closed;
 }
 
-static struct window *window_of(struct hca_seen *s, const struct local_peer *p)
+static struct window *window_of(struct local_seen *s, const struct local_peer *p)
 {
 	if (s->closed != p->windows->closed)
 		open_window(s, p);
 	return s->window;
 }
 
-char *local_mapped(struct hca_seen *s, const struct local_peer *p, uint64_t host, uint32_t *len)
+char *local_mapped(struct local_seen *s, const struct local_peer *p, uint64_t host, uint32_t *len)
 {
-	const struct hca_board_key *k = &s->key;
+	const struct local_export_key *k = &s->key;
 	uint64_t in = host - k->map_host;
 	struct window *w;
 
@@ -79,7 +79,7 @@ char *local_mapped(struct hca_seen *s, const struct local_peer *p, uint64_t host
 }
 
 /* ---- by the kernel's ---- */
-static void touched(struct hca_seen *s, const struct local_peer *p, uint64_t host, uint32_t len)
+static void touched(struct local_seen *s, const struct local_peer *p, uint64_t host, uint32_t len)
 {
 	uint64_t in = host - s->key.map_host;
 	struct window *w = s->key.file ? window_of(s, p) : NULL;
@@ -93,7 +93,7 @@ static struct iovec piece_of(uint64_t at, const struct walk_piece *w)
 	return (struct iovec){(void *)(uintptr_t)(at + w->off), w->len};
 }
 
-static ssize_t copy(struct hca_seen *s, const struct local_peer *p, const struct iovec *own, unsigned n,
+static ssize_t copy(struct local_seen *s, const struct local_peer *p, const struct iovec *own, unsigned n,
 	uint64_t host, uint32_t len, bool write)
 {
 	struct iovec theirs[WALK_PIECES] = {{(void *)(uintptr_t)host, len}}, ours[WALK_PIECES];
@@ -109,7 +109,7 @@ static ssize_t copy(struct hca_seen *s, const struct local_peer *p, const struct
 	return revocable_vm(p->revoked, p->pid, ours, n, theirs, n, write);
 }
 
-enum local_act local_by_kernel(struct hca_seen *s, const struct local_peer *p, const struct iovec *own,
+enum local_act local_by_kernel(struct local_seen *s, const struct local_peer *p, const struct iovec *own,
 	unsigned n, uint64_t host, uint32_t len, bool write)
 {
 	ssize_t moved;

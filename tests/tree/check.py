@@ -29,11 +29,12 @@ MAY_SEE = {
     "base": set(),
     "wire": {"base"},
     "local/pages": {"base"},  # hca registers memory with it
+    "local/export": {"local/pages", "base"},  # and exports with this
     "host": {"base", "wire"},
     "link": {"host", "base", "wire"},
-    "hca": {"local/pages", "host", "base", "wire"},
+    "hca": {"local/export", "local/pages", "host", "base", "wire"},
     "engine": {"hca", "host", "base", "wire"},
-    "local": {"local/pages", "hca", "link", "base", "wire"},
+    "local": {"local/export", "local/pages", "hca", "link", "base", "wire"},
     "ib": {"hca", "link", "local", "base", "wire"},
     "iwarp": {"hca", "link", "local", "ib", "base", "wire"},  # on one host, frames of ib carry its connections
     "bringup": {"ib", "iwarp", "local", "link", "hca", "host", "base", "wire"},

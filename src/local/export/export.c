@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include "hca/board.h"
+#include "local/export/export.h"
 
-#include "hca/adapter.h"
-#include "hca/mr.h"
-#include "hca/qp.h"
 #include "local/pages/shareable.h"
-
-#include <string.h>
 
 /*
  * All kinds of entry begin with a sequence number and an id. Writing: odd, contents, even. Entries are whole
@@ -26,10 +21,11 @@ struct table {
 /* The entry with this id among the places that `of` may have in a level. */
 static struct entry *find_in(const struct table *t, unsigned level, uint32_t of, uint32_t id)
 {
-	unsigned sets = (t->n << 2 * level) / BOARD_WAYS;
-	struct entry *e = t->entry + BOARD_ENTRIES(t->n, level) + (of * 0x9e3779b1u >> 8) % sets * BOARD_WAYS;
+	unsigned sets = (t->n << 2 * level) / EXPORT_WAYS;
+	struct entry *e =
+		t->entry + EXPORT_ENTRIES(t->n, level) + (of * 0x9e3779b1u >> 8) % sets * EXPORT_WAYS;
 
-	for (unsigned i = 0; i < BOARD_WAYS; i++) {
+	for (unsigned i = 0; i < EXPORT_WAYS; i++) {
 		if (atomic_load_explicit(&e[i].id, memory_order_relaxed) == id)
 			return &e[i];
 	}
@@ -102,21 +98,21 @@ static unsigned levels_in_use(const _Atomic uint32_t *levels, unsigned most)
 	return n < most ? n : most; /* it may be another's, who says what it likes */
 }
 
-static struct table keys_of(const struct hca_board *b)
+static struct table keys_of(const struct local_export *b)
 {
 	return (struct table){
-		(struct entry *)b->key, BOARD_KEYS, levels_in_use(&b->key_levels, BOARD_KEY_LEVELS)};
+		(struct entry *)b->key, EXPORT_KEYS, levels_in_use(&b->key_levels, EXPORT_KEY_LEVELS)};
 }
 
-static struct table qps_of(const struct hca_board *b)
+static struct table qps_of(const struct local_export *b)
 {
 	return (struct table){
-		(struct entry *)b->qp, BOARD_QPS, levels_in_use(&b->qp_levels, BOARD_QP_LEVELS)};
+		(struct entry *)b->qp, EXPORT_QPS, levels_in_use(&b->qp_levels, EXPORT_QP_LEVELS)};
 }
 
 static const uint64_t nothing[7];
 
-/* Writes the entry, or (NULL) takes it away. board_lock held. */
+/* Writes the entry, or (NULL) takes it away. x->lock held. */
 static void set(struct table *t, unsigned most, _Atomic uint32_t *levels, uint32_t id, const void *entry)
 {
 	struct entry *e = entry ? place(t, id, most) : find(t, id);
@@ -127,76 +123,46 @@ static void set(struct table *t, unsigned most, _Atomic uint32_t *levels, uint32
 }
 
 /* Last: who has seen it looks anew. */
-static void changed(struct hca_adapter *a)
+static void changed(struct local_exporter *x)
 {
-	atomic_fetch_add(&a->board->changes, 1);
-	lock_drop(&a->board_lock);
+	atomic_fetch_add(&x->table->changes, 1);
+	lock_drop(&x->lock);
 }
 
-static void set_key(struct hca_adapter *a, uint32_t key, const void *entry)
-{
-	struct table t;
-
-	lock_take(&a->board_lock);
-	t = keys_of(a->board);
-	set(&t, BOARD_KEY_LEVELS, &a->board->key_levels, key, entry);
-	changed(a);
-}
-
-static void set_qp(struct hca_adapter *a, uint32_t qpn, const void *entry)
-{
-	struct table t;
-
-	lock_take(&a->board_lock);
-	t = qps_of(a->board);
-	set(&t, BOARD_QP_LEVELS, &a->board->qp_levels, qpn, entry);
-	changed(a);
-}
-
-void hca_board_begin(struct hca_adapter *a)
+void local_export_begin(struct local_exporter *x)
 {
 	pthread_mutexattr_t attr;
 
-	if (!a->board)
+	if (!x->table)
 		return;
 	pthread_mutexattr_init(&attr);
 	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
 	pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
-	pthread_mutex_init(&a->board->life, &attr);
+	pthread_mutex_init(&x->table->life, &attr);
 	pthread_mutexattr_destroy(&attr);
-	pthread_mutex_lock(&a->board->life);
+	pthread_mutex_lock(&x->table->life);
 }
 
-void hca_board_end(struct hca_adapter *a)
+void local_export_end(struct local_exporter *x)
 {
-	if (a->board)
-		pthread_mutex_unlock(&a->board->life);
+	if (x->table)
+		pthread_mutex_unlock(&x->table->life);
 }
 
 /* ---- keys ---- */
-void hca_board_show_key(struct hca_adapter *a, const struct hca_key *k)
+void local_export_set_key(struct local_exporter *x, uint32_t key, const struct local_export_key *k)
 {
-	struct hca_board_key e = {.pd = k->pd->number,
-		.access = (uint16_t)k->access, /* the rights; what is optional lies above */
-		.file = k->exported.file,
-		.iova = k->iova,
-		.length = k->length,
-		.host = (uintptr_t)k->host,
-		.map_host = k->exported.run.start,
-		.map_off = k->exported.run.off,
-		.map_len = k->exported.run.len};
+	struct table t;
 
-	if (a->board && k->kind == KEY_MR)
-		set_key(a, k->key, &e);
+	if (!x->table)
+		return;
+	lock_take(&x->lock);
+	t = keys_of(x->table);
+	set(&t, EXPORT_KEY_LEVELS, &x->table->key_levels, key, k);
+	changed(x);
 }
 
-void hca_board_hide_key(struct hca_adapter *a, uint32_t key)
-{
-	if (a->board)
-		set_key(a, key, NULL);
-}
-
-bool hca_board_find_key(const struct hca_board *b, uint32_t key, struct hca_board_key *out)
+bool local_export_find_key(const struct local_export *b, uint32_t key, struct local_export_key *out)
 {
 	struct table t = keys_of(b);
 
@@ -204,28 +170,28 @@ bool hca_board_find_key(const struct hca_board *b, uint32_t key, struct hca_boar
 }
 
 /* ---- files ---- */
-void hca_board_show_file(struct hca_adapter *a, unsigned place, const struct shared_file *f)
+void local_export_set_file(struct local_exporter *x, unsigned place, const struct shared_file *f)
 {
-	struct hca_board_file e = {.fd = 0};
+	struct local_export_file e = {.fd = 0};
 
-	if (!a->board)
+	if (!x->table)
 		return;
 	if (f) {
 		e.fd = f->fd;
 		e.dev = f->dev;
 		e.inode = f->inode;
 	}
-	lock_take(&a->board_lock);
-	write_entry((struct entry *)&a->board->file[place], f ? place + 1 : 0,
+	lock_take(&x->lock);
+	write_entry((struct entry *)&x->table->file[place], f ? place + 1 : 0,
 		((const struct entry *)(const void *)&e)->rest);
-	changed(a);
+	changed(x);
 }
 
-bool hca_board_find_file(const struct hca_board *b, uint16_t number, struct shared_file *out)
+bool local_export_find_file(const struct local_export *b, uint16_t number, struct shared_file *out)
 {
-	struct hca_board_file e;
+	struct local_export_file e;
 
-	if (!number || number > BOARD_FILES ||
+	if (!number || number > EXPORT_FILES ||
 		!read_entry((const struct entry *)&b->file[number - 1], number, (struct entry *)&e))
 		return false;
 	*out = (struct shared_file){.fd = e.fd, .dev = e.dev, .inode = e.inode};
@@ -233,35 +199,19 @@ bool hca_board_find_file(const struct hca_board *b, uint16_t number, struct shar
 }
 
 /* ---- QPs ---- */
-/* In RTR the first request raises an event: the responder has to see that one. */
-static bool takes_requests(const struct hca_qp *qp)
+void local_export_set_qp(struct local_exporter *x, uint32_t qpn, const struct local_export_qp *qp)
 {
-	enum ibv_qp_state s = hca_qp_state(qp);
+	struct table t;
 
-	return qp->dest.local &&
-	       (s == IBV_QPS_RTS || s == IBV_QPS_SQD || (s == IBV_QPS_RTR && qp->comm_est_raised));
-}
-
-void hca_board_show_qp(struct hca_adapter *a, struct hca_qp *qp)
-{
-	struct hca_board_qp e = {.peer_qpn = qp->attr.dest_qp_num,
-		.peer_psn = qp->attr.rq_psn,
-		.pd = qp->pd->number,
-		.access = qp->attr.qp_access_flags,
-		.life = qp->generation};
-
-	assert_locked(&qp->lock);
-	qp->seen.number = 0; /* its peer may be another one now */
-	if (!qp->attr.max_dest_rd_atomic)
-		e.access &= ~(unsigned)(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC); /* refused */
-	if (!a->board || !qp->service.reliable)
+	if (!x->table)
 		return;
-	memcpy(e.peer_gid, qp->dest.dgid, 16);
-	memcpy(e.gid, qp->dest.sgid, 16);
-	set_qp(a, hca_qpn(qp), takes_requests(qp) ? &e : NULL);
+	lock_take(&x->lock);
+	t = qps_of(x->table);
+	set(&t, EXPORT_QP_LEVELS, &x->table->qp_levels, qpn, qp);
+	changed(x);
 }
 
-bool hca_board_find_qp(const struct hca_board *b, uint32_t qpn, struct hca_board_qp *out)
+bool local_export_find_qp(const struct local_export *b, uint32_t qpn, struct local_export_qp *out)
 {
 	struct table t = qps_of(b);
 

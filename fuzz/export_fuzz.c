@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The board of a neighbour that puts anything there, also while it is read: keys, queue pairs, files, levels,
- * changes. The input is a list of moves. What is found is what was asked for; what is fetched lies in the
- * neighbour's memory (here this process's own), and is written where it should be and nowhere else; a file
- * that the neighbour names but has not mapped there is never looked into.
+ * The export of a neighbour that puts anything there, also while it is read: keys, queue pairs, files,
+ * levels, changes. The input is a list of moves. What is found is what was asked for; what is fetched lies in
+ * the neighbour's memory (here this process's own), and is written where it should be and nowhere else; a
+ * file that the neighbour names but has not mapped there is never looked into.
  */
 #include "base/guard.h"
 #include "hca/adapter.h"
@@ -17,15 +17,15 @@
 
 enum { PAGE = 4096, LEN = 8 * PAGE, SECRET = 0xee, KEYS = 4, MARGIN = 64, TOUCHED = 256 };
 
-static struct hca_board *board;
-static struct hca_board_key *place[KEYS + 1], honest; /* where a key is looked for first */
+static struct local_export *export;
+static struct local_export_key *place[KEYS + 1], honest; /* where a key is looked for first */
 static uint8_t *source, fetched[MARGIN + LEN + MARGIN];
 static struct shared_file file, secret;
 static void *touched[TOUCHED]; /* entries that an input wrote */
 static unsigned ntouched;
 static bool racing;
 static struct windows windows;
-static struct hca_seen seen;
+static struct local_seen seen;
 static struct local_peer neighbour;
 static _Atomic uint32_t revoked;
 
@@ -51,9 +51,9 @@ static uint64_t draw_near(struct input *in, uint64_t there)
 	return how & 128 ? draw_u64(in) : there + (uint64_t)(how % 16 - 4) * (how & 16 ? PAGE : 1);
 }
 
-static struct hca_board_key draw_key(struct input *in, uint32_t key)
+static struct local_export_key draw_key(struct input *in, uint32_t key)
 {
-	struct hca_board_key k = honest;
+	struct local_export_key k = honest;
 	uint8_t lies = draw_u8(in);
 
 	k.key = key;
@@ -73,8 +73,8 @@ static void show_key(struct input *in)
 {
 	uint8_t how = draw_u8(in);
 	uint32_t key = 1 + how % KEYS;
-	struct hca_board_key *at =
-		how & 128 ? &board->key[draw_u32(in) % (sizeof(board->key) / 64)] : place[key];
+	struct local_export_key *at =
+		how & 128 ? &export->key[draw_u32(in) % (sizeof(export->key) / 64)] : place[key];
 
 	*at = draw_key(in, how & 64 ? draw_u32(in) : key);
 	touch(at);
@@ -83,10 +83,10 @@ static void show_key(struct input *in)
 static void show_file(struct input *in)
 {
 	uint8_t how = draw_u8(in);
-	struct hca_board_file *f = &board->file[how / 4 % 2];
+	struct local_export_file *f = &export->file[how / 4 % 2];
 	const struct shared_file *of = how & 1 ? &secret : &file;
 
-	*f = (struct hca_board_file){.seq = how & 2 ? draw_u32(in) : 4,
+	*f = (struct local_export_file){.seq = how & 2 ? draw_u32(in) : 4,
 		.id = how & 16 ? draw_u32(in) : how / 4 % 2 + 1u,
 		.fd = how & 32 ? (int)draw_u32(in) : of->fd,
 		.dev = how & 64 ? draw_u64(in) : of->dev,
@@ -96,7 +96,7 @@ static void show_file(struct input *in)
 
 static void show_qp(struct input *in)
 {
-	struct hca_board_qp *q = &board->qp[draw_u32(in) % (sizeof(board->qp) / 64)];
+	struct local_export_qp *q = &export->qp[draw_u32(in) % (sizeof(export->qp) / 64)];
 
 	draw(in, q, sizeof(*q));
 	touch(q);
@@ -106,10 +106,10 @@ static void change_head(struct input *in)
 {
 	uint8_t how = draw_u8(in);
 
-	board->changes += how & 1;
-	board->key_levels = how & 2 ? draw_u32(in) : 1;
-	board->qp_levels = how & 2 ? draw_u32(in) : 1;
-	board->life.__data.__lock = how & 4 ? (int)draw_u32(in) : getpid();
+	export->changes += how & 1;
+	export->key_levels = how & 2 ? draw_u32(in) : 1;
+	export->qp_levels = how & 2 ? draw_u32(in) : 1;
+	export->life.__data.__lock = how & 4 ? (int)draw_u32(in) : getpid();
 	revoked = how == 255;
 }
 
@@ -117,17 +117,17 @@ static void change_head(struct input *in)
 static void find(struct input *in)
 {
 	uint32_t id = draw_u32(in);
-	struct hca_board_key k;
-	struct hca_board_qp q;
+	struct local_export_key k;
+	struct local_export_qp q;
 	struct shared_file f;
 
 	id = id % 2 ? id : id / 2 % (KEYS + 2);
-	if (hca_board_find_key(board, id, &k))
+	if (local_export_find_key(export, id, &k))
 		must(id && k.key == id && !(k.seq & 1));
-	if (hca_board_find_qp(board, id, &q))
+	if (local_export_find_qp(export, id, &q))
 		must(id && q.qpn == id && !(q.seq & 1));
-	if (hca_board_find_file(board, (uint16_t)id, &f))
-		must((uint16_t)id && (uint16_t)id <= BOARD_FILES);
+	if (local_export_find_file(export, (uint16_t)id, &f))
+		must((uint16_t)id && (uint16_t)id <= EXPORT_FILES);
 }
 
 static bool is_source(uint64_t host, uint32_t len)
@@ -156,7 +156,7 @@ static void look_by_hand(struct input *in)
 		must(guard_copy(fetched + MARGIN, at, len) && fetched[MARGIN] != SECRET);
 }
 
-/* The bytes that it names, as the board has them now; false: not all of them lie in the source. */
+/* The bytes that it names, as the export has them now; false: not all of them lie in the source. */
 static bool expect(const struct local_source *from, uint8_t *to)
 {
 	uint32_t off = from->off, left = from->len;
@@ -164,14 +164,14 @@ static bool expect(const struct local_source *from, uint8_t *to)
 	for (unsigned i = 0; i < from->nrefs && left; i++) {
 		uint32_t skip = off < from->refs[i].len ? off : from->refs[i].len,
 			 len = from->refs[i].len - skip;
-		struct hca_board_key k;
+		struct local_export_key k;
 		uint64_t host;
 
 		off -= skip;
 		len = len < left ? len : left;
 		if (!len)
 			continue;
-		host = hca_board_find_key(board, from->refs[i].key, &k)
+		host = local_export_find_key(export, from->refs[i].key, &k)
 			       ? local_range(&k, from->refs[i].addr + skip, len)
 			       : 0;
 		if (!is_source(host, len))
@@ -201,10 +201,10 @@ static void fetch(struct input *in)
 	from.len = from.len < from.off ? 0 : from.len - from.off;
 	from.len = from.len < LEN ? from.len : LEN;
 	memset(fetched, 0x77, sizeof(fetched));
-	seen.changes--; /* looks anew: what was seen stands only until the board says that it changed */
+	seen.changes--; /* looks anew: what was seen stands only until the export says that it changed */
 	known = expect(&from, expected);
 	if (local_fetch(&seen, &neighbour, &from, to, 2) == LOCAL_DONE) {
-		must(racing || !from.len || hca_board_lives(board));
+		must(racing || !from.len || local_export_lives(export));
 		must(!known || racing || !memcmp(fetched + MARGIN, expected, from.len));
 		for (uint32_t i = from.len; i < LEN; i++)
 			must(fetched[MARGIN + i] == 0x77);
@@ -218,7 +218,7 @@ static void fetch(struct input *in)
 static void *race(void *arg)
 {
 	struct input *in = arg;
-	uint64_t *at[2] = {(uint64_t *)place[1], (uint64_t *)&board->file[0]}, lie[16], was[2][8];
+	uint64_t *at[2] = {(uint64_t *)place[1], (uint64_t *)&export->file[0]}, lie[16], was[2][8];
 
 	draw(in, lie, sizeof(lie));
 	memcpy(was[0], at[0], 64);
@@ -238,17 +238,17 @@ static void find_places(void)
 	struct hca_adapter *a = calloc(1, sizeof(*a));
 	struct hca_pd pd = {.number = 1};
 
-	a->board = board;
-	lock_init(&a->board_lock);
+	a->export.table = export;
+	lock_init(&a->export.lock);
 	for (uint32_t key = 1; key <= KEYS; key++) {
 		struct hca_key k = {.kind = KEY_MR, .key = key, .pd = &pd};
 
-		hca_board_show_key(a, &k);
-		for (unsigned i = 0; i < BOARD_KEYS; i++)
-			if (board->key[i].key == key)
-				place[key] = &board->key[i];
+		hca_export_key(a, &k);
+		for (unsigned i = 0; i < EXPORT_KEYS; i++)
+			if (export->key[i].key == key)
+				place[key] = &export->key[i];
 	}
-	lock_fini(&a->board_lock);
+	lock_fini(&a->export.lock);
 	free(a);
 }
 
@@ -278,12 +278,12 @@ static uint8_t secret_byte(unsigned i)
 static void prepare(void)
 {
 	guard_install();
-	board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	must(board != MAP_FAILED);
+	export = mmap(NULL, sizeof(*export), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	must(export != MAP_FAILED);
 	source = make_file(&file, any_byte);
 	munmap(make_file(&secret, secret_byte), LEN);
 	find_places();
-	honest = (struct hca_board_key){.iova = (uintptr_t)source,
+	honest = (struct local_export_key){.iova = (uintptr_t)source,
 		.length = LEN,
 		.host = (uintptr_t)source,
 		.file = 1,
@@ -293,11 +293,11 @@ static void prepare(void)
 
 static void begin(void)
 {
-	board->changes = board->qp_levels = 0;
-	board->key_levels = 1;
-	board->life.__data.__lock = getpid();
-	board->file[0] =
-		(struct hca_board_file){.id = 1, .fd = file.fd, .dev = file.dev, .inode = file.inode};
+	export->changes = export->qp_levels = 0;
+	export->key_levels = 1;
+	export->life.__data.__lock = getpid();
+	export->file[0] =
+		(struct local_export_file){.id = 1, .fd = file.fd, .dev = file.dev, .inode = file.inode};
 	for (uint32_t key = 1; key <= KEYS; key++) {
 		*place[key] = honest;
 		place[key]->key = key;
@@ -306,7 +306,7 @@ static void begin(void)
 	memset(&seen, 0, sizeof(seen));
 	revoked = 0;
 	neighbour = (struct local_peer){
-		.board = board, .number = 1, .windows = &windows, .revoked = &revoked, .pid = getpid()};
+		.export = export, .number = 1, .windows = &windows, .revoked = &revoked, .pid = getpid()};
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -316,7 +316,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct input in = {data, data + size}, lies;
 	pthread_t thread;
 
-	if (!board)
+	if (!export)
 		prepare();
 	begin();
 	racing = draw_u8(&in) % 16 == 0;

@@ -70,17 +70,17 @@ static void take(struct world *w)
 static void put(struct world *w, struct input *in)
 {
 	static uint8_t payload[RING_PAYLOAD_MAX];
-	uint32_t told = draw_u32(in), len = told % sizeof(payload);
-	struct frame_dest d = {.tclass = (uint8_t)(told >> 24)};
+	uint32_t ack = draw_u32(in), len = ack % sizeof(payload);
+	struct frame_dest d = {.tclass = (uint8_t)(ack >> 24)};
 	struct frame_out f = {.hdr_len = BTH_LEN,
 		.pad = (uint8_t)(-len & 3),
 		.iov_count = 1,
 		.payload_len = len,
-		.note = 1 + told % 3,
+		.note = 1 + ack % 3,
 		.psn = w->sent};
 	struct iovec iov = {payload, len};
 
-	if (ring_put(&w->tx, ring_path_to(&w->tx, &d), &f, &iov, told % 2 ? &told : NULL) == RING_PUT)
+	if (ring_put(&w->tx, ring_path_to(&w->tx, &d), &f, &iov, ack % 2 ? &ack : NULL) == RING_PUT)
 		w->sent++;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Frames by memory. Who is there to take them is peers.c's business. */
+/* Frames through shared memory. Who is there to take them is peers.c's business. */
 #include "local/channel.h"
 
 #include "base/fence.h"
@@ -25,7 +25,7 @@ static struct local_channel *of(struct link *link)
 struct put {
 	struct ring_tx *tx;
 	int path;
-	const uint32_t *told;
+	const uint32_t *ack;
 	const struct frame_out *f;
 	const struct iovec *iov;
 	unsigned left;
@@ -37,7 +37,7 @@ static void put_frames(void *arg)
 	struct put *p = arg;
 
 	do
-		p->how = ring_put(p->tx, p->path, p->f, p->iov + p->f->iov_first, p->told);
+		p->how = ring_put(p->tx, p->path, p->f, p->iov + p->f->iov_first, p->ack);
 	while (p->how == RING_PUT && --p->left && p->f++);
 }
 
@@ -47,13 +47,13 @@ static int put_all(struct local_channel *c, struct local_writer *w, const struct
 {
 	struct local_reader *reverse = atomic_load_explicit(&w->reverse, memory_order_acquire);
 	struct put p = {.tx = &w->tx, .path = ring_path_to(&w->tx, dest), .f = f, .iov = iov, .left = n};
-	uint32_t told;
+	uint32_t ack;
 	bool there = true;
 
 	assert_locked(&w->lock);
 	if (reverse) {
-		told = atomic_load_explicit(&reverse->rx.done, memory_order_acquire);
-		p.told = &told;
+		ack = atomic_load_explicit(&reverse->rx.done, memory_order_acquire);
+		p.ack = &ack;
 	}
 	/* A payload that is not there any more: the rest is not sent, and a timer tells. */
 	if (n == 1 && f->own)
@@ -65,7 +65,7 @@ static int put_all(struct local_channel *c, struct local_writer *w, const struct
 	if (!there || p.how == RING_FULL)
 		atomic_fetch_add(&c->tx_lost, 1);
 	else if (reverse)
-		atomic_store_explicit(&reverse->piggybacked, told, memory_order_relaxed);
+		atomic_store_explicit(&reverse->piggybacked, ack, memory_order_relaxed);
 	local_credit_wake(c, w);
 	return 0;
 }
@@ -102,10 +102,10 @@ static uint32_t slot_of(const struct frame_batch *b)
 }
 
 /*
- * What goes by the wire carries no word of how far we are with what comes by memory, and may be the answer to
- * that: said before, so that the other one can know that it was heard before it has the answer.
+ * What goes by the wire piggybacks no acknowledge of what comes through shared memory, and may be the answer
+ * to that: written before, so that the other one can have the acknowledge before it has the answer.
  */
-static void tell_aside(struct local_channel *c, uint32_t slot)
+static void ack_aside(struct local_channel *c, uint32_t slot)
 {
 	unsigned readers = atomic_load_explicit(&c->nreaders, memory_order_acquire);
 
@@ -127,7 +127,7 @@ static int channel_send(struct link *link, const struct frame_batch *b)
 	if (w && w->state == WRITER_UP && !put(c, w, &b->dest, b->frame, b->iov, b->nframes))
 		return 0;
 	if (b->nframes)
-		tell_aside(c, slot_of(b));
+		ack_aside(c, slot_of(b));
 	return c->wire->ops->send(c->wire, b);
 }
 
@@ -153,7 +153,9 @@ bool local_channel_ahead(const struct frame_in *in, uint32_t i, struct frame_ahe
 static int take_frames(
 	struct local_channel *c, struct local_reader *r, unsigned max, link_deliver_fn *deliver, void *arg)
 {
-	enum { ROW_BYTES = 256 << 10 }; /* of what goes by reference: the sender waits for the word */
+	enum {
+		BURST_BYTES = 256 << 10
+	}; /* of what goes by reference: the sender waits for the acknowledge */
 	struct frame_in in;
 	uint64_t by_ref = 0;
 	int n = 0, got;
@@ -163,10 +165,10 @@ static int take_frames(
 	local_credit_check(c, r);
 	if (local_credit_expects_reply(r))
 		max = 1;
-	while ((unsigned)n < max && by_ref < ROW_BYTES && (got = ring_take(&r->rx, &in, may_come, c))) {
+	while ((unsigned)n < max && by_ref < BURST_BYTES && (got = ring_take(&r->rx, &in, may_come, c))) {
 		n++;
 		/* What we sent before comes first: a reply must not overtake it. */
-		if (r->rx.told != r->heard)
+		if (r->rx.ack != r->acked)
 			local_credit_take(c, r, arg);
 		/* Only what is for our own QPs: QP1 and groups go by the wire. */
 		if (got < 0 || qpn_slot(bth_dqpn(in.bytes)) != c->slot) {
@@ -233,7 +235,7 @@ static void sum_up(struct local_channel *c)
 	s->tx_errors += atomic_load_explicit(&c->tx_lost, memory_order_relaxed);
 }
 
-static bool is_told(struct local_channel *c)
+static bool has_ack(struct local_channel *c)
 {
 	unsigned made = atomic_load_explicit(&c->nmade, memory_order_acquire);
 
@@ -252,12 +254,12 @@ struct from_wire {
 	void *arg;
 };
 
-/* What was told before it left is heard before it: see tell_aside(). */
+/* Acknowledges that were written before it left are taken before it: see ack_aside(). */
 static void deliver_from_wire(void *arg, const struct frame_in *in)
 {
 	struct from_wire *f = arg;
 
-	if (is_told(f->channel))
+	if (has_ack(f->channel))
 		local_credit_collect(f->channel, f->arg);
 	f->deliver(f->arg, in);
 }
@@ -301,7 +303,7 @@ bool local_channel_is_quiet(struct local_channel *c)
 			(ring_waiting(&r->rx) || local_credit_is_deferred(r)))
 			return false;
 	}
-	return readers && !is_told(c);
+	return readers && !has_ack(c);
 }
 
 bool local_channel_has_deferred(struct local_channel *c)
@@ -329,7 +331,7 @@ void local_channel_flush_deferred(struct local_channel *c)
 	}
 }
 
-/* What is held back is no reason not to sleep: see local_channel_has_deferred(). */
+/* What is deferred is no reason not to sleep: see local_channel_has_deferred(). */
 static bool nothing_waits(struct local_channel *c)
 {
 	unsigned readers = atomic_load_explicit(&c->nreaders, memory_order_acquire);
@@ -341,7 +343,7 @@ static bool nothing_waits(struct local_channel *c)
 			ring_waiting(&r->rx))
 			return false;
 	}
-	return !is_told(c);
+	return !has_ack(c);
 }
 
 bool local_channel_sleep(struct local_channel *c)

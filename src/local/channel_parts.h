@@ -107,10 +107,10 @@ struct local_reader {
 	_Atomic bool exported; /* it has our export */
 	struct local_writer *_Atomic reverse;
 	unsigned looks;               /* for the other way */
-	uint32_t heard;               /* of what it told us by frames */
-	bool ended;                   /* a row of frames, after which one of ours may carry how far we are */
-	uint64_t hold_until;          /* told by then; 0: nobody has looked yet */
-	int piggyback_streak;         /* how often in a row one did: see channel.c */
+	uint32_t acked;               /* by frames of its own, of ours */
+	bool ended;                   /* a burst of frames, after which one of ours may acknowledge it */
+	uint64_t ack_at;              /* then it is acknowledged in any case; 0: nobody has looked yet */
+	int piggyback_streak;         /* how often in a row one did: see credit.c */
 	_Atomic uint32_t piggybacked; /* what the last one said */
 	struct ring_rx rx;
 };

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How far a reader is, told to the writer: by a word in the ring, or for nothing by a frame the other way.
+ * Acknowledges of a ring: how far its reader is. They are written into the ring (`taken`), or piggybacked for
+ * nothing on a frame the other way (`ack`).
  *
- * The word costs both cores a cache line, just when one may wait for the reply. And a writer that is told
- * before the reply comes may stop polling, and then has to be woken for it. So when each of the last STREAK
- * rows of frames was followed by a frame of ours, the next row is told only by piggybacking; when none
- * follows within HOLD_NS, the word is written, and none is held back for a while. Somebody looks by then: who
- * polls, the helper, or an alarm is set for who sleeps (local_channel_events.promise).
+ * Writing costs both cores a cache line, just when one may wait for the reply. And a writer that has its
+ * acknowledge before the reply comes may stop polling, and then has to be woken for it. So when each of the
+ * last STREAK bursts of frames was followed by a frame of ours, the next burst is acknowledged only by
+ * piggybacking; when none follows within DEFER_NS, the acknowledge is written, and none is deferred for a
+ * while. Somebody looks by then: who polls, the helper, or an alarm is set for who sleeps
+ * (local_channel_events.promise).
  */
 #include "local/channel_parts.h"
 
@@ -17,9 +19,9 @@
 
 #include <time.h>
 
-enum { STREAK = 4, STREAK_LOST = -16, HELD_MOST = 16, HOLD_NS = 50 * 1000 };
+enum { STREAK = 4, STREAK_LOST = -16, DEFERRED_MOST = 16, DEFER_NS = 50 * 1000 };
 
-/* ---- telling ---- */
+/* ---- sending them ---- */
 /*
  * Who goes to sleep says so and then looks; we the other way round. Once rung, it will look: it is not rung
  * again before it has.
@@ -38,7 +40,7 @@ void local_credit_wake(const struct local_channel *c, struct local_writer *w)
 	handshake_ring(w->end.fd);
 }
 
-/* The word was written: wakes who may sleep until then. */
+/* It was written: wakes who may sleep until then. */
 static void wake_reverse(struct local_channel *c, struct local_reader *r)
 {
 	struct local_writer *w = r->reverse;
@@ -79,70 +81,71 @@ bool local_credit_is_deferred(const struct local_reader *r)
 					      atomic_load_explicit(&r->rx.done, memory_order_relaxed);
 }
 
-static uint32_t untold(const struct local_reader *r)
+static uint32_t due(const struct local_reader *r)
 {
 	return atomic_load_explicit(&r->rx.done, memory_order_relaxed) - r->rx.published;
 }
 
-/* The row is told; what came of it is learnt. */
-static void settle_row(struct local_channel *c, struct local_reader *r, int streak)
+/* The burst is acknowledged; what came of it is learnt. */
+static void settle_burst(struct local_channel *c, struct local_reader *r, int streak)
 {
 	r->piggyback_streak = streak;
 	r->ended = false;
-	r->hold_until = 0;
+	r->ack_at = 0;
 	if (was_piggybacked(r))
 		r->rx.published = atomic_load_explicit(&r->rx.done, memory_order_relaxed);
-	else if (ring_untold(&r->rx))
+	else if (ring_ack_is_due(&r->rx))
 		publish(c, r);
 }
 
-/* Somebody looks: has the last row been told, or must it be now? */
+/* Somebody looks: has the last burst been acknowledged, or must it be now? */
 void local_credit_check(struct local_channel *c, struct local_reader *r)
 {
 	if (!r->ended)
 		return;
 	if (was_piggybacked(r)) {
-		settle_row(c, r, r->piggyback_streak + (r->piggyback_streak < STREAK));
+		settle_burst(c, r, r->piggyback_streak + (r->piggyback_streak < STREAK));
 	} else if (ring_waiting(&r->rx)) {
-		settle_row(c, r,
-			r->piggyback_streak < 0 ? r->piggyback_streak : 0); /* the next row, and no answer */
-	} else if (ring_untold(&r->rx)) {
+		settle_burst(c, r,
+			r->piggyback_streak < 0 ? r->piggyback_streak
+						: 0); /* the next burst, and no answer */
+	} else if (ring_ack_is_due(&r->rx)) {
 		uint64_t now = clock_ns();
 
-		if (!r->hold_until)
-			r->hold_until = now + HOLD_NS;
-		else if (now >= r->hold_until)
-			settle_row(c, r, STREAK_LOST);
+		if (!r->ack_at)
+			r->ack_at = now + DEFER_NS;
+		else if (now >= r->ack_at)
+			settle_burst(c, r, STREAK_LOST);
 	}
 }
 
 /* Then it sends no other before it has it, and a look for one fetches a line from the other core. */
 bool local_credit_expects_reply(const struct local_reader *r)
 {
-	return r->piggyback_streak >= STREAK && untold(r) == 0;
+	return r->piggyback_streak >= STREAK && due(r) == 0;
 }
 
 void local_credit_flush(struct local_channel *c, struct local_reader *r)
 {
-	if (r->ended && ring_untold(&r->rx))
-		settle_row(c, r, r->piggyback_streak);
+	if (r->ended && ring_ack_is_due(&r->rx))
+		settle_burst(c, r, r->piggyback_streak);
 }
 
-/* A row of frames has ended. */
+/* A burst of frames has ended. */
 void local_credit_end_burst(struct local_channel *c, struct local_reader *r)
 {
 	r->ended = true;
-	if (!r->reverse || r->piggyback_streak < STREAK || untold(r) >= HELD_MOST) {
+	if (!r->reverse || r->piggyback_streak < STREAK || due(r) >= DEFERRED_MOST) {
 		publish(c, r);
 		return;
 	}
-	/* Who goes to sleep says so and then looks whether something is held; we the other way round. */
+	/* Who goes to sleep says so and then looks whether something is deferred; we the other way round. */
 	fence_light(c->bell->heavy);
 	if (atomic_load_explicit(&c->bell->asleep, memory_order_relaxed) && c->events.promise)
-		c->events.promise(c->events.promise_arg, HOLD_NS);
+		c->events.promise(c->events.promise_arg, DEFER_NS);
 }
 
-/* ---- being told ---- */
+/* ---- taking them ---- */
 static void collect(struct local_channel *c, struct local_writer *w, uint32_t taken, bool sure, void *arg)
 {
 	enum { NOTES = 32 };
@@ -171,18 +174,18 @@ static bool is_reverse(struct local_reader *r)
 /* A frame said how far its writer is with what we sent to it. */
 void local_credit_take(struct local_channel *c, struct local_reader *r, void *arg)
 {
-	r->heard = r->rx.told;
+	r->acked = r->rx.ack;
 	if (is_reverse(r))
-		collect(c, r->reverse, r->heard, false, arg);
+		collect(c, r->reverse, r->acked, false, arg);
 }
 
-/* Whether a word says more than we know. No lock: the addresses of its ring stay. */
+/* Whether `taken` says more than we know. No lock: the addresses of its ring stay. */
 bool local_credit_is_acked(struct local_writer *w)
 {
-	return atomic_load_explicit(&w->state, memory_order_acquire) == WRITER_UP && ring_told(&w->tx);
+	return atomic_load_explicit(&w->state, memory_order_acquire) == WRITER_UP && ring_has_ack(&w->tx);
 }
 
-static void bury(struct local_channel *c, struct local_writer *w)
+static void reap(struct local_channel *c, struct local_writer *w)
 {
 	lock_take(&w->lock);
 	if (w->ended)
@@ -204,7 +207,7 @@ int local_credit_collect(struct local_channel *c, void *arg)
 			n++;
 		}
 		if (w && atomic_load_explicit(&w->ended, memory_order_relaxed))
-			bury(c, w);
+			reap(c, w);
 	}
 	return n;
 }

@@ -442,10 +442,10 @@ static void reader_init(struct local_reader *r, struct ring *ring, const struct 
 	r->verified = false;
 	r->reverse = NULL;
 	r->looks = 0;
-	r->heard = 0;
+	r->acked = 0;
 	r->ended = false;
 	r->piggyback_streak = 0;
-	r->hold_until = 0;
+	r->ack_at = 0;
 	r->piggybacked = 0;
 }
 

@@ -23,7 +23,7 @@ void ring_rx_init(struct ring_rx *x, struct ring *r)
 	atomic_store_explicit(&x->ring, r, memory_order_relaxed);
 	atomic_store_explicit(&x->next, 0, memory_order_relaxed);
 	atomic_store_explicit(&x->done, 0, memory_order_relaxed);
-	x->published = x->told = 0;
+	x->published = x->ack = 0;
 	memset(x->refused, 0, sizeof(x->refused));
 	x->allowed = 0;
 }
@@ -92,7 +92,7 @@ static void put_payload(uint8_t *to, const struct frame_out *f, const struct iov
 }
 
 enum ring_put ring_put(
-	struct ring_tx *t, int path, const struct frame_out *f, const struct iovec *iov, const uint32_t *told)
+	struct ring_tx *t, int path, const struct frame_out *f, const struct iovec *iov, const uint32_t *ack)
 {
 	struct ring_slot *s = &t->ring->slot[t->head % RING_SLOTS];
 	uint32_t len = f->payload_len + f->pad, off = 0,
@@ -107,11 +107,11 @@ enum ring_put ring_put(
 	__builtin_prefetch(&t->ring->slot[(t->head + AHEAD) % RING_SLOTS], 1);
 	put_headers(s->bytes, f);
 	put_payload(apart ? t->ring->data + off : s->bytes + f->hdr_len, f, iov);
-	s->told = told ? *told : 0;
+	s->ack = ack ? *ack : 0;
 	s->place = off | (uint32_t)f->by_ref << RING_BY_REF_SHIFT;
 	s->len = (uint16_t)len;
 	s->hdr_len = f->hdr_len;
-	s->path = (uint8_t)(path | (told ? RING_TOLD : 0));
+	s->path = (uint8_t)(path | (ack ? RING_ACK : 0));
 	t->sent[t->head % RING_SLOTS].note = (struct ring_note){f->note, f->psn, false};
 	t->sent[t->head % RING_SLOTS].data_end = t->data_head;
 	t->head++;
@@ -139,7 +139,7 @@ int ring_collect(struct ring_tx *t, uint32_t taken, struct ring_note *out, unsig
 	int n = 0;
 
 	if (i - taken <= RING_SLOTS)
-		return 0; /* told before, by the other way */
+		return 0; /* acknowledged before, in the other way */
 	if (taken - i > t->head - i)
 		return -1;
 	for (; i != taken && (unsigned)n < max; i++) {
@@ -212,9 +212,9 @@ int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void 
 		return 0;
 	memcpy(s, &x->ring->slot[next % RING_SLOTS], sizeof(*s));
 	atomic_store_explicit(&x->next, next + 1, memory_order_relaxed);
-	if (s->path & RING_TOLD)
-		x->told = s->told;
-	s->path &= (uint8_t)~RING_TOLD;
+	if (s->path & RING_ACK)
+		x->ack = s->ack;
+	s->path &= (uint8_t)~RING_ACK;
 	if (!is_sound(s) || !may_use(x, s->path, allow, arg))
 		return -1;
 	p = &x->path[s->path];
@@ -243,7 +243,7 @@ bool ring_ahead(const struct ring_rx *x, uint32_t i, struct frame_ahead *out)
 	if (atomic_load_explicit(&there->stamp, memory_order_acquire) != at + 1)
 		return false;
 	memcpy(&s, there, sizeof(s));
-	s.path &= (uint8_t)~RING_TOLD;
+	s.path &= (uint8_t)~RING_ACK;
 	if (!is_sound(&s) || s.path != x->slot.path || !(s.place >> RING_BY_REF_SHIFT) ||
 		s.len != sizeof(out->ref) || s.hdr_len + s.len > RING_BYTES)
 		return false;

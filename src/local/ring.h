@@ -10,8 +10,8 @@
  *
  * How far the reader is tells the writer two things at once: the room is free again, and the frames have
  * reached their queue pairs, which executed them but for those marked as refused. That is all the
- * acknowledging there is for requests that need no other answer. It is told by `taken`, and by frames the
- * other way, which carry it for nothing (`told`).
+ * acknowledging there is for requests that need no other answer. It is said by `taken`, and by frames the
+ * other way, which piggyback it (`ack`).
  *
  * Each side believes nothing that the other one writes: the reader takes a copy of a slot and checks it, and
  * finds every payload within the data area; the writer takes a `taken` that cannot be for the end of the
@@ -34,13 +34,13 @@ enum {
 	RING_PATHS = 64,
 	RING_BYTES = 48, /* of a frame that fit into a slot */
 	RING_PAYLOAD_MAX = 8192,
-	RING_TOLD = 0x80,       /* in a slot's path: it says how far its writer is with the other ring */
+	RING_ACK = 0x80,        /* in a slot's path: it says how far its writer is with the other ring */
 	RING_BY_REF_SHIFT = 24, /* in its place: frame_out.by_ref */
 };
 
 struct ring_slot {
 	_Atomic uint32_t stamp; /* which slot it is, counted from 1 on over all rounds: it is there */
-	uint32_t told;          /* frames of the ring the other way that its reader is done with */
+	uint32_t ack;           /* frames of the ring the other way that its reader is done with */
 	uint32_t place; /* of the payload in the data area; above that, whether it goes by reference */
 	uint16_t len;   /* of payload and pad */
 	uint8_t hdr_len;
@@ -100,7 +100,7 @@ struct ring_rx {
 	_Atomic uint32_t done;             /* frames whose fate is known: what `taken` may say */
 	uint32_t published;                /* what it says */
 	uint64_t refused[RING_SLOTS / 64]; /* as in the ring */
-	uint32_t told;
+	uint32_t ack;
 	uint64_t allowed; /* paths that were looked at and may be used, a bit each */
 	struct ring_path path[RING_PATHS];
 	struct ring_slot slot; /* a copy of the one in hand */
@@ -122,20 +122,20 @@ bool ring_is_one(const struct ring *r);
 /* The number of the path to this destination; -1: there are too many. */
 int ring_path_to(struct ring_tx *t, const struct frame_dest *d);
 /*
- * Puts a frame; told: how far we are with the ring the other way, or NULL. Reads the program's memory, which
+ * Puts a frame; ack: how far we are with the ring the other way, or NULL. Reads the program's memory, which
  * may be gone: the caller guards it.
  */
-enum ring_put ring_put(struct ring_tx *t, int path, const struct frame_out *f, const struct iovec *iov,
-	const uint32_t *told);
-/* Whether the reader has told by `taken` what was not collected yet. */
-static inline bool ring_told(const struct ring_tx *t)
+enum ring_put ring_put(
+	struct ring_tx *t, int path, const struct frame_out *f, const struct iovec *iov, const uint32_t *ack);
+/* Whether `taken` says what was not collected yet. */
+static inline bool ring_has_ack(const struct ring_tx *t)
 {
 	return (int32_t)(atomic_load_explicit(&t->ring->taken, memory_order_acquire) -
 			 atomic_load_explicit(&t->taken, memory_order_relaxed)) > 0;
 }
 /*
  * The reader is done with all frames before `taken`: takes back their room, and fills out[] with the last of
- * each row of frames of one note that were executed or refused. How many; -1: that cannot be. When out[] is
+ * each burst of frames of one note that were executed or refused. How many; -1: that cannot be. When out[] is
  * full, the rest is for the next call.
  */
 int ring_collect(struct ring_tx *t, uint32_t taken, struct ring_note *out, unsigned max);
@@ -153,7 +153,7 @@ static inline bool ring_waiting(const struct ring_rx *x)
 typedef bool ring_path_fn(void *arg, const struct ring_path *p);
 /*
  * Takes the next frame: 1, 0 when there is none, -1 when it is none that may be: dropped. The headers are a
- * copy, valid until the next call; the payload lies in the ring until ring_publish(). x->told is what the
+ * copy, valid until the next call; the payload lies in the ring until ring_publish(). x->ack is what the
  * writer last said about the other ring.
  */
 int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void *arg);
@@ -164,7 +164,7 @@ int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void 
 bool ring_ahead(const struct ring_rx *x, uint32_t i, struct frame_ahead *out);
 /* What became of the frame that was taken last. */
 void ring_took(struct ring_rx *x, bool executed);
-static inline bool ring_untold(const struct ring_rx *x)
+static inline bool ring_ack_is_due(const struct ring_rx *x)
 {
 	return atomic_load_explicit(&x->done, memory_order_relaxed) != x->published;
 }

@@ -280,9 +280,9 @@ static void what_was_executed_is_told(void **state)
 			ring_took(&p->rx, k < 2 || !refuse);
 		}
 		ring_publish(&p->rx);
-		assert_true(ring_told(&p->tx));
+		assert_true(ring_has_ack(&p->tx));
 		assert_int_equal(ring_collect(&p->tx, p->ring->taken, note, 4), refuse ? 2 : 1);
-		assert_false(ring_told(&p->tx));
+		assert_false(ring_has_ack(&p->tx));
 		assert_int_equal(note[0].psn, 3 * n + (refuse ? 1 : 2));
 		assert_false(note[0].refused);
 		if (refuse) {

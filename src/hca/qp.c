@@ -367,8 +367,8 @@ void hca_qp_count_way(struct hca_qp *qp)
 	qp->count->local = qp->dest.local;
 	*(qp->dest.local ? &c->qps_local : &c->qps_wire) += 1;
 	if (qp->dest.local || qp->by_modify)
-		log_info("QP 0x%06x: to QP 0x%06x by %s", hca_qpn(qp), qp->attr.dest_qp_num,
-			qp->dest.local ? "memory" : "the wire");
+		log_info("QP 0x%06x: to QP 0x%06x %s", hca_qpn(qp), qp->attr.dest_qp_num,
+			qp->dest.local ? "through shared memory" : "over UDP");
 	else
 		log_info("QP 0x%06x: connected by TCP", hca_qpn(qp));
 }

@@ -53,7 +53,7 @@ void ibt_path_leave_ring(struct ibt_port *p, struct hca_qp *qp)
 		return; /* an iWARP connection has no other path: it ends */
 	qp->dest.local = qp->by_ring = false;
 	qp->count->local = 0;
-	log_info("QP 0x%06x: to QP 0x%06x by the wire from now on", hca_qpn(qp), qp->attr.dest_qp_num);
+	log_info("QP 0x%06x: to QP 0x%06x over UDP from now on", hca_qpn(qp), qp->attr.dest_qp_num);
 	hca_export_qp(qp->adapter, qp);
 }
 

@@ -181,8 +181,9 @@ void stream_upgrade(struct stream *s, uint64_t now)
 	}
 	stream_stop_upgrade(s);
 	if (there < 0)
-		log_info("QP 0x%06x: not by memory, though its peer seems to be on this host (%s)", s->qpn,
-			strerror(-there));
+		log_info(
+			"QP 0x%06x: not through shared memory, though its peer seems to be on this host (%s)",
+			s->qpn, strerror(-there));
 	if (!first)
 		stream_set_state(s, STREAM_NEGOTIATING);
 	iwarp_connect_upgrade(&s->mpa, there > 0 && make_ready(s, now));
@@ -224,7 +225,7 @@ int stream_receive_end(struct stream *s, uint64_t now)
 	ibt_port_drain(ibt_port_in(s->e->adapter));
 	lock_take(&qp->lock);
 	if (n > 0)
-		log_info("QP 0x%06x: bytes on a stream that goes by memory", hca_qpn(qp));
+		log_info("QP 0x%06x: bytes on a stream that goes through shared memory", hca_qpn(qp));
 	iwarp_lost(qp, now);
 	lock_drop(&qp->lock);
 	hca_engine_make_runnable(s->e, qp);

@@ -55,7 +55,7 @@ static void end_close(struct local_channel *c, struct local_end *end)
 void local_peers_drop_writer(struct local_channel *c, struct local_writer *w)
 {
 	if (w->state == WRITER_UP)
-		log_info("process in slot %u: no more by memory, it is gone", w->slot);
+		log_info("process in slot %u: no longer through shared memory, it is gone", w->slot);
 	atomic_store(&w->state, WRITER_DOWN);
 	atomic_store(&w->reverse, NULL);
 	w->ended = w->proving = false;
@@ -155,7 +155,7 @@ static void say_why_not(const struct local_writer *w, int err)
 			  : err == -ECONNRESET ? "it does not want to, or is gone"
 					       : fd_reason(-err);
 
-	log_info("process in slot %u: not by memory (%s)", w->slot, why);
+	log_info("process in slot %u: not through shared memory (%s)", w->slot, why);
 }
 
 /* It connected to us before, and says it is that slot's; who listens there can tell. Locks of both ends held.
@@ -219,7 +219,7 @@ static void welcome(
 		if (atomic_load(&r->state) == READER_UP && r->slot == w->slot)
 			say_twin(w, r);
 	}
-	log_info("process in slot %u: by memory from now on", w->slot);
+	log_info("process in slot %u: through shared memory from now on", w->slot);
 	prove(c, w, msg->at);
 }
 

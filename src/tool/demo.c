@@ -292,7 +292,7 @@ static int run_client(const struct step *s, char *port, struct proc *server, dou
 	} else {
 		text = proc_output(&client);
 		good = proc_succeeded(&client) && text && parse(s->kind, text, value);
-		demo.by_wire |= good && s->way != WIRE && strstr(text, " by the wire\n");
+		demo.by_wire |= good && s->way != WIRE && strstr(text, " over UDP\n");
 		free(text);
 		if (!good)
 			err = fail(s, proc_succeeded(&client) ? "gave no result" : "failed", server, &client);

@@ -12,8 +12,8 @@ FORBID=$ANYRDMA_BUILD/tests/clients/forbid
 # took WAY: what the client said of its queue pair: by the wire; by packets through memory (ring); by its own hands (direct).
 took() {
 	case $1 in
-	wire) says pair.client 'to QP 0x[0-9a-f]+ by the wire' ;;
-	ring) says pair.client 'to QP 0x[0-9a-f]+ by memory' && ! says pair.client ' direct=' ;;
+	wire) says pair.client 'to QP 0x[0-9a-f]+ over UDP' ;;
+	ring) says pair.client 'to QP 0x[0-9a-f]+ through shared memory' && ! says pair.client ' direct=' ;;
 	direct) says pair.client ' direct=' ;;
 	esac
 }
@@ -27,19 +27,19 @@ goes() {
 	ON_A=() ON_B=()
 }
 
-goes direct client 'by memory from now on$' "nothing is forbidden"
+goes direct client 'through shared memory from now on$' "nothing is forbidden"
 
 ON_A=("$FORBID" memfd_create --)
-goes wire client 'not by memory \(it does not offer it\)' "the server may share no memory"
-said pair.server 'not by memory: Operation not permitted' || fail "the server does not say why" "$TMP/pair.server"
+goes wire client 'not through shared memory \(it does not offer it\)' "the server may share no memory"
+said pair.server 'not through shared memory: Operation not permitted' || fail "the server does not say why" "$TMP/pair.server"
 ON_B=("$FORBID" memfd_create --)
-goes wire client 'not by memory: Operation not permitted' "the client may share no memory"
+goes wire client 'not through shared memory: Operation not permitted' "the client may share no memory"
 
 ON_B=("$FORBID" process_vm_writev --)
 goes ring client 'its memory is closed to us \(Operation not permitted\)' "the client may not look into others"
 
 ON_B=(prlimit --fsize=1000000 --)
-goes wire client 'not by memory \(this process may not make files of that length: raise .ulimit -f.\)' "the client may make no long files"
+goes wire client 'not through shared memory \(this process may not make files of that length: raise .ulimit -f.\)' "the client may make no long files"
 
 if unshare -p true 2>/dev/null; then
 	ON_B=(unshare --pid --fork --kill-child --)

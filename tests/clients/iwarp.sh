@@ -182,8 +182,8 @@ with_siw() {
 # took WAY: what the client said of its queue pairs: by TCP; by memory; or that, and by its own hands (direct).
 took() {
 	case $1 in
-	tcp) says client 'connected by TCP' && ! says client 'by memory$' ;;
-	memory) says client 'to QP 0x[0-9a-f]+ by memory' && ! says client 'connected by TCP' ;;
+	tcp) says client 'connected by TCP' && ! says client 'through shared memory$' ;;
+	memory) says client 'to QP 0x[0-9a-f]+ through shared memory' && ! says client 'connected by TCP' ;;
 	direct) took memory && says client ' direct=' ;;
 	esac || fail "not by $1" "$TMP/server" "$TMP/client"
 }

@@ -2,15 +2,55 @@
 /*
  * The life of a connection.
  *
- *               error here, or modify to ERR       all has left
- *   NONE --> OPEN -----------------------> ENDING -------------> FINISH
- *            |  \  in mid FPDU, its source gone                    | the peer closed
- *            |   `--------> RESET <------- it is not taken       v
- *            '----------- the peer closed, connection lost ----> GONE
+ *        iwarp_open()        iwarp_abort()           iwarp_life(): all has left
+ *   NONE -----------> OPEN ----------------> ENDING ----------------------------> FINISH
+ *                      |                        |                                    |
+ *                      | iwarp_abort(): in      | source_gone(); iwarp_give_up():    | iwarp_give_up()
+ *                      v mid FPDU               v it is not taken                    v
+ *                    RESET                    RESET                                GONE
+ *
+ * Any but NONE: ---> GONE by iwarp_lost(): the peer has closed, or the connection is lost. Back to NONE by
+ * iwarp_reset(), with everything else. An error, here or of the peer's, is a queue pair that goes to ERR, and
+ * that is iwarp_abort().
  */
 #include "iwarp/iwarp.h"
 
+#include "base/asserts.h"
+#include "base/log.h"
+
 #include <string.h>
+
+static const char *const names[] = {
+	[IWARP_NONE] = "NONE",
+	[IWARP_OPEN] = "OPEN",
+	[IWARP_ENDING] = "ENDING",
+	[IWARP_FINISH] = "FINISH",
+	[IWARP_RESET] = "RESET",
+	[IWARP_GONE] = "GONE",
+};
+
+#define FROM(life) (1u << IWARP_##life)
+
+/* Where one can come from. */
+static const unsigned from[] = {
+	[IWARP_OPEN] = FROM(NONE),
+	[IWARP_ENDING] = FROM(OPEN),
+	[IWARP_FINISH] = FROM(ENDING),
+	[IWARP_RESET] = FROM(OPEN) | FROM(ENDING) | FROM(GONE), /* given up just when the peer closed */
+	[IWARP_GONE] = FROM(ENDING) | FROM(FINISH) | FROM(RESET),
+};
+
+static void set_life(struct hca_qp *qp, enum iwarp_life life)
+{
+	struct iwarp_qp *s = iwarp_qp(qp);
+
+	assert_locked(&qp->lock);
+	if (s->life == life)
+		return;
+	assert_that(from[life] >> s->life & 1);
+	log_debug("QP 0x%06x: iWARP %s -> %s", hca_qpn(qp), names[s->life], names[life]);
+	s->life = life;
+}
 
 /* ---- what the writer asks ---- */
 static bool gather(void *arg, const struct iwarp_fpdu *f, uint32_t off, uint32_t len, struct iovec *iov,
@@ -81,7 +121,7 @@ void iwarp_open(struct hca_qp *qp, const struct iwarp_params *p, void *rx_stage,
 		&s->reader, &iwarp_segment_ops, qp, rx_stage, IWARP_STAGE, p->crc, p->expect_markers);
 	iwarp_writer_init(
 		&s->writer, &writer_ops, qp, tx_stage, IWARP_STAGE_OUT, mulpdu, p->crc, p->send_markers);
-	s->life = IWARP_OPEN;
+	set_life(qp, IWARP_OPEN);
 }
 
 /* ---- going out ---- */
@@ -92,7 +132,7 @@ static void source_gone(struct hca_qp *qp)
 	const struct iwarp_fpdu *f = &s->writer.fpdu[s->writer.tail % IWARP_FPDUS];
 
 	if (s->life != IWARP_OPEN || iwarp_writer_empty(&s->writer)) {
-		s->life = IWARP_RESET;
+		set_life(qp, IWARP_RESET);
 		return;
 	}
 	if (f->source == SOURCE_REQUEST)
@@ -210,7 +250,7 @@ void iwarp_lost(struct hca_qp *qp, uint64_t now)
 		return;
 	if (open)
 		hca_qp_set_state(qp, IBV_QPS_ERR);
-	s->life = IWARP_GONE;
+	set_life(qp, IWARP_GONE);
 	s->silent = false;
 }
 
@@ -219,7 +259,7 @@ void iwarp_give_up(struct hca_qp *qp)
 	struct iwarp_qp *s = iwarp_qp(qp);
 
 	assert_locked(&qp->lock);
-	s->life = iwarp_life(qp) == IWARP_FINISH ? IWARP_GONE : IWARP_RESET;
+	set_life(qp, iwarp_life(qp) == IWARP_FINISH ? IWARP_GONE : IWARP_RESET);
 	s->silent = false;
 }
 
@@ -228,7 +268,7 @@ enum iwarp_life iwarp_life(struct hca_qp *qp)
 	struct iwarp_qp *s = iwarp_qp(qp);
 
 	if (s->life == IWARP_ENDING && iwarp_writer_empty(&s->writer))
-		s->life = IWARP_FINISH;
+		set_life(qp, IWARP_FINISH);
 	return s->life;
 }
 
@@ -259,7 +299,7 @@ void iwarp_abort(struct hca_qp *qp)
 
 	assert_locked(&qp->lock);
 	if (s->life == IWARP_OPEN) {
-		s->life = iwarp_writer_cut(&s->writer) ? IWARP_ENDING : IWARP_RESET;
+		set_life(qp, iwarp_writer_cut(&s->writer) ? IWARP_ENDING : IWARP_RESET);
 		s->silent = s->life == IWARP_ENDING;
 	}
 	s->tx.next = qp->sq.head;

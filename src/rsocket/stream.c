@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Stream rsockets: making and freeing, names, and the one door between states.
+ * Stream rsockets: making and freeing, names, and the one function that changes their state.
  *
- *   NEW --> LISTENING
- *    '----> OPENING --> CONNECTED --> CLOSED     both have disconnected, or the other side is gone
- *              '-----------'--------> FAILED     refused, unreachable, broken
+ *       rs_stream_listen()
+ *   NEW -----------------> LISTENING
+ *    |  begin(), or stream_for() for a request
+ *    '--> OPENING
+ *            | established()
+ *            v
+ *         CONNECTED --> CLOSED    disconnected(), on_message(), on_shutdown(), on_sent(): both have
+ *                                 disconnected, or the other side is gone
+ *
+ *   NEW, OPENING and CONNECTED --> FAILED by rs_stream_fail(): refused, unreachable, broken
  */
 #include "rsocket/stream.h"
 

@@ -2,7 +2,7 @@
 /*
  * What the files of stream rsockets share.
  *
- *   stream.c         making and freeing, names, the one door between states
+ *   stream.c         making and freeing, names, the one function that changes states
  *   stream_ep.c      queue pair, completion queue, buffers
  *   stream_cq.c      completions: what they mean, waiting for them, posting
  *   stream_connect.c the active side; what a connected one hears from the connection manager
@@ -108,7 +108,7 @@ void *rs_pages(size_t len);
 struct rs_stream *rs_stream_alloc(int domain);
 /* Frees everything that is there. */
 void rs_stream_free(struct rs_stream *s);
-/* The door; lock held. */
+/* To another state, as stream.c has them; lock held. */
 void rs_stream_set_state(struct rs_stream *s, enum rs_state state);
 /* Ends it for a reason, positive errno; lock held. */
 void rs_stream_fail(struct rs_stream *s, int why);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "iwarp/connect.h"
 
+#include "base/asserts.h"
 #include "base/log.h"
 
 static uint16_t least(uint16_t a, uint16_t b)
@@ -18,11 +19,49 @@ static bool is_enhanced(const struct mpa_frame *f)
 	return f->revision >= 2 && (f->flags & MPA_ENHANCED);
 }
 
+/* ---- states ---- */
+static const char *const names[] = {
+	[CONNECT_IDLE] = "IDLE",
+	[CONNECT_ASKING] = "ASKING",
+	[CONNECT_AWAITING] = "AWAITING",
+	[CONNECT_ASKED] = "ASKED",
+	[CONNECT_ANSWERING] = "ANSWERING",
+	[CONNECT_UPGRADE_WAIT] = "UPGRADE_WAIT",
+	[CONNECT_UPGRADE_READY] = "UPGRADE_READY",
+	[CONNECT_UPGRADE_SENDING] = "UPGRADE_SENDING",
+	[CONNECT_DONE] = "DONE",
+	[CONNECT_REFUSED] = "REFUSED",
+	[CONNECT_BROKEN] = "BROKEN",
+};
+
+#define FROM(state) (1u << CONNECT_##state)
+
+/* Where one can come from: the picture in connect.h. */
+static const unsigned from[] = {
+	[CONNECT_ASKING] = FROM(IDLE),
+	[CONNECT_AWAITING] = FROM(IDLE),
+	[CONNECT_ASKED] = FROM(AWAITING),
+	[CONNECT_ANSWERING] = FROM(ASKED) | FROM(AWAITING), /* a request that is refused by itself */
+	[CONNECT_UPGRADE_WAIT] = FROM(ASKING) | FROM(ANSWERING) | FROM(UPGRADE_SENDING),
+	[CONNECT_UPGRADE_READY] = FROM(UPGRADE_WAIT),
+	[CONNECT_UPGRADE_SENDING] = FROM(UPGRADE_READY),
+	[CONNECT_DONE] = FROM(ASKING) | FROM(ANSWERING) | FROM(UPGRADE_WAIT) | FROM(UPGRADE_SENDING),
+	[CONNECT_REFUSED] = FROM(ASKING) | FROM(ANSWERING),
+	[CONNECT_BROKEN] = FROM(DONE) - 1, /* all before it */
+};
+
+static void set_state(struct iwarp_connect *c, enum iwarp_connect_state state)
+{
+	assert_that(from[state] >> c->state & 1);
+	log_debug("MPA: %s -> %s", names[c->state], names[state]);
+	c->state = state;
+}
+
 static void broken(struct iwarp_connect *c, enum rdmap_error error)
 {
 	log_debug("MPA: %s", rdmap_errors[error].text);
 	c->error = error;
-	c->state = CONNECT_BROKEN;
+	set_state(c, CONNECT_BROKEN);
 }
 
 /* ---- frames of ours ---- */
@@ -72,7 +111,7 @@ bool iwarp_connect_start(
 		return false;
 	if (!put_frame(c, f, o->revision >= 2 ? &v2 : NULL, private_data, len))
 		return false;
-	c->state = CONNECT_ASKING;
+	set_state(c, CONNECT_ASKING);
 	return true;
 }
 
@@ -80,7 +119,7 @@ void iwarp_connect_await(struct iwarp_connect *c, const struct iwarp_options *o)
 {
 	memset(c, 0, sizeof(*c));
 	c->opt = *o;
-	c->state = CONNECT_AWAITING;
+	set_state(c, CONNECT_AWAITING);
 }
 
 static bool answer(struct iwarp_connect *c, uint8_t flags, const struct mpa_v2 *v2, const void *private_data,
@@ -95,7 +134,7 @@ static bool answer(struct iwarp_connect *c, uint8_t flags, const struct mpa_v2 *
 	c->own.ok = true;
 	if (c->upgrades)
 		put_upgrade(c);
-	c->state = CONNECT_ANSWERING;
+	set_state(c, CONNECT_ANSWERING);
 	return true;
 }
 
@@ -172,7 +211,7 @@ static void got_request(struct iwarp_connect *c)
 		c->peer.flags &= (uint8_t)~MPA_ENHANCED;
 		refuse(c, ERR_LLP_FRAME);
 	} else
-		c->state = CONNECT_ASKED;
+		set_state(c, CONNECT_ASKED);
 }
 
 /* Exactly one kind, and one that we offered. */
@@ -187,7 +226,7 @@ static void got_reply(struct iwarp_connect *c)
 	struct mpa_v2 *v = &c->peer_v2;
 
 	if (c->peer.flags & MPA_REJECT) {
-		c->state = CONNECT_REFUSED;
+		set_state(c, CONNECT_REFUSED);
 		return;
 	}
 	if (c->peer.revision != c->opt.revision || ((c->peer.flags & MPA_MARKERS) && c->opt.no_markers)) {
@@ -219,7 +258,7 @@ static void got_reply(struct iwarp_connect *c)
 		}
 	}
 	c->upgrades = c->opt.memory && p->extended && (c->peer.flags & MPA_MEMORY);
-	c->state = c->upgrades ? CONNECT_UPGRADE_WAIT : CONNECT_DONE;
+	set_state(c, c->upgrades ? CONNECT_UPGRADE_WAIT : CONNECT_DONE);
 }
 
 static void got_all(struct iwarp_connect *c)
@@ -244,13 +283,13 @@ void iwarp_connect_upgrade(struct iwarp_connect *c, bool ok)
 	c->out_len = c->out_sent = c->upgrade_len = 0;
 	put_upgrade(c);
 	c->params.memory = ok;
-	c->state = CONNECT_UPGRADE_SENDING;
+	set_state(c, CONNECT_UPGRADE_SENDING);
 }
 
 /* The last word is the responder's, or an initiator's no. */
 static void upgrade_sent(struct iwarp_connect *c)
 {
-	c->state = c->params.initiator && c->own.ok ? CONNECT_UPGRADE_WAIT : CONNECT_DONE;
+	set_state(c, c->params.initiator && c->own.ok ? CONNECT_UPGRADE_WAIT : CONNECT_DONE);
 }
 
 static void got_upgrade(struct iwarp_connect *c)
@@ -261,9 +300,9 @@ static void got_upgrade(struct iwarp_connect *c)
 		broken(c, ERR_LLP_FRAME);
 	} else if (last || (!c->params.initiator && !c->theirs.ok)) {
 		c->params.memory = c->theirs.ok;
-		c->state = CONNECT_DONE;
+		set_state(c, CONNECT_DONE);
 	} else {
-		c->state = CONNECT_UPGRADE_READY;
+		set_state(c, CONNECT_UPGRADE_READY);
 	}
 }
 
@@ -289,7 +328,9 @@ void iwarp_connect_sent(struct iwarp_connect *c, size_t n)
 	if (c->out_sent < c->out_len)
 		return;
 	if (c->state == CONNECT_ANSWERING) {
-		c->state = c->refusing ? CONNECT_REFUSED : c->upgrades ? CONNECT_UPGRADE_WAIT : CONNECT_DONE;
+		set_state(c, c->refusing   ? CONNECT_REFUSED
+			     : c->upgrades ? CONNECT_UPGRADE_WAIT
+					   : CONNECT_DONE);
 		c->answered = true;
 	} else if (c->state == CONNECT_UPGRADE_SENDING)
 		upgrade_sent(c);

@@ -5,8 +5,8 @@
 
 /* Each falls back to the one before it. */
 enum hca_local {
-	HCA_LOCAL_OFF,  /* by the wire */
-	HCA_LOCAL_RING, /* frames through memory */
+	HCA_LOCAL_OFF,  /* over the network stack */
+	HCA_LOCAL_RING, /* frames through shared memory */
 	/* And the initiator copies into the target's memory, or from it, through the kernel: the default. */
 	HCA_LOCAL_COPY,
 	/* And registration moves the program's own pages to where peers map them: for who asks for it. */

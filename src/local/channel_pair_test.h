@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Ends of the memory link in one process, over a wire that only counts, for its tests. */
+/* Ends of the channel in one process, over a wire that only counts, for its tests. */
 #ifndef LOCAL_CHANNEL_PAIR_TEST_H
 #define LOCAL_CHANNEL_PAIR_TEST_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The memory link between processes: frames, and the bell for who sleeps. */
+/* The channel between processes: frames, and the bell for who sleeps. */
 #include "local/channel_pair_test.h"
 
 static void frames_go_by_memory(void **state)

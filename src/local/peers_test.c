@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The handshake of the memory link: who is let in, what it is shown, and why not. */
+/* The handshake of the channel: who is let in, what it is shown, and why not. */
 #include "local/channel_pair_test.h"
 #include "local/handshake.h"
 #include "local/ring.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of a ring of the memory link: its writer or reader leaves, is killed, or is cut off. */
+/* The end of a ring of the channel: its writer or reader leaves, is killed, or is cut off. */
 #include "base/random.h"
 #include "local/channel_pair_test.h"
 

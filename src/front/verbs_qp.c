@@ -275,13 +275,17 @@ int ibv_init_ah_from_wc(
 	int index;
 
 	memset(attr, 0, sizeof(*attr));
+	if (!p) {
+		errno = EINVAL;
+		return -1;
+	}
 	attr->dlid = wc->slid;
 	attr->sl = wc->sl;
 	attr->src_path_bits = wc->dlid_path_bits;
 	attr->port_num = port;
 	if (!(wc->wc_flags & IBV_WC_GRH))
 		return 0;
-	if (!p || read_grh((const uint8_t *)grh, attr->grh.dgid.raw, dst, &tclass, &hop)) {
+	if (read_grh((const uint8_t *)grh, attr->grh.dgid.raw, dst, &tclass, &hop)) {
 		errno = EINVAL;
 		return -1;
 	}

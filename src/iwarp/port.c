@@ -230,7 +230,10 @@ static void end_stream(struct stream *s, uint64_t now)
 		} /* fall through */
 	default:
 		s->end_told = true;
-		stream_close_socket(s, s->state == STREAM_CONNECTING || s->state == STREAM_NEGOTIATING, 0);
+		stream_close_socket(s,
+			s->state == STREAM_CONNECTING || s->state == STREAM_NEGOTIATING ||
+				s->state == STREAM_BACKLOGGED,
+			0);
 	}
 	s->end_told = true;
 	if (s->state == STREAM_CLOSED)

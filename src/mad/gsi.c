@@ -54,13 +54,13 @@ int mad_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t m
 	struct frame_out *f = &b.frame[0];
 	int err;
 
-	if (!port)
-		return -EADDRNOTAVAIL; /* it was ours */
 	b.dest = *to;
 	b.nframes = b.niov = 1;
 	*f = (struct frame_out){.hdr_len = BTH_LEN + DETH_LEN, .payload_len = MAD_LEN, .iov_count = 1};
 	b.iov[0] = (struct iovec){(void *)mad, MAD_LEN};
-	put_headers(f->hdr, hca_port_default_pkey(port), atomic_fetch_add(&a->qp1.gsi->psn, 1));
+	/* An address that is ours no more is the kernel's to refuse; a neighbour can be told all the same. */
+	put_headers(f->hdr, port ? hca_port_default_pkey(port) : PKEY_DEFAULT,
+		atomic_fetch_add(&a->qp1.gsi->psn, 1));
 	err = hand_to_neighbour(a, to, f->hdr, mad) ? 0 : hca_engine_send(&a->engine, &b);
 	if (!err)
 		mad_count(&a->count->mads_sent);

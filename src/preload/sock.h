@@ -5,12 +5,13 @@
  * Beside it there may be an rsocket. So fstat(), SO_TYPE, most options and inheritance are the kernel's own,
  * and to go back to TCP is to forget the rsocket:
  *
- *           begin()                  connect_done(): the peer answered
- *   FRESH ------------> CONNECTING ------------------------------------> CONNECTED    all data by the rsocket
- *     |                     |                                                |
- *     | begin_listening()   | connect_plain(): it refused, or said           | take_place(): in a forked
- * child v                     v nothing in time, and the kernel's connect()    v LISTENING             FAILED
- * failed before the program could be told  RELAYED (relay.c) on both
+ *           begin()               connect_done(): the peer answered
+ *   FRESH ------------> CONNECTING -----------------------------> CONNECTED    all data by the rsocket
+ *     |                     |                                         |
+ *     | begin_listening()   | connect_plain(): refused, or nothing    | take_place(): in a forked child
+ *     v                     v in time, and the kernel's failed, too   v
+ *   LISTENING             FAILED  until the program is told         RELAYED (relay.c)
+ *     on both
  *
  *   A socket for datagrams is DATAGRAM from its beginning (open_datagram()), an accepted one CONNECTED
  *   (wrap()). begin() may know at once that it is CONNECTED or FAILED.

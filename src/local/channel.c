@@ -398,6 +398,7 @@ void local_channel_leave(struct local_channel *c, uint32_t slot)
 {
 	struct local_writer *w = c->writer[slot];
 
+	tsan_left(c);
 	/* Nobody else writes it; a locked instruction would wait for what we wrote into others' caches. */
 	atomic_store_explicit(&w->tx.ring->acting,
 		atomic_load_explicit(&w->tx.ring->acting, memory_order_relaxed) + 1, memory_order_release);

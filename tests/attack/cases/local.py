@@ -6,7 +6,7 @@ import socket
 import subprocess
 
 from packet import WRITE_ONLY, bth, reth
-from world import B, Victim, check, skip_part, until
+from world import B, check, skip_part, until
 
 NOBODY = 65534
 SLOTS = range(1, 511)
@@ -87,6 +87,13 @@ def _namespace_dir(w):
     return path
 
 
+def _refused(victim, what):
+    """It gets no queue pair. Its adapter would make anew what it misses as soon as it may, so it ends here."""
+    r = victim.ask("exhaust", "qp", 1)
+    check(r["taken"] == 0 and r["errno"], f"{what}: refused, errno {errno.errorcode.get(r['errno'], r['errno'])}")
+    victim.kill()
+
+
 def registry_holds_strange_things(w):
     """links, FIFOs, directories, sockets, garbage and others' files where the registry's files should be"""
     path, precious = _namespace_dir(w), w.tmp + "/precious"
@@ -120,8 +127,7 @@ def group_file_is_a_trap(w):
         f.write("mine")
     for what, make in (("link", lambda p: os.symlink(precious, p)), ("FIFO", os.mkfifo), ("directory", os.mkdir)):
         make(path + "/group-4791")
-        r = w.victim_a().ask("exhaust", "qp", 1)
-        check(r["taken"] == 0 and r["errno"], f"a {what}: refused, errno {errno.errorcode.get(r['errno'], r['errno'])}")
+        _refused(w.victim_a(), f"a {what}")
         (os.rmdir if what == "directory" else os.unlink)(path + "/group-4791")
     with open(precious, encoding="ascii") as f:
         check(f.read() == "mine", "what the link points to is not touched")
@@ -130,8 +136,7 @@ def group_file_is_a_trap(w):
 def run_directory_is_not_ours_alone(w):
     """a run directory that others may write to, that is a link, that belongs to somebody else"""
     def refused(what):
-        r = Victim(w, None, "roce_ab").ask("exhaust", "qp", 1)
-        check(r["taken"] == 0 and r["errno"], f"{what}: refused, errno {errno.errorcode[r['errno']]}")
+        _refused(w.victim_a(), what)
 
     real = w.run
     os.chmod(real, 0o777)
@@ -151,4 +156,4 @@ def run_directory_is_not_ours_alone(w):
         os.chown(real, os.geteuid(), os.getegid())
     except OSError:
         skip_part("not root: no directory of another user")
-    check(Victim(w, None, "roce_ab").ask("exhaust", "qp", 1)["taken"] == 1, "put right again: accepted")
+    check(w.victim_a().ask("exhaust", "qp", 1)["taken"] == 1, "put right again: accepted")

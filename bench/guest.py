@@ -14,7 +14,7 @@ RXE, OURS = "rxe", "anyrdma"
 DEVICES = {RXE: "rxe0", OURS: "roce_eth0"}
 PREFIX = {RXE: "", OURS: "env ANYRDMA_PORT=4792 anyrdma run "}
 SIW = "siw"
-MEMORY = "by memory"
+MEMORY = "shared memory"
 IWARP_PREFIX = {SIW: ""} | {who: f"env ANYRDMA_PORT=4792 ANYRDMA_LOCAL={way} ANYRDMA_DEVICES=iwarp anyrdma run "
                             for who, way in ((OURS, "off"), (MEMORY, "map"))}
 ADDRESS = "10.77.0.2"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The floors of the ways by memory, between this process on the first CPU it may use and a child on the
- * second:
+ * The floors of the paths through shared memory, between this process on the first CPU it may use and a child
+ * on the second:
  *
  *   line_ns        one way of a cache line that both write in turn, in memory they share
  *   turn_us        one way of 8 bytes that each writes into the other's memory in turn, by process_vm_writev

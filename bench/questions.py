@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is asked of the wire. memory.py asks of the ways by memory."""
+"""What is asked of the wire. memory.py asks of the paths through shared memory."""
 import memory
 import worlds
 from question import FLOOR, INFO, OURS, RIVAL, Field, Line, Question
@@ -123,9 +123,9 @@ def siw():
 
     return Question(
         "siw", "Beside Linux's own iWARP", "the same perftest -R commands in one guest with User Mode Linux, siw to siw inside the kernel and anyrdma "
-        "to anyrdma through its TCP sockets, and by memory, as it goes on one host unless told otherwise; both ends sleep. A system call is "
+        "to anyrdma through its TCP sockets, and through shared memory, as it goes on one host unless told otherwise; both ends sleep. A system call is "
         "many times as dear there as on a machine",
-        [contender("siw", RIVAL), contender("anyrdma", OURS), contender("by memory", OURS)],
+        [contender("siw", RIVAL), contender("anyrdma", OURS), contender("shared memory", OURS)],
         [Field("send_mbps", "Bandwidth of ib_send_bw -e, 64 KiB, in a guest", "MB/s", True, log=False, name="send-bandwidth"),
          Field("read_mbps", "Bandwidth of ib_read_bw -e, 64 KiB, in a guest", "MB/s", True, log=False, name="read-bandwidth"),
          Field("send_us", "Latency of ib_send_lat -e, 8 bytes, in a guest", "µs", log=False, name="send-latency")],

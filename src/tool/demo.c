@@ -95,7 +95,7 @@ static struct {
 	char gid_index[16], seconds_arg[16], iterations[16];
 	int rounds, seconds;
 	bool json;
-	bool by_wire; /* what should have gone by memory did not */
+	bool by_wire; /* what should have gone through shared memory did not */
 	double results[NSTEPS][MAX_ROUNDS];
 } demo;
 
@@ -116,7 +116,7 @@ static void clear_progress(void)
 static const char *way_name(const struct step *s)
 {
 	static const char *const names[] = {
-		[AS_USUAL] = "", [SHARED] = ", shareable memory", [WIRE] = " by the wire"};
+		[AS_USUAL] = "", [SHARED] = ", shareable memory", [WIRE] = " over UDP"};
 
 	return names[s->way];
 }
@@ -396,7 +396,7 @@ static void print_table(const struct outcome *o)
 	for (size_t i = 0; i < NROWS; i++)
 		max = fmax(max, o[i].ratio);
 	printf("\n%s%-26s %14s %14s %14s %8s%s\n", colour ? "\033[1m" : "", "what",
-		demo.by_wire ? "anyrdma" : "by memory", "by packets", "TCP", "ratio",
+		demo.by_wire ? "anyrdma" : "shared memory", "by packets", "TCP", "ratio",
 		colour ? "\033[0m" : "");
 	for (size_t i = 0; i < NROWS; i++) {
 		const struct row *r = &rows[i];
@@ -408,14 +408,15 @@ static void print_table(const struct outcome *o)
 		puts(colour ? "\033[0m" : "");
 	}
 	printf("\n"
-	       "The same two programs: by memory, as by default on one host, where the kernel copies from\n"
-	       "one to the other; with buffers that are shareable (perftest --mmap), which they copy\n"
-	       "themselves; and by RoCEv2 packets, as between hosts (ANYRDMA_LOCAL=off), once. The ratio is\n"
-	       "the first to TCP, above 1 is better; the stroke in the bars is TCP. Latency: 64 bytes.\n"
+	       "The same two programs: through shared memory, the default on one host, where the kernel\n"
+	       "copies from one to the other; with buffers that are shareable (perftest --mmap), which\n"
+	       "they copy themselves; and by RoCEv2 packets, as between hosts (ANYRDMA_LOCAL=off), once.\n"
+	       "The ratio is the first to TCP, above 1 is better; the stroke in the bars is TCP.\n"
+	       "Latency: 64 bytes.\n"
 	       "Median of %d round%s on the loopback; TCP is one stream of iperf3, and sockperf ping-pong.\n",
 		demo.rounds, demo.rounds == 1 ? "" : "s");
 	if (demo.by_wire)
-		puts("By memory was not possible here: ANYRDMA_LOG=info says why.");
+		puts("Shared memory was not possible here: ANYRDMA_LOG=info says why.");
 	if (!has_two_cpus())
 		puts("There is one CPU: of two programs that spin, each waits for the other's time slice.");
 }
@@ -583,8 +584,8 @@ const struct tool_cmd tool_cmd_demo = {
 	.synopsis = "[--rounds N] [--seconds N] [--json]",
 	.summary = "measure RDMA programs against TCP on this machine",
 	.help = "Runs Debian's ib_write_bw, ib_write_lat, ib_send_lat and ib_read_lat over anyrdma on this\n"
-		"host, by memory and by packets, with iperf3 and sockperf over TCP beside them, and shows\n"
-		"the results in one table. Takes about half a minute.\n\n"
+		"host, through shared memory and by packets, with iperf3 and sockperf over TCP beside\n"
+		"them, and shows the results in one table. Takes about half a minute.\n\n"
 		"  -r, --rounds N   how often each is run; the median counts (default 3)\n"
 		"  -s, --seconds N  how long each is run (default 1)\n"
 		"      --json       the result for programs",

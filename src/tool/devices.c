@@ -142,8 +142,8 @@ const struct tool_cmd tool_cmd_devices = {
 	.help = "Shows each device with its network interface, state, path MTU and GIDs, as a program\n"
 		"started by `anyrdma run` will see them. The number before a GID is its index.\n"
 		"Below, for programs of yours that run: how many of their queue pairs talk to a peer on\n"
-		"this host by memory, without packets, and how many by the wire (see ANYRDMA_LOCAL in\n"
-		"anyrdma(1); `anyrdma doctor` says what limits the first).\n\n"
+		"this host through shared memory, without packets, and how many over the network (see\n"
+		"ANYRDMA_LOCAL in anyrdma(1); `anyrdma doctor` says what limits the first).\n\n"
 		"  --json  the same for programs",
 	.run = run,
 };

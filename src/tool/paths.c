@@ -34,7 +34,8 @@ static void print(const struct host_registry_file *f, struct ways w, bool *begun
 	if (!*begun)
 		printf("\n%8s  %-15s  %s\n", "PID", "PROGRAM", "QUEUE PAIRS");
 	*begun = true;
-	printf("%8u  %-15.15s  %u by memory, %u by the wire\n", f->pid, f->comm, w.memory, w.wire);
+	printf("%8u  %-15.15s  %u through shared memory, %u over the network\n", f->pid, f->comm, w.memory,
+		w.wire);
 }
 
 void tool_print_ways(void)

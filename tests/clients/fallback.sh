@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# fallback.sh: two programs on one host where something is forbidden that the way by memory needs. They work all the same, by the
+# fallback.sh: two programs on one host where something is forbidden that shared memory needs. They work all the same, by the
 # next way down, and say why at log level info; what each queue pair counted tells which way that was.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -9,7 +9,7 @@ export ANYRDMA_LOG=info
 FORBID=$ANYRDMA_BUILD/tests/clients/forbid
 "$FORBID" memfd_create -- true || skip "needs seccomp filters"
 
-# took WAY: what the client said of its queue pair: by the wire; by packets through memory (ring); by its own hands (direct).
+# took WAY: what the client said of its queue pair: over UDP; by packets through memory (ring); by its own hands (direct).
 took() {
 	case $1 in
 	wire) says pair.client 'to QP 0x[0-9a-f]+ over UDP' ;;

@@ -179,7 +179,7 @@ with_siw() {
 	exit 0
 }
 
-# took WAY: what the client said of its queue pairs: by TCP; by memory; or that, and by its own hands (direct).
+# took WAY: what the client said of its queue pairs: by TCP; through shared memory; or that, and by its own hands (direct).
 took() {
 	case $1 in
 	tcp) says client 'connected by TCP' && ! says client 'through shared memory$' ;;
@@ -213,7 +213,7 @@ one_is_killed() {
 	say "ok    $1: either end is killed"
 }
 
-# on_one_host: by memory, as the client says at log level info; by TCP where one end cannot, or will not.
+# on_one_host: through shared memory, as the client says at log level info; by TCP where one end cannot, or will not.
 on_one_host() {
 	local program
 	ON_B=(env ANYRDMA_LOG=info)

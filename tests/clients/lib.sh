@@ -8,7 +8,7 @@
 # (KEEP_GOING=1 goes on to the next).
 #
 # A world is a network namespace of the test's own, so that tests neither disturb each other nor the machine:
-#   loopback      both sides on one host: by memory, as it is by default
+#   loopback      both sides on one host: through shared memory, as it is by default
 #   wire          the same through the network stack (ANYRDMA_LOCAL=off)
 #   veth-MTU      two namespaces joined by a veth pair of that MTU
 #   lossy         two namespaces; lossy_wire joins them
@@ -145,7 +145,7 @@ listens() {
 # says NAME PATTERN: the program's output has a line that matches.
 says() { grep -Eqs -- "$2" "$TMP/$1"; }
 
-# traffic: the bytes that our own interface (side A's, when both are ours) has sent and received; by memory, what the adapters of all live
+# traffic: the bytes that our own interface (side A's, when both are ours) has sent and received; through shared memory, what the adapters of all live
 # processes say they have, and have moved themselves.
 traffic() {
 	if [ "$WORLD" != loopback ]; then
@@ -164,10 +164,10 @@ more_traffic() { until_true "$PATIENCE" traffic_beyond $(($(traffic) + ($1 << 20
 
 # goes_its_way: every queue pair of every program on side A takes the way of this world, as "anyrdma devices" says.
 goes_its_way() {
-	local way='0 by memory, [1-9][0-9]* by the wire'
-	[ "$WORLD" != loopback ] || way='[1-9][0-9]* by memory, 0 by the wire'
+	local way='0 through shared memory, [1-9][0-9]* over the network'
+	[ "$WORLD" != loopback ] || way='[1-9][0-9]* through shared memory, 0 over the network'
 	on A "$ANYRDMA" devices | awk -v way="$way\$" \
-		'/by the wire$/ { all++; if ($0 ~ way) good++ } END { exit !(all && all == good) }'
+		'/over the network$/ { all++; if ($0 ~ way) good++ } END { exit !(all && all == good) }'
 }
 
 # cpu_ticks PID: user and system time of all its threads, in clock ticks.

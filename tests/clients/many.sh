@@ -10,7 +10,7 @@ registry >"$TMP/registry_before"
 
 OTHERS=(1 2 3 4 5 6 7)
 ROUNDS=3000
-[ "$WORLD" != loopback ] || ROUNDS=20000 # by memory they are soon done
+[ "$WORLD" != loopback ] || ROUNDS=20000 # through shared memory they are soon done
 
 start_others() {
 	local i

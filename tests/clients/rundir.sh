@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # rundir.sh: the run directory is removed while programs run, as systemd's RemoveIPC does at a logout. Those that run go on, those
-# that start find them, and so do those that start later; by memory and by packets.
+# that start find them, and so do those that start later; through shared memory and by packets.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
 enter loopback "$@"

@@ -492,7 +492,7 @@ static void stuck_peer_does_not_hold_the_end(void **state)
 	end(listener);
 }
 
-/* ---- one that says it is on this host, and could go by memory ---- */
+/* ---- one that says it is on this host, and could go through shared memory ---- */
 enum { MEET = 64, MEET_OK = 8, MEET_QPN = 12, MEET_PSN = 16, MEET_NUMBER = 24 };
 
 /* Asks so, and hears who we are. The listener's end is `server`. */

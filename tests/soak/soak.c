@@ -291,8 +291,8 @@ static bool all_idle(void)
 	return true;
 }
 
-/* By memory a process has two sockets and two rings with each of the others that it has met: no more than
- * that. */
+/* Through shared memory a process has two sockets and two rings with each of the others that it has met: no
+ * more than that. */
 enum { MET_FDS = 2 * WORKERS, MET_KB = 2 * WORKERS * 2400 };
 
 static bool by_memory(void)

@@ -50,8 +50,8 @@ static struct vt_conn hasty(const struct vt *t)
 }
 
 /*
- * What nothing leaves for fails by its timer; that of iWARP by memory takes a minute, and the program cannot
- * choose.
+ * What nothing leaves for fails by its timer; that of iWARP through shared memory takes a minute, and the
+ * program cannot choose.
  */
 static bool fails_soon(const struct vt *t)
 {

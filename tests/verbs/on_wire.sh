@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # on_wire.sh PROGRAM [PATTERN]: a theme on an interface that has multicast, which the loopback has not: both families, by
-# packets and by memory. None of its tests may be skipped.
+# packets and through shared memory. None of its tests may be skipped.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/../clients/lib.sh"
 enter veth-1500 "$@"

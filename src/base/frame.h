@@ -14,6 +14,8 @@
 #include <string.h>
 #include <sys/uio.h>
 
+struct link;
+
 enum {
 	FRAME_HDR_MAX = 56,      /* BTH + the largest set of extension headers */
 	FRAME_BATCH_MAX = 64,    /* frames of one batch: what one UDP_SEGMENT send may carry */
@@ -56,7 +58,6 @@ struct frame_dest {
 	uint8_t sgid[16], dgid[16];
 	uint32_t ifindex; /* of the device: scope of link-local and multicast addresses */
 	uint8_t tclass, hop_limit;
-	bool local; /* a process of this host, by way of memory */
 };
 
 struct frame_out {
@@ -71,9 +72,11 @@ struct frame_out {
 	uint32_t note, psn; /* for ways that tell when a frame was executed: whose it is; 0: nobody asks */
 };
 
-/* Frames to one destination, in order. */
+/* Frames to one destination, in order, as a path says it (hca/path.h). */
 struct frame_batch {
+	struct link *link; /* which they leave by */
 	struct frame_dest dest;
+	uint32_t slot; /* the process of this host that they are for; 0: of another, or not known */
 	unsigned nframes, niov;
 	bool wanted;                 /* there is data among them that the other side waits for */
 	uint32_t run_len, run_bytes; /* of the frames noted last that can leave as one piece */

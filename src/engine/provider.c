@@ -39,7 +39,7 @@ static enum hca_post may_wait(struct hca_qp *qp)
 	return POST_MAY_WAIT;
 }
 
-static void no_path(struct hca_provider *p, const struct frame_dest *dest, uint32_t qpn)
+static void no_path(struct hca_provider *p, const struct hca_path *path, uint32_t qpn)
 {
 }
 

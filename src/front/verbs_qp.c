@@ -202,13 +202,12 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 		errno = EOPNOTSUPP;
 	if (!ah)
 		return NULL;
-	err = hca_device_resolve(ctx->dev, attr, &ah->dest);
+	err = hca_path_resolve(ctx->dev, attr, &ah->path);
 	if (err) {
 		free(ah);
 		errno = err;
 		return NULL;
 	}
-	ah->port = hca_device_port(ctx->dev, attr->port_num);
 	ah->attr = *attr;
 	ah->ibv.context = pd->context;
 	ah->ibv.pd = pd;

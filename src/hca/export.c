@@ -44,7 +44,7 @@ static bool takes_requests(const struct hca_qp *qp)
 {
 	enum ibv_qp_state s = hca_qp_state(qp);
 
-	return qp->dest.local &&
+	return qp->path.shared &&
 	       (s == IBV_QPS_RTS || s == IBV_QPS_SQD || (s == IBV_QPS_RTR && qp->comm_est_raised));
 }
 
@@ -62,8 +62,8 @@ void hca_export_qp(struct hca_adapter *a, struct hca_qp *qp)
 		e.access &= ~(unsigned)(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC); /* refused */
 	if (!a->export.table || !qp->service.reliable)
 		return;
-	memcpy(e.peer_gid, qp->dest.dgid, 16);
-	memcpy(e.gid, qp->dest.sgid, 16);
+	memcpy(e.peer_gid, qp->path.dest.dgid, 16);
+	memcpy(e.gid, qp->path.dest.sgid, 16);
 	local_export_set_qp(&a->export, hca_qpn(qp), takes_requests(qp) ? &e : NULL);
 }
 

@@ -33,7 +33,7 @@ static bool joined(struct hca_adapter *a, const uint8_t mgid[16], uint32_t ifind
 	{
 		struct member *m = container_of(n, struct member, node);
 
-		if (m->qp->port->dev->ifindex == ifindex && !memcmp(m->mgid, mgid, 16))
+		if (m->qp->path.port->dev->ifindex == ifindex && !memcmp(m->mgid, mgid, 16))
 			return true;
 	}
 	return false;
@@ -58,8 +58,8 @@ int hca_mcast_attach(struct hca_qp *qp, const uint8_t mgid[16])
 	if (find(a, mgid, qp)) {
 		free(m); /* attaching twice is attaching once */
 	} else {
-		if (!joined(a, mgid, qp->port->dev->ifindex))
-			err = -qp->home->ops.mcast(qp->home, mgid, qp->port->dev->ifindex, true);
+		if (!joined(a, mgid, qp->path.port->dev->ifindex))
+			err = -qp->home->ops.mcast(qp->home, mgid, qp->path.port->dev->ifindex, true);
 		if (err)
 			free(m);
 		else
@@ -72,7 +72,7 @@ int hca_mcast_attach(struct hca_qp *qp, const uint8_t mgid[16])
 static void drop(struct hca_adapter *a, struct member *m)
 {
 	struct hca_provider *home = m->qp->home;
-	uint32_t ifindex = m->qp->port->dev->ifindex;
+	uint32_t ifindex = m->qp->path.port->dev->ifindex;
 
 	list_del(&m->node);
 	if (!joined(a, m->mgid, ifindex))

@@ -2,7 +2,6 @@
 #include "hca/port.h"
 
 #include "base/gid.h"
-#include "base/log.h"
 #include "hca/device.h"
 #include "hca/netdev.h"
 #include "wire/ibt.h"
@@ -167,48 +166,4 @@ void hca_port_attr(const struct hca_port *p, struct ibv_port_attr *attr)
 		.phys_state = p->up ? 5 : 3,
 		.link_layer = p->link_layer,
 	};
-}
-
-/* ---- address vectors ---- */
-/* The commonest mistake of a newcomer deserves a word; a program that probes does not deserve a flood. */
-static void say_once(const char *what)
-{
-	static atomic_flag said = ATOMIC_FLAG_INIT;
-
-	if (!atomic_flag_test_and_set(&said))
-		log_warn("%s", what);
-}
-
-/* The source address that a vector names; false: none. */
-static bool source_of(struct hca_port *p, const struct ibv_global_route *g, uint8_t sgid[16])
-{
-	if (!p || !hca_port_gid(p, g->sgid_index, sgid))
-		return false;
-	if (gid_is_zero(sgid))
-		say_once("the program uses a GID index that is empty; `anyrdma devices` lists those that are "
-			 "there");
-	return !gid_is_zero(sgid);
-}
-
-int hca_device_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct frame_dest *out)
-{
-	const struct ibv_global_route *g = &ah->grh;
-	uint8_t sgid[16];
-
-	/* RoCE addresses are GIDs: without a GRH there is no address. */
-	if (!ah->is_global)
-		say_once("the program gives no GID to connect with, and RoCE needs one: pass a GID index "
-			 "(often -g 0 or "
-			 "-x 0); `anyrdma devices` lists them");
-	if (!ah->is_global || !source_of(hca_device_port(d, ah->port_num), g, sgid))
-		return EINVAL;
-	if (gid_is_zero(g->dgid.raw) || gid_is_v4(sgid) != gid_is_v4(g->dgid.raw))
-		return EINVAL;
-	memset(out, 0, sizeof(*out));
-	memcpy(out->sgid, sgid, 16);
-	memcpy(out->dgid, g->dgid.raw, 16);
-	out->ifindex = d->ifindex;
-	out->tclass = g->traffic_class;
-	out->hop_limit = g->hop_limit ? g->hop_limit : 64;
-	return 0;
 }

@@ -9,7 +9,6 @@
 #ifndef HCA_PORT_H
 #define HCA_PORT_H
 
-#include "base/frame.h"
 #include "base/lock.h"
 
 #include <infiniband/verbs.h>
@@ -76,8 +75,5 @@ static inline unsigned hca_mtu_bytes(enum ibv_mtu mtu)
 
 /* The adapter's lock. */
 void hca_port_attr(const struct hca_port *p, struct ibv_port_attr *attr);
-
-/* Resolves an address vector by the port that it names: 0 or EINVAL */
-int hca_device_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct frame_dest *out);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "hca/device.h"
 #include "hca/netdev.h"
+#include "hca/path.h"
 #include "wire/ibt.h"
 
 #include <errno.h>
@@ -178,27 +179,31 @@ static void pkeys_match_within_a_partition_unless_both_are_limited(void **state)
 static void address_vectors_name_a_port_and_an_address_of_it(void **state)
 {
 	struct hca_netdev nd = INTERFACE(UP, 1);
-	struct ibv_ah_attr good = {.is_global = 1, .port_num = 1}, bad;
-	struct frame_dest dest;
+	struct ibv_ah_attr good = {.is_global = 1, .port_num = 1, .sl = 3}, bad;
+	struct hca_path path;
 	uint8_t own[16];
 
 	hca_port_follow(port, &nd);
 	address(9, good.grh.dgid.raw);
-	assert_int_equal(hca_device_resolve(&device, &good, &dest), 0);
-	assert_int_equal(dest.ifindex, device.ifindex);
+	assert_int_equal(hca_path_resolve(&device, &good, &path), 0);
+	assert_ptr_equal(path.port, port);
+	assert_int_equal(path.sl, 3);
+	assert_null(path.link); /* nor the flow: for which process is not known */
+	assert_null(path.flow);
+	assert_int_equal(path.dest.ifindex, device.ifindex);
 	address(1, own);
-	assert_memory_equal(dest.sgid, own, 16);
-	assert_memory_equal(dest.dgid, good.grh.dgid.raw, 16);
+	assert_memory_equal(path.dest.sgid, own, 16);
+	assert_memory_equal(path.dest.dgid, good.grh.dgid.raw, 16);
 	bad = good, bad.port_num = 0;
-	assert_int_equal(hca_device_resolve(&device, &bad, &dest), EINVAL);
+	assert_int_equal(hca_path_resolve(&device, &bad, &path), EINVAL);
 	bad = good, bad.port_num = HCA_PORTS + 1;
-	assert_int_equal(hca_device_resolve(&device, &bad, &dest), EINVAL);
+	assert_int_equal(hca_path_resolve(&device, &bad, &path), EINVAL);
 	bad = good, bad.grh.sgid_index = 1;
-	assert_int_equal(hca_device_resolve(&device, &bad, &dest), EINVAL);
+	assert_int_equal(hca_path_resolve(&device, &bad, &path), EINVAL);
 	bad = good, bad.grh.sgid_index = HCA_GID_TABLE;
-	assert_int_equal(hca_device_resolve(&device, &bad, &dest), EINVAL);
+	assert_int_equal(hca_path_resolve(&device, &bad, &path), EINVAL);
 	bad = good, bad.is_global = 0;
-	assert_int_equal(hca_device_resolve(&device, &bad, &dest), EINVAL);
+	assert_int_equal(hca_path_resolve(&device, &bad, &path), EINVAL);
 }
 
 int main(void)

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 struct hca_engine;
+struct hca_path;
 struct hca_provider;
 struct hca_qp;
 
@@ -80,8 +81,8 @@ struct hca_provider_ops {
 
 	/* ---- paths ---- */
 	/* With no lock held: looks how this peer is reached, which may take a moment. */
-	void (*find_path)(struct hca_provider *p, const struct frame_dest *dest, uint32_t qpn);
-	/* The path of a connected queue pair is fixed: qp->dest, qp->attr. */
+	void (*find_path)(struct hca_provider *p, const struct hca_path *path, uint32_t qpn);
+	/* The path of a connected queue pair is decided: qp->path has its address. */
 	void (*set_path)(struct hca_qp *qp);
 	/* Joins or leaves a multicast group on an interface: 0 or -errno; drive lock. */
 	int (*mcast)(struct hca_provider *p, const uint8_t mgid[16], uint32_t ifindex, bool join);

@@ -87,8 +87,8 @@ static struct hca_qp *alloc(struct hca_adapter *a, enum hca_kind kind)
 /* iWARP has no P_Keys; its connections on one host, which frames carry, have the port's first. */
 static void set_port(struct hca_qp *qp, unsigned num, unsigned pkey_index)
 {
-	qp->port = hca_device_port(qp->ctx->dev, num);
-	hca_port_pkey(qp->port, pkey_index, &qp->pkey);
+	qp->path.port = hca_device_port(qp->ctx->dev, num);
+	hca_port_pkey(qp->path.port, pkey_index, &qp->path.pkey);
 }
 
 struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex *attr)
@@ -193,8 +193,8 @@ void hca_qp_set_flow(struct hca_qp *qp, struct hca_flow *f)
 {
 	assert_locked(&qp->lock);
 	leave_flow(qp);
-	hca_adapter_flow_put(qp->adapter, qp->flow);
-	qp->flow = f;
+	hca_adapter_flow_put(qp->adapter, qp->path.flow);
+	qp->path.flow = f;
 }
 
 bool hca_qp_flow_take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, bool stuck)
@@ -228,7 +228,8 @@ static void reset(struct hca_qp *qp)
 	qp->generation++;
 	hca_qp_set_flow(qp, NULL);
 	hca_engine_window_freed(&qp->adapter->engine);
-	qp->dest.local = qp->by_ring = qp->moving = false;
+	qp->path = (struct hca_path){.link = NULL};
+	qp->moving = false;
 	qp->count->local = 0;
 	qp->deadline = 0;
 	qp->sq.head = 0;
@@ -296,7 +297,7 @@ int hca_qp_destroy(struct hca_qp *qp)
 static int check_port(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	const struct hca_port *p =
-		mask & IBV_QP_PORT ? hca_device_port(qp->ctx->dev, attr->port_num) : qp->port;
+		mask & IBV_QP_PORT ? hca_device_port(qp->ctx->dev, attr->port_num) : qp->path.port;
 	unsigned index = mask & IBV_QP_PKEY_INDEX ? attr->pkey_index : qp->attr.pkey_index;
 	uint16_t pkey;
 
@@ -364,19 +365,26 @@ void hca_qp_count_way(struct hca_qp *qp)
 {
 	struct host_adapter_counters *c = qp->adapter->count;
 
-	qp->count->local = qp->dest.local;
-	*(qp->dest.local ? &c->qps_local : &c->qps_wire) += 1;
-	if (qp->dest.local || qp->by_modify)
+	qp->count->local = qp->path.shared;
+	*(qp->path.shared ? &c->qps_local : &c->qps_wire) += 1;
+	if (qp->path.shared || qp->by_modify)
 		log_info("QP 0x%06x: to QP 0x%06x %s", hca_qpn(qp), qp->attr.dest_qp_num,
-			qp->dest.local ? "through shared memory" : "over UDP");
+			qp->path.shared ? "through shared memory" : "over UDP");
 	else
 		log_info("QP 0x%06x: connected by TCP", hca_qpn(qp));
+}
+
+/* What modify says of the path; the provider decides the rest. */
+static void set_address(struct hca_qp *qp, const struct hca_path *from)
+{
+	qp->path.dest = from->dest;
+	qp->path.sl = from->sl;
 }
 
 static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	enum ibv_qp_state from = hca_qp_state(qp), to = mask & IBV_QP_STATE ? attr->qp_state : from;
-	struct frame_dest dest;
+	struct hca_path path;
 	int err;
 
 	if ((mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != from)
@@ -387,7 +395,9 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	if (!err && from == IBV_QPS_SQD && (mask & IBV_QP_AV) && !qp->sqd_drained_raised)
 		err = EINVAL; /* packets are still out on the old path */
 	if (!err && (mask & IBV_QP_AV))
-		err = hca_device_resolve(qp->ctx->dev, &attr->ah_attr, &dest);
+		err = hca_path_resolve(qp->ctx->dev, &attr->ah_attr, &path);
+	if (!err && (mask & IBV_QP_AV) && path.port != qp->path.port)
+		err = EINVAL;
 	if (err)
 		return err;
 	if (to == IBV_QPS_RESET) {
@@ -398,27 +408,31 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	}
 	store_attr(qp, attr, mask);
 	if (mask & (IBV_QP_PORT | IBV_QP_PKEY_INDEX))
-		set_port(qp, mask & IBV_QP_PORT ? attr->port_num : qp->port->num, qp->attr.pkey_index);
+		set_port(qp, mask & IBV_QP_PORT ? attr->port_num : qp->path.port->num, qp->attr.pkey_index);
 	if (mask & IBV_QP_AV)
-		qp->dest = dest;
+		set_address(qp, &path);
 	if (mask & (IBV_QP_AV | IBV_QP_DEST_QPN))
 		qp->home->ops.set_path(qp);
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		qp->sqd_notify = attr->en_sqd_async_notify;
-	qp->max_tx_payload = hca_mtu_bytes(
-		!qp->service.connected || !qp->attr.path_mtu ? hca_mtu_of(qp->port->mtu) : qp->attr.path_mtu);
+	qp->path.mtu = !qp->service.connected || !qp->attr.path_mtu ? hca_mtu_of(qp->path.port->mtu)
+								    : qp->attr.path_mtu;
 	if (to != from)
 		hca_qp_set_state(qp, to);
 	return 0;
 }
 
-/* The path to a peer is fixed here: what a connection sends must not overtake itself on two paths. */
-static void find_path(struct hca_qp *qp, const struct ibv_qp_attr *attr)
+/*
+ * The path to a peer is fixed at modify: what a connection sends must not overtake itself on two paths. How
+ * it is reached is found out before, with no lock held, since the peer may have to be asked.
+ */
+static void find_path(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
-	struct frame_dest dest;
+	uint32_t qpn = mask & IBV_QP_DEST_QPN ? attr->dest_qp_num & 0xffffff : qp->attr.dest_qp_num;
+	struct hca_path path;
 
-	if (!hca_device_resolve(qp->ctx->dev, &attr->ah_attr, &dest))
-		qp->home->ops.find_path(qp->home, &dest, attr->dest_qp_num & 0xffffff);
+	if (!hca_path_resolve(qp->ctx->dev, &attr->ah_attr, &path))
+		qp->home->ops.find_path(qp->home, &path, qpn);
 }
 
 int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
@@ -429,8 +443,8 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	if (!e->open)
 		return EIO; /* a child after fork: the parent's */
 	hca_engine_flush_pending_tx(e);
-	if ((mask & IBV_QP_AV) && (mask & IBV_QP_DEST_QPN))
-		find_path(qp, attr);
+	if (mask & IBV_QP_AV)
+		find_path(qp, attr, mask);
 	/* Frames are worked on under the drive lock: no change may come in their middle. */
 	lock_take(&e->drive);
 	lock_take(&qp->lock);

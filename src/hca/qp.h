@@ -14,10 +14,10 @@
 #ifndef HCA_QP_H
 #define HCA_QP_H
 
-#include "base/frame.h"
 #include "hca/cq.h"
 #include "hca/engine.h"
 #include "hca/mr.h"
+#include "hca/path.h"
 #include "hca/rq.h"
 #include "hca/service.h"
 #include "host/counters.h"
@@ -26,8 +26,6 @@
 #include <infiniband/verbs.h>
 
 struct hca_provider;
-struct hca_flow;
-struct hca_port;
 struct iwarp_conn;
 
 enum {
@@ -41,8 +39,7 @@ enum {
 
 struct hca_ah {
 	struct ibv_ah ibv;
-	struct hca_port *port;
-	struct frame_dest dest;
+	struct hca_path path;
 	struct ibv_ah_attr attr;
 };
 
@@ -68,7 +65,7 @@ struct hca_send_wqe {
 			uint64_t compare_add, swap;
 		} remote;
 		struct {
-			struct frame_dest dest;
+			struct frame_dest dest; /* the handle's, which may be gone by now */
 			uint32_t qpn, qkey;
 		} ud;
 		struct hca_bind bind;
@@ -95,7 +92,6 @@ struct hca_qp {
 	struct ibv_qp_ex ex; /* ex.qp_base is the program's struct ibv_qp */
 	struct hca_context *ctx;
 	struct hca_adapter *adapter;
-	struct hca_port *port; /* of its device: until INIT the first, then as modify says */
 	struct hca_pd *pd;
 	struct hca_cq *send_cq, *recv_cq;
 	struct hca_srq *srq;
@@ -107,20 +103,17 @@ struct hca_qp {
 	struct lock post_lock; /* one poster at a time: guards free descriptors and wr_*; taken before lock */
 
 	struct hca_service service;
-	uint16_t pkey; /* its port's at attr.pkey_index: what its packets have, and are matched by */
 	struct ibv_qp_attr attr; /* what modify set, as query reports it */
 	struct ibv_qp_cap cap;
 	bool by_modify; /* it is connected by modify, not by a manager of its provider: hca/kind.h */
 	bool sig_all, wr_api, sqd_notify, sqd_drained_raised, last_wqe_raised, comm_est_raised;
-	uint32_t direct_min_len;   /* WRITEs and READs from this length on wait until they can be done without
-			     the transport; 0: none does */
-	bool direct_disabled;      /* it waited, and then could not; not again */
-	bool moving;               /* the oldest request is being done by ourselves, and is not over */
-	bool by_ring;              /* its peer sends through shared memory: see ib/path.c */
-	uint8_t generation;        /* counts resets, round and round */
-	uint32_t max_tx_payload;   /* UD: the port's MTU */
-	struct frame_dest dest;    /* RC, UC: the path, fixed at RTR */
-	struct hca_flow *flow;     /* RC, UC: the peer's; UD: the last destination's */
+	uint32_t direct_min_len; /* WRITEs and READs from this length on wait until they can be done without
+			   the transport; 0: none does */
+	bool direct_disabled;    /* it waited, and then could not; not again */
+	bool moving;             /* the oldest request is being done by ourselves, and is not over */
+	uint8_t generation;      /* counts resets, round and round */
+	struct hca_path path; /* its port: until INIT the first, then as modify says; the rest: RC, UC: as at
+				 RTR, UD: of the last datagram */
 	struct local_seen seen;    /* RC, of a peer on this host: where we write to */
 	struct local_seen source;  /* and fetch from */
 	struct iwarp_conn *stream; /* its connection; changed under drive lock and lock; NULL: none */

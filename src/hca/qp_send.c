@@ -95,9 +95,9 @@ static int fill_ud(
 {
 	const struct hca_ah *a = (const struct hca_ah *)ah;
 
-	if (!ah || hca_pd(ah->pd) != qp->pd)
+	if (!ah || hca_pd(ah->pd) != qp->pd || a->path.port != qp->path.port)
 		return EINVAL;
-	w->ud.dest = a->dest;
+	w->ud.dest = a->path.dest;
 	w->ud.qpn = qpn & 0xffffff;
 	/* The high bit asks for the QP's own Q_Key (IBA 10.2.5). */
 	w->ud.qkey = qkey & 0x80000000u ? qp->attr.qkey : qkey;
@@ -106,7 +106,7 @@ static int fill_ud(
 
 static int check_wqe(struct hca_qp *qp, const struct hca_send_wqe *w)
 {
-	if (!qp->service.connected && w->length > qp->max_tx_payload)
+	if (!qp->service.connected && w->length > hca_mtu_bytes(qp->path.mtu))
 		return EINVAL;
 	if ((w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) &&
 		(w->flags & IBV_SEND_INLINE))

@@ -23,7 +23,7 @@ static void put_aeth_frame(struct hca_qp *qp, struct frame_batch *out, uint32_t 
 {
 	struct frame_out *f = ibt_frame(out, BTH_LEN + AETH_LEN);
 
-	bth_put(f->hdr, IBT_RC | OP_ACK, false, 0, qp->pkey, qp->attr.dest_qp_num, false, psn);
+	bth_put(f->hdr, IBT_RC | OP_ACK, false, 0, qp->path.pkey, qp->attr.dest_qp_num, false, psn);
 	aeth_put(f->hdr + BTH_LEN, syndrome, ibt_qp(qp)->resp.msn);
 }
 
@@ -31,7 +31,7 @@ static uint32_t put_atomic(struct hca_qp *qp, struct frame_batch *out, const str
 {
 	struct frame_out *f = ibt_frame(out, BTH_LEN + AETH_LEN + ATOMICACK_LEN);
 
-	bth_put(f->hdr, IBT_RC | OP_ATOMIC_ACK, false, 0, qp->pkey, qp->attr.dest_qp_num, false, a->psn);
+	bth_put(f->hdr, IBT_RC | OP_ATOMIC_ACK, false, 0, qp->path.pkey, qp->attr.dest_qp_num, false, a->psn);
 	aeth_put(f->hdr + BTH_LEN, AETH_ACK | credits(qp), a->msn);
 	put_be64(f->hdr + BTH_LEN + AETH_LEN, a->original);
 	return 1;
@@ -109,7 +109,7 @@ static bool put_one(struct hca_qp *qp, struct frame_batch *out, const struct ibt
 		out->iov[out->niov++] = (struct iovec){from, len};
 		f->iov_count = 1;
 	}
-	bth_put(f->hdr, IBT_RC | op, false, f->pad, qp->pkey, qp->attr.dest_qp_num, false,
+	bth_put(f->hdr, IBT_RC | op, false, f->pad, qp->path.pkey, qp->attr.dest_qp_num, false,
 		psn_add(a->psn, a->sent));
 	if (ibt_op_table[op].flags & OPF_AETH)
 		aeth_put(f->hdr + BTH_LEN, AETH_ACK | credits(qp), a->msn);
@@ -156,7 +156,7 @@ bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
 
 	assert_locked(&qp->lock);
-	out->dest = qp->dest;
+	hca_path_address(&qp->path, out);
 	/* What was asked before the request that failed is still answered, in front of its NAK. */
 	if (hca_qp_state(qp) == IBV_QPS_ERR && !r->nak_due)
 		r->answer_tail = r->answer_head;

@@ -35,7 +35,6 @@ bool ibt_echo_reply(const struct frame_in *in, struct frame_batch *out)
 	memcpy(out->dest.dgid, in->sgid, 16);
 	out->dest.ifindex = in->ifindex;
 	out->dest.hop_limit = 64;
-	out->dest.local = in->local;
 	memcpy(put(out, OPCODE_ECHO_REPLY, bth_pkey(in->bytes), get_be32(q) & 0xffffff), q, ECHO_LEN);
 	return true;
 }

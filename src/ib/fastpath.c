@@ -52,8 +52,8 @@ static void put_headers(struct hca_qp *qp, const struct hca_send_wqe *w, struct 
 {
 	uint8_t op = only_opcode(w), *ext = f->hdr + BTH_LEN;
 
-	bth_put(f->hdr, IBT_RC | op, w->flags & IBV_SEND_SOLICITED, f->pad, qp->pkey, qp->attr.dest_qp_num,
-		false, w->psn);
+	bth_put(f->hdr, IBT_RC | op, w->flags & IBV_SEND_SOLICITED, f->pad, qp->path.pkey,
+		qp->attr.dest_qp_num, false, w->psn);
 	if (ibt_op_table[op].flags & OPF_RETH) {
 		reth_put(ext, w->remote.addr, w->remote.rkey, w->length);
 		ext += RETH_LEN;
@@ -113,7 +113,8 @@ enum ibt_fast ibt_request_fast(
 	if (!qp->service.reliable || hca_qp_state(qp) != IBV_QPS_RTS || w->started || !is_data(w) ||
 		!runs_smoothly(qp) || !ibt_may_start(qp, w) || !put_payload(qp, w, f, iov))
 		return FAST_DECLINE;
-	if (!hca_qp_flow_take(qp, qp->flow, w->by_ref ? IBT_BY_REF_COST : flow_cost(1, w->length), false)) {
+	if (!hca_qp_flow_take(
+		    qp, qp->path.flow, w->by_ref ? IBT_BY_REF_COST : flow_cost(1, w->length), false)) {
 		w->by_ref = false;
 		return r->una == r->sent ? FAST_DECLINE : FAST_IDLE;
 	}
@@ -149,7 +150,7 @@ static void release(struct hca_qp *qp, uint32_t to)
 	uint32_t una = ibt_qp(qp)->req.una;
 
 	if (w->psn == una && w->npkts == 1 && to == psn_add(una, 1))
-		hca_flow_release(qp->flow, w->by_ref ? IBT_BY_REF_COST : flow_cost(1, w->length));
+		hca_flow_release(qp->path.flow, w->by_ref ? IBT_BY_REF_COST : flow_cost(1, w->length));
 	else
 		ibt_release(qp, una, to);
 }
@@ -203,8 +204,8 @@ bool ibt_is_next(struct hca_qp *qp, const struct frame_in *in)
 	const uint8_t *b = in->bytes;
 
 	return qp->service.reliable && takes_requests(qp) && bth_psn(b) == r->epsn && !bth_tver(b) &&
-	       !bth_ackreq(b) && bth_pkey(b) == (qp->pkey | PKEY_FULL) && !r->nak_sent && !r->nak_due &&
-	       !r->gap && gid_same(in->sgid, qp->dest.dgid) && gid_same(in->dgid, qp->dest.sgid);
+	       !bth_ackreq(b) && bth_pkey(b) == (qp->path.pkey | PKEY_FULL) && !r->nak_sent && !r->nak_due &&
+	       !r->gap && gid_same(in->sgid, qp->path.dest.dgid) && gid_same(in->dgid, qp->path.dest.sgid);
 }
 
 /* The payload of an only packet; false: its lengths do not agree. */

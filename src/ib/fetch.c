@@ -118,12 +118,12 @@ static bool fetch(void *arg, uint32_t off, const struct iovec *to, unsigned n, u
 {
 	const struct source *s = arg;
 	struct local_channel *channel = s->p->channel;
-	struct hca_flow *f = s->qp->flow;
+	struct hca_flow *f = s->qp->path.flow;
 	const struct local_process *there;
 	struct local_peer peer;
 	enum local_act act;
 
-	if (!s->p->adapter->export.table || !f || !s->qp->dest.local || f->slot != s->in->slot)
+	if (!s->p->adapter->export.table || !f || !s->qp->path.shared || f->slot != s->in->slot)
 		return false;
 	there = local_channel_enter(channel, f->slot);
 	if (!there)

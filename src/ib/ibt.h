@@ -25,6 +25,7 @@
 #define IB_IBT_H
 
 #include "hca/flow.h"
+#include "hca/port.h"
 #include "hca/provider.h"
 #include "hca/qp.h"
 #include "wire/ibt.h"
@@ -158,7 +159,7 @@ static inline uint8_t ibt_service(const struct hca_qp *qp)
 
 static inline uint32_t ibt_mtu(const struct hca_qp *qp)
 {
-	return 128u << qp->attr.path_mtu;
+	return hca_mtu_bytes(qp->path.mtu);
 }
 
 static inline uint32_t ibt_npkts(uint32_t len, uint32_t mtu)
@@ -346,6 +347,13 @@ bool ibt_receive_fast(struct hca_qp *qp, const struct frame_in *in);
  * has looked at the clock; false: somebody has to, and call again.
  */
 bool ibt_executed(struct hca_qp *qp, uint32_t note, uint32_t psn, bool done, uint64_t now);
+
+/*
+ * path.c: of the port, but it does no I/O either. The queue pair of a datagram sends to this destination from
+ * now on. A process of this host that is not reached through shared memory yet is asked by who drives, and
+ * meanwhile the datagram goes by the wire.
+ */
+void ibt_path_aim(struct hca_qp *qp, const struct frame_dest *dest, uint32_t qpn);
 
 /* ud.c */
 bool ibt_ud_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out);

@@ -66,12 +66,12 @@ static void wait_or_not(struct ibt_port *p, struct hca_qp *qp)
 	if (qp->direct_disabled || qp->sq.tail == qp->sq.head || !qp->service.reliable || !local_can(last) ||
 		(last->length < HCA_DIRECT_MIN && !row))
 		return;
-	there = local_channel_enter(p->channel, qp->flow->slot);
+	there = local_channel_enter(p->channel, qp->path.flow->slot);
 	if (!there)
 		return;
 	if (peer_is_exported(qp, there->export))
 		qp->direct_min_len = row && qp->seen.window ? 1 : HCA_DIRECT_MIN;
-	local_channel_leave(p->channel, qp->flow->slot);
+	local_channel_leave(p->channel, qp->path.flow->slot);
 }
 
 static void done(struct hca_qp *qp, uint64_t now)
@@ -109,7 +109,7 @@ void ibt_onesided(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 
 	assert_locked(&qp->lock);
 	qp->moving = false;
-	if (!qp->dest.local || !p->adapter->export.table) {
+	if (!qp->path.shared || !p->adapter->export.table) {
 		qp->direct_min_len = 0;
 		return;
 	}
@@ -117,15 +117,15 @@ void ibt_onesided(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 		wait_or_not(p, qp);
 		return;
 	}
-	there = local_channel_enter(p->channel, qp->flow->slot);
+	there = local_channel_enter(p->channel, qp->path.flow->slot);
 	if (!there)
 		return;
-	ibt_local_peer(&peer, qp->flow, there);
+	ibt_local_peer(&peer, qp->path.flow, there);
 	while (act == LOCAL_DONE && budget && is_next(qp))
 		act = do_next(qp, &peer, &budget, now);
 	qp->moving = act == LOCAL_DONE && is_next(qp);
-	local_channel_leave(p->channel, qp->flow->slot);
+	local_channel_leave(p->channel, qp->path.flow->slot);
 	qp->direct_disabled = act == LOCAL_LEFT && qp->direct_min_len;
 	if (act == LOCAL_CLOSED)
-		ibt_shut_out(qp->flow);
+		ibt_shut_out(qp->path.flow);
 }

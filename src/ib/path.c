@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whom a connected queue pair hears. Any user of this host can send packets in the name of one of its
- * addresses, so a queue pair whose peer is reached through shared memory hears nothing else: it takes frames
- * only from the ring of the process that has its peer (frame_in.slot), and packets no more as soon as
- * it knows that the peer sends that way.
+ * Which link a path goes by, and whom a connected queue pair hears. Any user of this host can send packets in
+ * the name of one of its addresses, so a queue pair whose peer is reached through shared memory hears nothing
+ * else: it takes frames only from the ring of the process that has its peer (frame_in.slot), and packets no
+ * more as soon as it knows that the peer sends that way.
  *
  * That it does not know from the beginning: each end fixes its path by itself, and one of them may have
  * failed to reach the other. So each says HERE through the ring when it is connected, and answers when it
@@ -24,6 +24,33 @@
 
 enum { HERE_LEN = 4 };
 
+/* ---- which link ---- */
+void ibt_path_choose(struct ibt_port *p, struct hca_path *path)
+{
+	bool shared = path->flow->here && p->channel && local_channel_is_up(p->channel, path->flow->slot);
+
+	hca_path_go_by(path, shared ? local_channel_link(p->channel) : p->wire, shared);
+}
+
+void ibt_path_aim(struct hca_qp *qp, const struct frame_dest *dest, uint32_t qpn)
+{
+	struct ibt_port *p = ibt_port_of(qp);
+	struct hca_path *path = &qp->path;
+
+	assert_locked(&qp->lock);
+	path->dest = *dest;
+	if (gid_is_mcast(dest->dgid)) {
+		hca_path_go_by(path, p->wire, false);
+		return;
+	}
+	if (!path->flow || !hca_flow_is_to(path->flow, dest->dgid, qpn_slot(qpn)))
+		hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, dest->dgid, qpn));
+	ibt_path_choose(p, path);
+	if (!path->shared && path->flow->here && p->channel)
+		local_channel_want(p->channel, path->flow->slot);
+}
+
+/* ---- whom it hears ---- */
 static uint32_t peer_slot(const struct hca_qp *qp)
 {
 	return qpn_slot(qp->attr.dest_qp_num);
@@ -32,10 +59,10 @@ static uint32_t peer_slot(const struct hca_qp *qp)
 static bool hears_ring(struct hca_qp *qp, const struct frame_in *in)
 {
 	if (in->slot == peer_slot(qp)) {
-		qp->by_ring = qp->dest.local;
+		qp->path.peer_shared = qp->path.shared;
 		return true;
 	}
-	return !in->slot && !qp->dest.local; /* it cannot be known; as for a packet */
+	return !in->slot && !qp->path.shared; /* it cannot be known; as for a packet */
 }
 
 bool ibt_path_hears(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *in)
@@ -44,14 +71,15 @@ bool ibt_path_hears(struct ibt_port *p, struct hca_qp *qp, const struct frame_in
 		return true;
 	if (in->from)
 		return hears_ring(qp, in);
-	return !qp->by_ring || !local_channel_is_paired(p->channel, peer_slot(qp));
+	return !qp->path.peer_shared || !local_channel_is_paired(p->channel, peer_slot(qp));
 }
 
 void ibt_path_leave_ring(struct ibt_port *p, struct hca_qp *qp)
 {
-	if (qp->home != &p->provider || local_channel_is_up(p->channel, qp->flow->slot))
+	if (qp->home != &p->provider || local_channel_is_up(p->channel, qp->path.flow->slot))
 		return; /* an iWARP connection has no other path: it ends */
-	qp->dest.local = qp->by_ring = false;
+	hca_path_go_by(&qp->path, p->wire, false);
+	qp->path.peer_shared = false;
 	qp->count->local = 0;
 	log_info("QP 0x%06x: to QP 0x%06x over UDP from now on", hca_qpn(qp), qp->attr.dest_qp_num);
 	hca_export_qp(qp->adapter, qp);
@@ -61,16 +89,16 @@ static void say_here(struct hca_qp *qp, bool ask)
 {
 	struct frame_out f = {.hdr_len = BTH_LEN + HERE_LEN, .own = 1};
 
-	bth_put(f.hdr, OPCODE_HERE, false, 0, qp->pkey, qp->attr.dest_qp_num, false, ask);
+	bth_put(f.hdr, OPCODE_HERE, false, 0, qp->path.pkey, qp->attr.dest_qp_num, false, ask);
 	put_be32(f.hdr + BTH_LEN, hca_qpn(qp));
-	local_channel_put(ibt_port_of(qp)->channel, qp->flow->slot, &qp->dest, &f, NULL);
+	local_channel_put(ibt_port_of(qp)->channel, qp->path.flow->slot, &qp->path.dest, &f, NULL);
 }
 
 void ibt_path_say_here(struct hca_qp *qp)
 {
 	assert_locked(&qp->lock);
-	qp->by_ring = false;
-	if (qp->dest.local && qp->service.connected)
+	qp->path.peer_shared = false;
+	if (qp->path.shared && qp->service.connected)
 		say_here(qp, true);
 }
 
@@ -89,7 +117,7 @@ void ibt_path_hear_here(struct ibt_port *p, const struct frame_in *in)
 		return;
 	lock_take(&qp->lock);
 	if (is_connected(qp) && get_be32(in->bytes + BTH_LEN) == qp->attr.dest_qp_num && hears_ring(qp, in) &&
-		qp->by_ring && bth_psn(in->bytes))
+		qp->path.peer_shared && bth_psn(in->bytes))
 		say_here(qp, false);
 	lock_drop(&qp->lock);
 }

@@ -112,24 +112,18 @@ void ibt_port_drain(struct ibt_port *p)
 }
 
 /* ---- paths ---- */
-bool ibt_port_reach(struct ibt_port *p, const struct hca_flow *f, bool wait)
-{
-	return f->here && p->channel && local_channel_connect(p->channel, f->slot, wait);
-}
-
-static void find_path(struct hca_provider *v, const struct frame_dest *dest, uint32_t qpn)
+static void find_path(struct hca_provider *v, const struct hca_path *path, uint32_t qpn)
 {
 	struct ibt_port *p = port_of(v);
-	struct hca_flow *f = hca_adapter_flow(p->adapter, dest->dgid, qpn);
 
-	ibt_port_reach(p, f, true);
-	hca_adapter_flow_put(p->adapter, f);
+	if (p->channel && hca_devices_have(p->adapter, path->dest.dgid))
+		local_channel_connect(p->channel, qpn_slot(qpn));
 }
 
 static void set_path(struct hca_qp *qp)
 {
-	hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, qp->dest.dgid, qp->attr.dest_qp_num));
-	qp->dest.local = ibt_port_reach(ibt_port_of(qp), qp->flow, false);
+	hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, qp->path.dest.dgid, qp->attr.dest_qp_num));
+	ibt_path_choose(ibt_port_of(qp), &qp->path);
 	hca_qp_count_way(qp);
 	ibt_path_say_here(qp);
 }
@@ -143,7 +137,7 @@ static int mcast(struct hca_provider *v, const uint8_t mgid[16], uint32_t ifinde
 
 static int send_frames(struct hca_provider *v, const struct frame_batch *b)
 {
-	struct link *l = port_of(v)->link;
+	struct link *l = port_of(v)->wire;
 
 	return l->ops->send(l, b);
 }
@@ -285,6 +279,7 @@ int ibt_port_open(struct hca_adapter *a, struct link *link, struct local_channel
 	p->adapter = a;
 	p->link = link;
 	frame_batch_begin(&p->answers);
+	p->wire = channel ? local_channel_wire(channel) : link;
 	p->channel = channel;
 	if (channel)
 		local_channel_set_events(

@@ -6,7 +6,7 @@
  *   port.c      its life, receiving, waiting
  *   port_in.c   whom a frame is for
  *   port_out.c  requests of a queue pair, answers of all of them together
- *   path.c      which queue pairs hear what comes through shared memory, and what by packets
+ *   path.c      which link a path goes by; who hears what comes through shared memory, and who packets
  *   onesided.c  requests that the initiator does itself in the memory of a peer on this host
  *   fetch.c     messages by reference: the receiver takes them out of the sender's memory
  */
@@ -34,12 +34,13 @@ struct ibt_fetched {
 	struct iovec to[IBT_FETCHED];
 };
 
-/* Under the drive lock, but for `link` and `channel`, which any thread sends by. */
+/* Under the drive lock, but for `wire` and `channel`, which any thread sends by. */
 struct ibt_port {
 	struct hca_provider provider;
 	struct hca_adapter *adapter;
-	struct link *link;
-	struct local_channel *channel;         /* to processes of this host, a part of the link; NULL: none */
+	struct link *link; /* what it receives by: the wire, or the channel that stands before it */
+	struct link *wire; /* paths go by this one */
+	struct local_channel *channel; /* or by this one, to processes of this host; NULL: there is none */
 	_Alignas(64) struct frame_batch batch; /* not on the line that who posts reads */
 	struct frame_batch answers;            /* of all QPs in `answering`, not sent yet */
 	struct hca_qp *answering[FRAME_BATCH_MAX];
@@ -64,11 +65,6 @@ static inline struct ibt_port *ibt_port_of(const struct hca_qp *qp)
 /* ---- port.c ---- */
 /* Takes all that has come so far; drive lock. */
 void ibt_port_drain(struct ibt_port *p);
-/*
- * Whether frames of this flow go through shared memory (frame_dest.local). Asks the other process for it when
- * it was not asked yet; `wait`: for a moment, for its answer; then with no lock held.
- */
-bool ibt_port_reach(struct ibt_port *p, const struct hca_flow *f, bool wait);
 
 /* ---- port_in.c; drive lock ---- */
 /* A frame that the link, another process or a test brought. */
@@ -79,12 +75,16 @@ bool ibt_port_deliver_fast(struct ibt_port *p, const struct frame_in *in);
 bool ibt_port_executed(struct ibt_port *p, uint32_t note, uint32_t psn, bool done, uint64_t now);
 
 /* ---- port_out.c: see hca/provider.h ---- */
+/* Sends frames as their path says, see hca_path_address(); any thread. */
+void ibt_port_send_batch(struct ibt_port *p, const struct frame_batch *b);
 enum hca_post ibt_port_post(struct hca_qp *qp);
 bool ibt_port_send(struct hca_qp *qp, bool driving, uint64_t now);
 bool ibt_port_answer(struct hca_provider *v, struct hca_qp *qp, uint64_t now);
 void ibt_port_flush_answers(struct hca_provider *v);
 
 /* ---- path.c; qp->lock held ---- */
+/* How the flow's process is reached now: decides which link the path goes by. A look, without I/O. */
+void ibt_path_choose(struct ibt_port *p, struct hca_path *path);
 /* Whether the QP takes frames that come this way, see there. */
 bool ibt_path_hears(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *in);
 /* Sends by packets from now on, if the ring is gone; it is local. */

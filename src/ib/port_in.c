@@ -60,7 +60,7 @@ bool ibt_port_executed(struct ibt_port *p, uint32_t note, uint32_t psn, bool don
 	lock_take(&qp->lock);
 	taken = ibt_executed(qp, note, psn, done, now);
 	hca_engine_arm(p->provider.e, qp);
-	more = qp->sq.tail != qp->sq.head || (qp->flow && hca_flow_is_waited_for(qp->flow));
+	more = qp->sq.tail != qp->sq.head || (qp->path.flow && hca_flow_is_waited_for(qp->path.flow));
 	lock_drop(&qp->lock);
 	if (taken && more)
 		hca_engine_make_runnable(p->provider.e, qp);
@@ -85,7 +85,7 @@ static bool may_ask(struct hca_adapter *a, const struct frame_in *in)
 {
 	const struct hca_qp *qp = idmap_get(&a->qps, bth_dqpn(in->bytes));
 
-	return qp && (!qp->service.connected || !memcmp(in->sgid, qp->dest.dgid, 16));
+	return qp && (!qp->service.connected || !memcmp(in->sgid, qp->path.dest.dgid, 16));
 }
 
 static void handle_echo(struct ibt_port *p, const struct frame_in *in)
@@ -103,7 +103,9 @@ static void handle_echo(struct ibt_port *p, const struct frame_in *in)
 			return;
 		}
 		p->adapter->count->echo_requests++;
-		p->link->ops->send(p->link, b);
+		b->link = in->from ? local_channel_link(p->channel) : p->wire;
+		b->slot = in->from ? qpn_slot(bth_dqpn(b->frame[0].hdr)) : 0;
+		ibt_port_send_batch(p, b);
 	} else if (ibt_echo_parse(in, &qpn, &sent)) {
 		struct hca_flow *f = hca_adapter_flow_find(p->adapter, in->sgid, qpn);
 

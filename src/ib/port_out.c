@@ -9,7 +9,6 @@
 #include "link/link.h"
 #include "local/channel.h"
 #include "local/direct.h"
-#include "wire/qpn.h"
 
 #include <string.h>
 
@@ -17,6 +16,14 @@ enum {
 	ROUND_BATCHES = 4, /* what one QP may send before others get their turn */
 	DOUBT_EVERY = 256, /* requests, after which who posts looks at its signal mask */
 };
+
+/* What goes by the wire to a process that may write to us through shared memory: see local/channel.h. */
+void ibt_port_send_batch(struct ibt_port *p, const struct frame_batch *b)
+{
+	if (b->link == p->wire && b->slot && p->channel)
+		local_channel_ack_aside(p->channel, b->slot);
+	b->link->ops->send(b->link, b);
+}
 
 /* ---- requests ---- */
 /* Frames of the batch from `first` on are this QP's. */
@@ -39,13 +46,13 @@ static void send_one(
 	CANCEL_SAFE;
 	struct frame_batch b;
 
-	b.dest = qp->dest;
+	hca_path_address(&qp->path, &b);
 	b.nframes = 1;
 	b.niov = f->iov_count;
 	b.wanted = false;
 	b.frame[0] = *f;
 	memcpy(b.iov, iov, f->iov_count * sizeof(*iov));
-	p->link->ops->send(p->link, &b);
+	ibt_port_send_batch(p, &b);
 }
 
 /* Whether there is something that the initiator could do itself; SENDs are not asked twice. */
@@ -56,6 +63,12 @@ static bool may_be_onesided(const struct hca_qp *qp)
 	return qp->direct_min_len ||
 	       (sq->head != sq->tail &&
 		       (local_can(hca_sq_at(sq, sq->tail)) || local_can(hca_sq_at(sq, sq->head - 1))));
+}
+
+/* A connection through shared memory; datagrams go there as they would by the wire. */
+static bool is_fast(const struct hca_qp *qp)
+{
+	return qp->path.shared && qp->service.connected;
 }
 
 /* What goes through shared memory, at once. Whether that is all there was. */
@@ -73,7 +86,7 @@ static bool send_fast(struct ibt_port *p, struct hca_qp *qp)
 	if (qp->moving)
 		return false;
 	while ((q = ibt_request_fast(qp, hca_clock_coarse, &f, iov)) == FAST_FRAME) {
-		bool out = !local_channel_put(p->channel, qp->flow->slot, &qp->dest, &f, iov);
+		bool out = !local_channel_put(p->channel, qp->path.flow->slot, &qp->path.dest, &f, iov);
 
 		/* Counted afterwards: the peer is at it already. */
 		qp->count->tx_packets++;
@@ -81,7 +94,7 @@ static bool send_fast(struct ibt_port *p, struct hca_qp *qp)
 		hca_engine_count_sent(p->provider.e, 1, frame_len(&f));
 		if (!out)
 			ibt_path_leave_ring(p, qp);
-		if (!out && (f.by_ref || !qp->dest.local))
+		if (!out && (f.by_ref || !qp->path.shared))
 			ibt_by_ref_failed(qp); /* the slow path does it, in its own way */
 		else if (!out)
 			send_one(p, qp, &f, iov);
@@ -92,7 +105,7 @@ static bool send_fast(struct ibt_port *p, struct hca_qp *qp)
 
 enum hca_post ibt_port_post(struct hca_qp *qp)
 {
-	if (!qp->dest.local)
+	if (!is_fast(qp))
 		return POST_MAY_WAIT;
 	return send_fast(ibt_port_of(qp), qp) ? POST_SENT : POST_NOW;
 }
@@ -103,11 +116,11 @@ static bool send_requests(
 {
 	bool more = true;
 
-	if (qp->dest.local && send_fast(p, qp))
+	if (is_fast(qp) && send_fast(p, qp))
 		return false;
 	if (qp->moving)
 		return true; /* what follows waits for it */
-	if (qp->dest.local)
+	if (is_fast(qp))
 		ibt_path_leave_ring(p, qp);
 	qp->flow_closed = false; /* unless it asks and finds it so */
 	while (more && rounds--) {
@@ -116,7 +129,7 @@ static bool send_requests(
 		if (!b->nframes)
 			continue;
 		count_frames(p, qp, b, 0);
-		p->link->ops->send(p->link, b);
+		ibt_port_send_batch(p, b);
 	}
 	return more;
 }
@@ -129,13 +142,28 @@ static bool send_posted(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 	return send_requests(p, qp, &b, UINT32_MAX, now);
 }
 
+/* A program that sends datagrams and hears of nothing may not drive for long. */
+static bool send_datagrams(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
+{
+	enum { ASK_NS = 10 * 1000000 };
+	bool more = send_posted(p, qp, now);
+
+	if (p->channel && local_channel_has_wanted(p->channel))
+		hca_engine_drive_within(p->provider.e, ASK_NS);
+	return more;
+}
+
 bool ibt_port_send(struct hca_qp *qp, bool driving, uint64_t now)
 {
 	struct ibt_port *p = ibt_port_of(qp);
 
 	if (qp->connecting)
 		return false;
-	return driving ? send_requests(p, qp, &p->batch, ROUND_BATCHES, now) : send_posted(p, qp, now);
+	if (driving)
+		return send_requests(p, qp, &p->batch, ROUND_BATCHES, now);
+	if (!qp->service.connected)
+		return send_datagrams(p, qp, now);
+	return send_posted(p, qp, now);
 }
 
 /* ---- answers ---- */
@@ -149,7 +177,7 @@ static void flush_answers(struct ibt_port *p)
 	struct frame_batch *b = &p->answers;
 
 	if (b->nframes)
-		p->link->ops->send(p->link, b);
+		ibt_port_send_batch(p, b);
 	frame_batch_begin(b);
 	while (p->nanswering) {
 		struct hca_qp *qp = p->answering[--p->nanswering];
@@ -165,13 +193,6 @@ void ibt_port_flush_answers(struct hca_provider *v)
 	flush_answers(container_of(v, struct ibt_port, provider));
 }
 
-/* qp->lock held. By memory each process has a ring of its own: what is for two goes by the wire. */
-static bool goes_with(const struct frame_batch *b, const struct hca_qp *qp)
-{
-	return frame_dest_same(&b->dest, &qp->dest) && b->dest.local == qp->dest.local &&
-	       (!qp->dest.local || qpn_slot(bth_dqpn(b->frame[0].hdr)) == qpn_slot(qp->attr.dest_qp_num));
-}
-
 static bool put_answers(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 {
 	struct frame_batch *b = &p->answers;
@@ -179,7 +200,7 @@ static bool put_answers(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 	bool more;
 
 	lock_take(&qp->lock);
-	if (b->nframes && (frame_batch_full(b, 1) || !goes_with(b, qp))) {
+	if (b->nframes && (frame_batch_full(b, 1) || !hca_path_goes_with(&qp->path, b))) {
 		lock_drop(&qp->lock); /* it takes the locks of those who answered */
 		flush_answers(p);
 		lock_take(&qp->lock);

@@ -212,7 +212,7 @@ void ibt_timer(struct hca_qp *qp, uint64_t now)
 			r->rnr_until = 0; /* request() goes on from where the NAK put it */
 	} else if (r->rec.ack_by && now >= r->rec.ack_by) {
 		qp->count->timeouts++;
-		hca_flow_loss(qp->flow);
+		hca_flow_loss(qp->path.flow);
 		go_back(qp, now);
 	} else if (r->rec.probe_at && now >= r->rec.probe_at) {
 		r->rec.probe_due = r->rec.probe_again = true;
@@ -241,7 +241,7 @@ void ibt_sequence_nak(struct hca_qp *qp, uint32_t psn, uint64_t now)
 	c->nak_psn = psn;
 	c->nak_at = now;
 	c->probe_at = 0;
-	hca_flow_loss(qp->flow);
+	hca_flow_loss(qp->path.flow);
 	ibt_move_to(qp, psn);
 }
 
@@ -266,7 +266,7 @@ void ibt_probe_answered(struct hca_qp *qp, uint64_t now)
 		ibt_ask_again(r);
 		return;
 	}
-	hca_flow_loss(qp->flow);
+	hca_flow_loss(qp->path.flow);
 	ibt_move_to(qp, r->una);
 }
 

@@ -48,7 +48,7 @@ void ibt_requester_start(struct hca_qp *qp)
 	uint32_t window = qp->adapter->read_flow->limit;
 	uint32_t share = qp->attr.max_rd_atomic < 2 ? window / 4 * 3 : window / 3;
 	uint32_t most = qp->adapter->read_flow->least; /* fits also when loss has made the window small */
-	uint32_t mtu = qp->attr.path_mtu ? ibt_mtu(qp) : 4096;
+	uint32_t mtu = ibt_mtu(qp);
 
 	r->psn = r->una = r->acked = r->sent = r->high = r->asked = qp->attr.sq_psn;
 	r->next = qp->sq.tail;
@@ -83,7 +83,7 @@ static struct span span_of(const struct hca_send_wqe *w, uint32_t from, uint32_t
 /* Which flow a request is charged to: its own packets to the peer's, responses to ours. */
 static struct hca_flow *flow_of(struct hca_qp *qp, const struct hca_send_wqe *w)
 {
-	return ibt_has_response(w) ? qp->adapter->read_flow : qp->flow;
+	return ibt_has_response(w) ? qp->adapter->read_flow : qp->path.flow;
 }
 
 /* A message by reference takes the room of one small packet: its first. */
@@ -124,7 +124,7 @@ static void each_flow(
 	struct charge c = charge_of(qp, from, to);
 
 	if (c.data)
-		act(qp->flow, (uint32_t)c.data);
+		act(qp->path.flow, (uint32_t)c.data);
 	if (c.responses)
 		act(qp->adapter->read_flow, (uint32_t)c.responses);
 }
@@ -253,7 +253,7 @@ void ibt_put_middles(
 		f->payload_len = mtu;
 		f->psn = psn_add(psn, i);
 		out->iov[out->niov++] = (struct iovec){from, mtu};
-		bth_put(f->hdr, ibt_service(qp) | op, false, 0, qp->pkey, qp->attr.dest_qp_num, false,
+		bth_put(f->hdr, ibt_service(qp) | op, false, 0, qp->path.pkey, qp->attr.dest_qp_num, false,
 			f->psn);
 		frame_batch_note(out, frame_len(f));
 	}
@@ -323,8 +323,8 @@ static bool take(struct hca_qp *qp, struct hca_flow *f, uint32_t cost, bool smal
 static bool take_window(struct hca_qp *qp, uint32_t cost, uint64_t now, uint64_t *echo)
 {
 	if (qp->service.reliable)
-		return take(qp, qp->flow, cost, true);
-	return hca_qp_flow_take_unreliable(qp, qp->flow, cost, now, echo);
+		return take(qp, qp->path.flow, cost, true);
+	return hca_qp_flow_take_unreliable(qp, qp->path.flow, cost, now, echo);
 }
 
 /* Packet k of a SEND or WRITE; NULL: local protection error. */
@@ -342,7 +342,7 @@ static struct frame_out *put_data(
 		out->nframes--;
 		return NULL;
 	}
-	bth_put(f->hdr, ibt_service(qp) | op, last && (w->flags & IBV_SEND_SOLICITED), f->pad, qp->pkey,
+	bth_put(f->hdr, ibt_service(qp) | op, last && (w->flags & IBV_SEND_SOLICITED), f->pad, qp->path.pkey,
 		qp->attr.dest_qp_num, ask, psn);
 	if (ibt_op_table[op].flags & OPF_RETH) {
 		reth_put(ext, w->remote.addr, w->remote.rkey, w->length);
@@ -367,7 +367,7 @@ static void put_read(
 	uint32_t mtu = ibt_mtu(qp);
 	struct frame_out *f = ibt_frame(out, BTH_LEN + RETH_LEN);
 
-	bth_put(f->hdr, IBT_RC | OP_READ_REQUEST, false, 0, qp->pkey, qp->attr.dest_qp_num, true,
+	bth_put(f->hdr, IBT_RC | OP_READ_REQUEST, false, 0, qp->path.pkey, qp->attr.dest_qp_num, true,
 		psn_add(w->psn, k0));
 	reth_put(f->hdr + BTH_LEN, w->remote.addr + (uint64_t)k0 * mtu, w->remote.rkey,
 		(uint32_t)bytes_between(w, mtu, k0, k1));
@@ -378,8 +378,8 @@ static void put_atomic(struct hca_qp *qp, const struct hca_send_wqe *w, struct f
 	bool cas = w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
 	struct frame_out *f = ibt_frame(out, BTH_LEN + ATOMICETH_LEN);
 
-	bth_put(f->hdr, IBT_RC | (cas ? OP_CMP_SWAP : OP_FETCH_ADD), false, 0, qp->pkey, qp->attr.dest_qp_num,
-		true, w->psn);
+	bth_put(f->hdr, IBT_RC | (cas ? OP_CMP_SWAP : OP_FETCH_ADD), false, 0, qp->path.pkey,
+		qp->attr.dest_qp_num, true, w->psn);
 	atomiceth_put(f->hdr + BTH_LEN, w->remote.addr, w->remote.rkey,
 		cas ? w->remote.swap : w->remote.compare_add, cas ? w->remote.compare_add : 0);
 }
@@ -404,7 +404,7 @@ static void sent_to(struct hca_qp *qp, uint32_t pkt, uint64_t now)
 static bool ask_now(struct hca_qp *qp, uint32_t cost)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
-	bool ask = !qp->dest.local && r->unasked + cost > FLOW_WINDOW / 4;
+	bool ask = !qp->path.shared && r->unasked + cost > FLOW_WINDOW / 4;
 
 	r->unasked = ask ? 0 : r->unasked + cost;
 	return ask;
@@ -425,9 +425,9 @@ static bool send_middles(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t now
 		(w->flags & IBV_SEND_INLINE))
 		return false;
 	if (!hca_sge_gather(qp, w->sge, w->nsge, r->pkt * mtu, n * mtu, 0, &all, 1, &pieces) ||
-		!take(qp, qp->flow, cost, true))
+		!take(qp, qp->path.flow, cost, true))
 		return false;
-	n = 1 + hca_flow_take_more(qp->flow, cost, n - 1);
+	n = 1 + hca_flow_take_more(qp->path.flow, cost, n - 1);
 	ibt_put_middles(qp, opcode_of(w, false, false), r->sent, all.iov_base, n, out);
 	for (struct frame_out *f = &out->frame[first]; f < &out->frame[out->nframes]; f++) {
 		f->note = ibt_note(qp);
@@ -458,14 +458,14 @@ static enum step send_data(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t n
 	f = put_data(qp, w, r->pkt, ask, out);
 	if (!f) {
 		if (rc)
-			hca_flow_cancel(qp->flow, cost);
+			hca_flow_cancel(qp->path.flow, cost);
 		r->failed = IBV_WC_LOC_PROT_ERR;
 		return STEP_STOP;
 	}
 	frame_batch_note(out, frame_len(f));
 	sent_to(qp, r->pkt + 1, now);
 	if (echo)
-		ibt_echo_ask(out, qp->pkey, hca_qpn(qp), qp->attr.dest_qp_num, echo);
+		ibt_echo_ask(out, qp->path.pkey, hca_qpn(qp), qp->attr.dest_qp_num, echo);
 	return STEP_ON;
 }
 
@@ -749,7 +749,7 @@ bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 	bool rc = qp->service.reliable;
 	/* By memory it is told what was executed, but not what was before. */
-	bool ask = !qp->dest.local || r->sent != r->high || r->rec.probe_due || r->asked != r->acked;
+	bool ask = !qp->path.shared || r->sent != r->high || r->rec.probe_due || r->asked != r->acked;
 	enum step step = STEP_ON;
 
 	assert_locked(&qp->lock);
@@ -757,7 +757,7 @@ bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 		return false;
 	if (!rc)
 		finish_unreliable(qp, now);
-	out->dest = qp->dest;
+	hca_path_address(&qp->path, out);
 	if (rc && r->next != qp->sq.head)
 		ibt_flush_ack(qp, now, out);
 	if (rc && r->asked != r->acked)

@@ -13,7 +13,7 @@ void ibt_abort(struct hca_qp *qp)
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	/* What was in flight is nobody's any more. */
-	if (qp->flow && qp->service.reliable)
+	if (qp->path.flow && qp->service.reliable)
 		ibt_release_all(qp);
 	r->una = r->acked = r->sent = r->high = r->asked = r->psn;
 	r->rnr_until = r->rec.ack_by = r->rec.probe_at = 0;
@@ -116,13 +116,13 @@ static bool can_receive(const struct hca_qp *qp)
 
 static bool from_peer(const struct hca_qp *qp, const struct frame_in *in)
 {
-	return !memcmp(in->sgid, qp->dest.dgid, 16) && !memcmp(in->dgid, qp->dest.sgid, 16);
+	return !memcmp(in->sgid, qp->path.dest.dgid, 16) && !memcmp(in->dgid, qp->path.dest.sgid, 16);
 }
 
 /* A datagram is for any address of its port, or for a group. */
 static bool for_port(struct hca_qp *qp, const struct frame_in *in)
 {
-	return gid_is_mcast(in->dgid) || hca_port_gid_index(qp->port, in->dgid) >= 0;
+	return gid_is_mcast(in->dgid) || hca_port_gid_index(qp->path.port, in->dgid) >= 0;
 }
 
 bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
@@ -131,7 +131,7 @@ bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 	struct ibt_packet p;
 
 	if (!take_apart(in, &p) || (p.opcode & IBT_SERVICE_MASK) != ibt_service(qp) ||
-		!pkey_matches(bth_pkey(in->bytes), qp->pkey)) {
+		!pkey_matches(bth_pkey(in->bytes), qp->path.pkey)) {
 		qp->count->dropped++;
 		return false;
 	}

@@ -6,7 +6,6 @@
 #include "hca/device.h"
 #include "hca/flow.h"
 #include "ib/echo.h"
-#include "ib/port.h"
 
 #include <string.h>
 
@@ -39,7 +38,8 @@ static bool put_datagram(struct hca_qp *qp, struct hca_send_wqe *w, struct frame
 	f->payload_len = w->length;
 	f->pad = (uint8_t)(-w->length & 3);
 	bth_put(f->hdr, IBT_UD | (imm ? OP_SEND_ONLY_IMM : OP_SEND_ONLY), w->flags & IBV_SEND_SOLICITED,
-		f->pad, qp->pkey, gid_is_mcast(w->ud.dest.dgid) ? QP_MULTICAST : w->ud.qpn, false, r->psn);
+		f->pad, qp->path.pkey, gid_is_mcast(w->ud.dest.dgid) ? QP_MULTICAST : w->ud.qpn, false,
+		r->psn);
 	put_be32(p, w->ud.qkey);
 	put_be32(p + 4, hca_qpn(qp));
 	if (imm)
@@ -48,31 +48,13 @@ static bool put_datagram(struct hca_qp *qp, struct hca_send_wqe *w, struct frame
 	return true;
 }
 
-/* Whom it is for, and by which way. */
-static void aim(struct hca_qp *qp, struct hca_send_wqe *w)
-{
-	if (gid_is_mcast(w->ud.dest.dgid))
-		return;
-	if (!qp->flow || !hca_flow_is_to(qp->flow, w->ud.dest.dgid, qpn_slot(w->ud.qpn)))
-		hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, w->ud.dest.dgid, w->ud.qpn));
-	w->ud.dest.local = ibt_port_reach(ibt_port_of(qp), qp->flow, false);
-}
-
 /* A group's members cannot all be asked for echoes: multicast goes out as it comes. */
 static bool take_window(struct hca_qp *qp, const struct hca_send_wqe *w, uint64_t now, uint64_t *ask)
 {
 	*ask = 0;
 	if (gid_is_mcast(w->ud.dest.dgid))
 		return true;
-	return hca_qp_flow_take_unreliable(qp, qp->flow, flow_cost(1, w->length), now, ask);
-}
-
-/* By memory a batch is for one process, by the wire for one host. */
-static bool fits_batch(const struct frame_batch *b, const struct hca_send_wqe *w)
-{
-	if (memcmp(&b->dest, &w->ud.dest, sizeof(b->dest)))
-		return false;
-	return !w->ud.dest.local || qpn_slot(bth_dqpn(b->frame[0].hdr)) == qpn_slot(w->ud.qpn);
+	return hca_qp_flow_take_unreliable(qp, qp->path.flow, flow_cost(1, w->length), now, ask);
 }
 
 bool ibt_ud_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
@@ -86,10 +68,10 @@ bool ibt_ud_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 		struct hca_send_wqe *w = hca_sq_at(&qp->sq, r->next);
 		uint64_t ask;
 
-		aim(qp, w);
+		ibt_path_aim(qp, &w->ud.dest, w->ud.qpn);
 		if (!out->nframes)
-			out->dest = w->ud.dest;
-		else if (!fits_batch(out, w))
+			hca_path_address(&qp->path, out);
+		else if (!hca_path_goes_with(&qp->path, out))
 			break;
 		if (frame_batch_full(out, w->nsge + 1u) || out->nframes + 2 > FRAME_BATCH_MAX)
 			break;
@@ -102,7 +84,7 @@ bool ibt_ud_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 		}
 		r->next++;
 		if (ask)
-			ibt_echo_ask(out, qp->pkey, hca_qpn(qp), w->ud.qpn, ask);
+			ibt_echo_ask(out, qp->path.pkey, hca_qpn(qp), w->ud.qpn, ask);
 	}
 	if (!out->nframes && hca_qp_state(qp) == IBV_QPS_RTS)
 		ibt_settle(qp, now);

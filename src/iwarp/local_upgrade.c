@@ -101,18 +101,19 @@ static void carry_by_memory(struct stream *s, struct hca_qp *qp, uint64_t now)
 	ibt_reset(qp);
 	qp->deadline = 0;
 	/* Nobody looks at the class. */
-	qp->dest = (struct frame_dest){.ifindex = qp->port->dev->ifindex, .hop_limit = 64, .local = true};
-	memcpy(qp->dest.sgid, own->gid, 16);
-	memcpy(qp->dest.dgid, own->other_gid, 16);
+	qp->path.dest = (struct frame_dest){.ifindex = qp->path.port->dev->ifindex, .hop_limit = 64};
+	memcpy(qp->path.dest.sgid, own->gid, 16);
+	memcpy(qp->path.dest.dgid, own->other_gid, 16);
 	attr->dest_qp_num = theirs->qpn;
 	attr->sq_psn = own->psn;
 	attr->rq_psn = theirs->psn & PSN_MASK;
-	attr->path_mtu = IBV_MTU_4096;
+	attr->path_mtu = qp->path.mtu = IBV_MTU_4096;
 	attr->timeout = TIMEOUT;
 	attr->retry_cnt = RETRIES;
 	attr->rnr_retry = RNR_RETRIES;
 	attr->min_rnr_timer = RNR_TIMER;
-	hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, qp->dest.dgid, theirs->qpn));
+	hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, qp->path.dest.dgid, theirs->qpn));
+	hca_path_go_by(&qp->path, local_channel_link(ibt_port_in(qp->adapter)->channel), true);
 	ibt_modified(qp, IBV_QP_RQ_PSN | IBV_QP_SQ_PSN | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY, now);
 	ibt_path_say_here(qp);
 	hca_export_qp(qp->adapter, qp);
@@ -124,7 +125,7 @@ static void carry_by_stream(struct hca_qp *qp)
 	assert_locked(&qp->lock);
 	ibt_reset(qp);
 	hca_qp_set_provider(qp, qp->home);
-	qp->dest.local = false;
+	hca_path_go_by(&qp->path, NULL, false);
 	hca_qp_set_flow(qp, NULL);
 	hca_export_qp(qp->adapter, qp);
 }

@@ -89,23 +89,7 @@ int local_channel_put(struct local_channel *c, uint32_t slot, const struct frame
 	return w ? put(c, w, dest, f, iov, 1) : -ENOTCONN;
 }
 
-/* The process that all frames of a batch are for; 0: there is no one such. */
-static uint32_t slot_of(const struct frame_batch *b)
-{
-	uint32_t slot = qpn_slot(bth_dqpn(b->frame[0].hdr));
-
-	for (unsigned i = 1; i < b->nframes; i++) {
-		if (qpn_slot(bth_dqpn(b->frame[i].hdr)) != slot)
-			return 0;
-	}
-	return slot;
-}
-
-/*
- * What goes by the wire piggybacks no acknowledge of what comes through shared memory, and may be the answer
- * to that: written before, so that the other one can have the acknowledge before it has the answer.
- */
-static void ack_aside(struct local_channel *c, uint32_t slot)
+void local_channel_ack_aside(struct local_channel *c, uint32_t slot)
 {
 	unsigned readers = atomic_load_explicit(&c->nreaders, memory_order_acquire);
 
@@ -120,14 +104,11 @@ static void ack_aside(struct local_channel *c, uint32_t slot)
 static int channel_send(struct link *link, const struct frame_batch *b)
 {
 	struct local_channel *c = of(link);
-	struct local_writer *w = NULL;
+	struct local_writer *w = atomic_load_explicit(&c->writer[b->slot], memory_order_acquire);
 
-	if (b->dest.local && b->nframes)
-		w = atomic_load_explicit(&c->writer[slot_of(b)], memory_order_acquire);
 	if (w && w->state == WRITER_UP && !put(c, w, &b->dest, b->frame, b->iov, b->nframes))
 		return 0;
-	if (b->nframes)
-		ack_aside(c, slot_of(b));
+	local_channel_ack_aside(c, b->slot);
 	return c->wire->ops->send(c->wire, b);
 }
 
@@ -254,7 +235,7 @@ struct from_wire {
 	void *arg;
 };
 
-/* Acknowledges that were written before it left are taken before it: see ack_aside(). */
+/* Acknowledges that were written before it left are taken before it: see local_channel_ack_aside(). */
 static void deliver_from_wire(void *arg, const struct frame_in *in)
 {
 	struct from_wire *f = arg;
@@ -273,6 +254,8 @@ static int channel_receive(struct link *link, unsigned max, link_deliver_fn *del
 	int n, wire = 0;
 
 	c->polls++;
+	if (local_channel_has_wanted(c))
+		local_peers_ask_wanted(c);
 	if (!max || c->polls % ATTEND_EVERY == 0)
 		local_peers_attend(c, true);
 	if (c->polls % DOUBT_EVERY == 0)
@@ -502,6 +485,11 @@ static const struct link_ops channel_ops = {
 struct link *local_channel_link(struct local_channel *c)
 {
 	return &c->link;
+}
+
+struct link *local_channel_wire(struct local_channel *c)
+{
+	return c->wire;
 }
 
 void local_channel_set_events(struct local_channel *c, const struct local_channel_events *events)

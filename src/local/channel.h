@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Frames between processes of this host: a link that stands before another one, the wire, and takes what is
- * for those processes through rings in shared memory (local/ring.h): the same frames, without envelope and
- * ICRC. What it cannot take goes by the wire: nobody above has to know.
+ * Frames between processes of this host: a link that stands before another one, the wire. What is sent by it
+ * goes through rings in shared memory (local/ring.h): the same frames, without envelope and ICRC. What it
+ * cannot take goes by the wire all the same. What is received by it comes from both.
  *
  * As a link it sends and receives like any other (link/link.h). What only this one can do is below. Processes
  * are named by their slot.
@@ -50,8 +50,10 @@ struct local_process {
  */
 int local_channel_open(struct local_channel **out, struct link *wire, uint16_t port, uint32_t slot,
 	local_channel_ours_fn *ours, void *arg, size_t size, void **export);
-/* Sends and receives by it, and closes it. */
+/* Receives by it, and closes it; sends by it to the process that a batch names. */
 struct link *local_channel_link(struct local_channel *c);
+/* What it stands before. */
+struct link *local_channel_wire(struct local_channel *c);
 /* Before the first receive. */
 void local_channel_set_events(struct local_channel *c, const struct local_channel_events *events);
 /* A number that no other process has. */
@@ -59,11 +61,14 @@ uint64_t local_channel_identity(const struct local_channel *c);
 
 /* ---- whom it reaches; any thread ---- */
 /*
- * Whether frames to this process go through shared memory: those whose frame_dest says `local`. What becomes
- * of those is told (local_channel_events). Asks for it when it is not there yet; `wait`: for a moment, for
- * the answer; then with no lock held.
+ * Whether frames to this process go through shared memory. What becomes of those is told
+ * (local_channel_events). Asks for it when it is not there yet, and waits a moment for the answer: with no
+ * lock held.
  */
-bool local_channel_connect(struct local_channel *c, uint32_t slot, bool wait);
+bool local_channel_connect(struct local_channel *c, uint32_t slot);
+/* The same without I/O, by who cannot wait: who receives next asks. And whether somebody has to. */
+void local_channel_want(struct local_channel *c, uint32_t slot);
+bool local_channel_has_wanted(const struct local_channel *c);
 /*
  * The same for who was told otherwise whom it will find there, and never waits: 1: it is reached, and
  * *identity is its own; 0: it was asked, look again soon; -errno: it cannot be. `ask`: even if it was asked
@@ -76,6 +81,12 @@ bool local_channel_is_up(struct local_channel *c, uint32_t slot);
 bool local_channel_is_paired(struct local_channel *c, uint32_t slot);
 
 /* ---- frames ---- */
+/*
+ * Before frames for this process leave by the wire: they piggyback no acknowledge of what comes through
+ * shared memory, and may be the answer to that. Written first, so that the other one has the acknowledge
+ * before it has the answer. Any thread.
+ */
+void local_channel_ack_aside(struct local_channel *c, uint32_t slot);
 /* Sends one that must not go by the wire; any thread. -errno: it did not go. */
 int local_channel_put(struct local_channel *c, uint32_t slot, const struct frame_dest *dest,
 	const struct frame_out *f, const struct iovec *iov);

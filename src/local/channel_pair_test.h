@@ -115,7 +115,7 @@ static inline int send_noted(struct host *h, uint32_t slot, uint32_t n, uint32_t
 
 	fill(payload, n);
 	b.dest.sgid[0] = b.dest.dgid[0] = 1;
-	b.dest.local = !by_wire;
+	b.slot = slot;
 	b.nframes = b.niov = 1;
 	*f = (struct frame_out){.hdr_len = BTH_LEN,
 		.pad = (uint8_t)(-len & 3),
@@ -125,7 +125,10 @@ static inline int send_noted(struct host *h, uint32_t slot, uint32_t n, uint32_t
 	bth_put(f->hdr, IBT_RC | OP_SEND_ONLY, false, f->pad, PKEY_DEFAULT, slot << QPN_SLOT_SHIFT | 5, false,
 		n & PSN_MASK);
 	b.iov[0] = (struct iovec){payload, len};
-	return h->link->ops->send(h->link, &b);
+	if (!by_wire)
+		return h->link->ops->send(h->link, &b);
+	local_channel_ack_aside(h->channel, slot);
+	return h->wire->link.ops->send(&h->wire->link, &b);
 }
 
 static inline int send_one(struct host *h, uint32_t slot, uint32_t n)
@@ -153,14 +156,21 @@ static inline int receive(struct host *h)
 	return h->link->ops->receive(h->link, 0, check, h);
 }
 
+/* In the background: who receives asks. */
+static inline bool ask(struct host *from, uint32_t slot)
+{
+	local_channel_want(from->channel, slot);
+	receive(from);
+	return local_channel_is_up(from->channel, slot);
+}
+
 static inline bool reach(struct host *from, uint32_t slot, struct host *to)
 {
 	struct timespec ms = {.tv_nsec = 1000000};
 
-	for (int i = 0; i < PATIENCE_MS && !local_channel_connect(from->channel, slot, false); i++) {
+	for (int i = 0; i < PATIENCE_MS && !ask(from, slot); i++) {
 		if (to)
 			receive(to);
-		receive(from);
 		nanosleep(&ms, NULL);
 	}
 	/* The ring the other way, the proofs, the exports: a few words more. */
@@ -168,7 +178,7 @@ static inline bool reach(struct host *from, uint32_t slot, struct host *to)
 		receive(to);
 		receive(from);
 	}
-	return local_channel_connect(from->channel, slot, false);
+	return local_channel_is_up(from->channel, slot);
 }
 
 /* The doorbell is the descriptor behind the wire's. */

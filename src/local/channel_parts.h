@@ -139,6 +139,8 @@ struct local_channel {
 	struct local_writer *_Atomic writer[QPN_SLOTS]; /* by slot */
 	struct local_writer *_Atomic made[QPN_SLOTS];   /* the same, without gaps */
 	_Atomic unsigned nmade;
+	_Atomic uint64_t wanted[QPN_SLOTS / 64]; /* slots that somebody wants to reach, a bit each */
+	_Atomic bool any_wanted;
 	struct local_reader *_Atomic reader[CHANNEL_READERS];
 	_Atomic unsigned nreaders; /* places above were never used */
 	unsigned polls, quiet;     /* see receive */
@@ -176,6 +178,8 @@ void local_peers_close(struct local_channel *c);
  * there right after.
  */
 void local_peers_attend(struct local_channel *c, bool receives);
+/* Asks those that are wanted; any thread. */
+void local_peers_ask_wanted(struct local_channel *c);
 /* The reader may have said by its socket whose reverse it is: looks, before its frames are taken. */
 void local_peers_find_reverse(struct local_channel *c, struct local_reader *r);
 /* The other one is gone or insane; w->lock held, or c->handshake. */

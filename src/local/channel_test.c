@@ -81,7 +81,7 @@ static void process_reaches_itself(void **state)
 {
 	struct host a = open_host(HERE);
 
-	assert_true(local_channel_connect(a.channel, HERE, true));
+	assert_true(local_channel_connect(a.channel, HERE));
 	for (uint32_t n = 0; n < 100; n++)
 		send_one(&a, HERE, n);
 	receive(&a);
@@ -93,7 +93,7 @@ static void nobody_there_means_the_wire(void **state)
 {
 	struct host a = open_host(HERE);
 
-	assert_false(local_channel_connect(a.channel, THERE, true));
+	assert_false(local_channel_connect(a.channel, THERE));
 	send_one(&a, THERE, 0);
 	assert_int_equal(a.wire->sent, 1);
 	close_host(&a);
@@ -154,7 +154,7 @@ static void bell_is_for_who_receives(void **state)
 	assert_true(reach(&a, THERE, &b));
 	assert_true(local_channel_sleep(b.channel));
 	send_one(&a, THERE, 0);
-	assert_true(local_channel_connect(b.channel, THERE, true));
+	assert_true(local_channel_connect(b.channel, THERE));
 	local_channel_settle(b.channel);
 	assert_true(rung(&b));
 	local_channel_woke(b.channel);

@@ -26,7 +26,7 @@ static const struct kind kinds[] = {
 static bool is_open(const struct hca_qp *qp, const struct local_export_qp *peer)
 {
 	return peer->peer_qpn == hca_qpn(qp) && peer->peer_psn == qp->attr.sq_psn &&
-	       !memcmp(peer->peer_gid, qp->dest.sgid, 16) && !memcmp(peer->gid, qp->dest.dgid, 16);
+	       !memcmp(peer->peer_gid, qp->path.dest.sgid, 16) && !memcmp(peer->gid, qp->path.dest.dgid, 16);
 }
 
 static bool look(struct hca_qp *qp, uint32_t rkey, const struct local_peer *p)

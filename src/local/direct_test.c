@@ -64,7 +64,7 @@ static int make(void **state)
 	s->key.host = s->memory + LEN;
 	s->key.iova = (uintptr_t)s->key.host;
 	s->theirs->pd = &s->pd;
-	s->theirs->dest.local = true;
+	s->theirs->path.shared = true;
 	s->theirs->attr = (struct ibv_qp_attr){
 		.dest_qp_num = MINE, .rq_psn = PSN, .qp_access_flags = ALL, .max_dest_rd_atomic = 4};
 	s->mine->attr = (struct ibv_qp_attr){.dest_qp_num = THEIRS, .sq_psn = PSN, .max_rd_atomic = 4};
@@ -215,9 +215,9 @@ static void queue_pair_must_be_connected_to_us(void **state)
 	s->theirs->attr.rq_psn = PSN + 1;
 	assert_false(writes(s));
 	s->theirs->attr.rq_psn = PSN;
-	s->theirs->dest.dgid[15] = 1;
+	s->theirs->path.dest.dgid[15] = 1;
 	assert_false(writes(s));
-	s->theirs->dest.dgid[15] = 0;
+	s->theirs->path.dest.dgid[15] = 0;
 	assert_true(writes(s));
 }
 

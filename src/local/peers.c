@@ -587,6 +587,37 @@ void local_peers_find_reverse(struct local_channel *c, struct local_reader *r)
 }
 
 /* ---- both ---- */
+void local_channel_want(struct local_channel *c, uint32_t slot)
+{
+	_Atomic uint64_t *word = &c->wanted[slot / 64];
+	uint64_t bit = 1ull << slot % 64;
+
+	if (atomic_load_explicit(word, memory_order_relaxed) & bit)
+		return;
+	atomic_fetch_or(word, bit);
+	atomic_store(&c->any_wanted, true);
+}
+
+bool local_channel_has_wanted(const struct local_channel *c)
+{
+	return atomic_load_explicit(&c->any_wanted, memory_order_relaxed);
+}
+
+void local_peers_ask_wanted(struct local_channel *c)
+{
+	atomic_store(&c->any_wanted, false);
+	for (uint32_t i = 0; i < QPN_SLOTS / 64; i++) {
+		uint64_t bits = atomic_exchange(&c->wanted[i], 0);
+
+		for (; bits; bits &= bits - 1) {
+			struct local_writer *w = writer_of(c, i * 64 + (uint32_t)__builtin_ctzll(bits));
+
+			if (w)
+				begin(c, w, false);
+		}
+	}
+}
+
 void local_peers_attend(struct local_channel *c, bool receives)
 {
 	struct epoll_event ev[16];
@@ -610,7 +641,7 @@ void local_peers_attend(struct local_channel *c, bool receives)
 	lock_drop(&c->handshake);
 }
 
-bool local_channel_connect(struct local_channel *c, uint32_t slot, bool wait)
+bool local_channel_connect(struct local_channel *c, uint32_t slot)
 {
 	struct local_writer *w = writer_of(c, slot);
 	uint64_t until;
@@ -618,14 +649,10 @@ bool local_channel_connect(struct local_channel *c, uint32_t slot, bool wait)
 
 	if (!w)
 		return false;
-	if (!wait && w->state == WRITER_UP)
-		return true;
-	if (!wait && w->state == WRITER_ASKED)
-		return false;
 	cancel = cancel_off();
-	begin(c, w, wait);
+	begin(c, w, true);
 	until = clock_ms() + WAIT_MS;
-	while (wait && (w->state == WRITER_ASKED || w->proving) && clock_ms() < until) {
+	while ((w->state == WRITER_ASKED || w->proving) && clock_ms() < until) {
 		struct pollfd p = {.fd = c->ep_fd, .events = POLLIN};
 
 		poll(&p, 1, 1);

@@ -55,6 +55,25 @@ static void silent_crowd_keeps_nobody_out(void **state)
 	close_host(&b);
 }
 
+/* Who wants to reach another does no I/O; who receives, and was not woken for it, asks. */
+static void who_is_wanted_is_asked_by_who_receives(void **state)
+{
+	struct host a = open_host(HERE);
+	int listener = handshake_listen(port, THERE), fd;
+
+	local_channel_want(a.channel, THERE);
+	assert_true(local_channel_has_wanted(a.channel));
+	assert_true(handshake_accept(listener) < 0);
+	a.link->ops->receive(a.link, 1, check, &a);
+	assert_false(local_channel_has_wanted(a.channel));
+	fd = handshake_accept(listener);
+	assert_true(fd >= 0);
+	assert_false(local_channel_is_up(a.channel, THERE)); /* it has not answered */
+	close(fd);
+	close(listener);
+	close_host(&a);
+}
+
 /* ---- why not ---- */
 /* What is said at level info while a asks whoever listens there. */
 static const char *said_to(struct host *a, int (*answer)(int fd))
@@ -66,7 +85,7 @@ static const char *said_to(struct host *a, int (*answer)(int fd))
 
 	log_level = LOG_INFO;
 	dup2(fileno(f), STDERR_FILENO);
-	local_channel_connect(a->channel, THERE, false);
+	ask(a, THERE);
 	if (answer) {
 		fd = handshake_accept(listener);
 		assert_int_equal(answer(fd), 0);
@@ -76,7 +95,7 @@ static const char *said_to(struct host *a, int (*answer)(int fd))
 	log_level = LOG_WARN;
 	n = pread(fileno(f), text, sizeof(text) - 1, 0);
 	text[n < 0 ? 0 : n] = 0;
-	assert_false(local_channel_connect(a->channel, THERE, false));
+	assert_false(local_channel_is_up(a->channel, THERE));
 	send_one(a, THERE, 0);
 	assert_int_equal(a->wire->sent, 1);
 	close(fd);
@@ -425,6 +444,7 @@ static void who_claims_another_slot_is_not_believed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(who_is_wanted_is_asked_by_who_receives),
 		cmocka_unit_test(others_are_known_by_a_number),
 		cmocka_unit_test(silent_crowd_keeps_nobody_out),
 		cmocka_unit_test(other_version_means_the_wire),

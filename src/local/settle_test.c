@@ -18,7 +18,7 @@ static void slot_of_a_dead_one_is_asked_anew(void **state)
 	receive(&b); /* and tells, by the bell, since it does not know the way back */
 	close_host(&b);
 	b = open_host(THERE);
-	assert_false(local_channel_connect(a.channel, THERE, true)); /* nobody drives b */
+	assert_false(local_channel_connect(a.channel, THERE)); /* nobody drives b */
 	assert_true(reach(&a, THERE, &b));
 	send_one(&a, THERE, 0);
 	receive(&b);
@@ -65,8 +65,8 @@ static void word_of_the_dead_is_not_the_heirs(void **state)
 	send_one(&b, HERE, N); /* tells, and dies */
 	close_host(&b);
 	heir = open_host(THERE);
-	assert_false(local_channel_connect(a.channel, THERE, true));
-	while (!local_channel_connect(a.channel, THERE, true))
+	assert_false(local_channel_connect(a.channel, THERE));
+	while (!local_channel_connect(a.channel, THERE))
 		receive(&heir);
 	for (uint32_t n = 0; n < N; n++)
 		send_noted(&a, THERE, n, 1);
@@ -91,7 +91,7 @@ static void reader_that_left_means_the_wire(void **state)
 	assert_int_equal(a.wire->sent, 1);
 	/* Another process has the slot now. */
 	b = open_host(THERE);
-	assert_false(local_channel_connect(a.channel, THERE, false)); /* not asked again so soon */
+	assert_false(ask(&a, THERE)); /* not asked again so soon */
 	assert_true(reach(&a, THERE, &b));
 	send_one(&a, THERE, 0);
 	receive(&b);
@@ -125,7 +125,7 @@ static void who_acts_is_waited_for(void **state)
 	local_channel_leave(a.channel, THERE);
 	local_channel_settle(b.channel);
 	assert_int_equal(*there->revoked, 0);
-	assert_true(local_channel_connect(a.channel, THERE, false));
+	assert_true(local_channel_is_up(a.channel, THERE));
 	close_host(&a);
 	close_host(&b);
 }
@@ -159,7 +159,7 @@ static void write_for_ever(void)
 	struct host a = open_host(HERE);
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	while (!local_channel_connect(a.channel, THERE, true))
+	while (!local_channel_connect(a.channel, THERE))
 		;
 	for (uint32_t n = 0;; n++)
 		send_one(&a, THERE, n); /* what does not fit is lost, as on a wire */
@@ -217,7 +217,7 @@ static void killed_reader_means_the_wire(void **state)
 			for (;;)
 				b.link->ops->receive(b.link, 0, check_killed, &b);
 		}
-		while (!local_channel_connect(a.channel, THERE, true))
+		while (!local_channel_connect(a.channel, THERE))
 			;
 		a.wire->sent = 0;
 		for (uint32_t n = 0; n < stop; n++)

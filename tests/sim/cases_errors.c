@@ -19,7 +19,7 @@ static void retry_exceeded_flushes_in_order(void **state)
 	for (unsigned i = 0; i < 3; i++)
 		expect_wc(d, 0, 100 + i, IBV_WC_WR_FLUSH_ERR);
 	expect_none(d, 0);
-	assert_int_equal(d->qp[0]->flow->in_flight, 0);
+	assert_int_equal(d->qp[0]->path.flow->in_flight, 0);
 	assert_int_equal(hca_qp_state(d->qp[0]), IBV_QPS_ERR);
 	post(d, 0, IBV_WR_RDMA_WRITE, 5, 0, 64);
 	expect_wc(d, 0, 5, IBV_WC_WR_FLUSH_ERR);
@@ -253,7 +253,7 @@ static void refusal_behind_a_lost_read_response_is_the_writes_own(void **state)
 	expect_wc(d, 0, 2, IBV_WC_REM_ACCESS_ERR);
 	expect_wc(d, 0, 3, IBV_WC_WR_FLUSH_ERR);
 	expect_none(d, 0);
-	assert_int_equal(d->qp[0]->flow->in_flight, 0);
+	assert_int_equal(d->qp[0]->path.flow->in_flight, 0);
 	duo_end(d);
 }
 

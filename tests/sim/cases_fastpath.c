@@ -101,8 +101,9 @@ static void other_partition(struct duo *d, struct sample *s)
 
 static void both_limited_members(struct duo *d, struct sample *s)
 {
-	d->qp[1]->pkey = PKEY_DEFAULT & ~PKEY_FULL;
-	bth_put(s->bytes, OP_WRITE_ONLY, false, 0, d->qp[1]->pkey, hca_qpn(d->qp[1]), false, d->opts[0].psn);
+	d->qp[1]->path.pkey = PKEY_DEFAULT & ~PKEY_FULL;
+	bth_put(s->bytes, OP_WRITE_ONLY, false, 0, d->qp[1]->path.pkey, hca_qpn(d->qp[1]), false,
+		d->opts[0].psn);
 }
 
 static void other_version(struct duo *d, struct sample *s)

@@ -72,7 +72,7 @@ static void limited_members_do_not_hear_each_other(void **state)
 	struct duo *d = duo_new();
 
 	duo_connect(d);
-	d->qp[1]->pkey = limited;
+	d->qp[1]->path.pkey = limited;
 	post_recv(d, 1, 9, 65536, 64);
 	forge_request(d, (struct forged){.op = OP_SEND_ONLY, .payload = 64, .pkey = limited});
 	sim_run_idle(&d->w);

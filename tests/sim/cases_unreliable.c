@@ -225,6 +225,34 @@ static void ud_receive_too_short_is_kept_for_the_next(void **state)
 	duo_end(d);
 }
 
+/* A device has one port, so nobody can make such a handle yet. */
+static void ud_by_a_handle_of_another_port_is_refused(void **state)
+{
+	struct duo *d = duo_new();
+	struct hca_port other = {.num = 2};
+	struct ibv_sge sge;
+	struct ibv_send_wr wr, *bad;
+	struct hca_ah *ah;
+
+	d->opts[0].type = d->opts[1].type = IBV_QPT_UD;
+	duo_connect(d);
+	ah = sim_ah(&d->w.node[0], &d->w.node[1]);
+	wr = request(d, 0, IBV_WR_SEND, &sge, 0, 64);
+	wr.wr.ud.ah = &ah->ibv;
+	wr.wr.ud.remote_qpn = hca_qpn(d->qp[1]);
+	wr.wr.ud.remote_qkey = SIM_QKEY;
+	ah->path.port = &other;
+	assert_int_equal(hca_qp_post_send(d->qp[0], &wr, &bad), EINVAL);
+	assert_ptr_equal(bad, &wr);
+	ah->path.port = d->qp[0]->path.port;
+	assert_int_equal(hca_qp_post_send(d->qp[0], &wr, &bad), 0);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 0, IBV_WC_SUCCESS);
+	expect_none(d, 0);
+	sim_ah_free(ah);
+	duo_end(d);
+}
+
 static void send_datagram(struct duo *d, struct hca_ah *ah)
 {
 	struct ibv_sge sge;
@@ -280,6 +308,7 @@ int main(void)
 		cmocka_unit_test(unreliable_pkey_and_qkey_mismatches_are_dropped_and_counted),
 		cmocka_unit_test(uc_drops_what_is_malformed_and_goes_on),
 		cmocka_unit_test(ud_receive_too_short_is_kept_for_the_next),
+		cmocka_unit_test(ud_by_a_handle_of_another_port_is_refused),
 		cmocka_unit_test(ud_to_a_hundred_thousand_peers_keeps_a_bounded_number_of_flows),
 	};
 

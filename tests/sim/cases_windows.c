@@ -51,7 +51,7 @@ static void datagrams_do_not_shut_the_window_for_ever(void **state)
 	sim_run_idle(&d->w);
 	for (unsigned i = 0; i < 30; i++)
 		expect_wc(d, 0, 0, IBV_WC_SUCCESS);
-	d->qp[0]->flow->window = FLOW_WINDOW_MIN;
+	d->qp[0]->path.flow->window = FLOW_WINDOW_MIN;
 	post(d, 0, IBV_WR_RDMA_WRITE, 1, 0, 64 * MTU);
 	sim_run_idle(&d->w);
 	expect_wc(d, 0, 1, IBV_WC_SUCCESS);
@@ -111,7 +111,7 @@ static void local_error_in_mid_message_gives_its_window_back(void **state)
 
 	d->opts[0].sge = 2;
 	duo_connect(d);
-	flow = d->qp[0]->flow;
+	flow = d->qp[0]->path.flow;
 	wr = request(d, 0, IBV_WR_RDMA_WRITE, &sge[0], 0, 16 * MTU);
 	sge[1] = (struct ibv_sge){.addr = 4096, .length = 64, .lkey = sge[0].lkey + 1};
 	wr.num_sge = 2;

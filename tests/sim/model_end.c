@@ -227,7 +227,7 @@ static void check_flow(struct model *m, const struct sim_node *n, const struct h
 	for (unsigned i = 0; i < m->nsides; i++) {
 		struct hca_qp *qp = m->side[i].qp;
 
-		if (qp && m->side[i].node == n && (reads || qp->flow == f))
+		if (qp && m->side[i].node == n && (reads || qp->path.flow == f))
 			sum += sim_qp_in_flight(qp, reads);
 	}
 	if (sum != f->in_flight)

@@ -279,13 +279,13 @@ static void check_flow(struct prey *p, const struct hca_flow *f, bool reads)
 	uint64_t sum = 0;
 
 	for (unsigned i = 0; i < PREY_QPS; i++) {
-		if (reads || p->qp[i].qp->flow == f)
+		if (reads || p->qp[i].qp->path.flow == f)
 			sum += sim_qp_in_flight(p->qp[i].qp, reads);
 	}
 	for (unsigned i = 0; p->with_honest && i < HONEST_PAIRS; i++) {
 		struct hca_qp *qp = p->honest.pair[i].qp[i / 2];
 
-		if (reads || qp->flow == f)
+		if (reads || qp->path.flow == f)
 			sum += sim_qp_in_flight(qp, reads);
 	}
 	if (sum != f->in_flight)

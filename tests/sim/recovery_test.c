@@ -105,7 +105,7 @@ static struct pair *pair_new(uint64_t seed, const struct sim_rules *rules)
 static void pair_end(struct pair *t)
 {
 	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(t->qp[i]->flow->in_flight, 0);
+		assert_int_equal(t->qp[i]->path.flow->in_flight, 0);
 		assert_int_equal(t->w.node[i].adapter.read_flow->in_flight, 0);
 		hca_qp_destroy(t->qp[i]);
 		hca_mr_dereg(t->mr[i]);
@@ -519,7 +519,7 @@ static void overrun_shrinks_the_window(void **state)
 		wait_one(t, i);
 	}
 	assert_true(sim_count(t->w.net, SIM_OVERRUN) > 0);
-	assert_true(t->qp[0]->flow->window < FLOW_WINDOW / 2);
+	assert_true(t->qp[0]->path.flow->window < FLOW_WINDOW / 2);
 	assert_true(64ull * MIB * 1000 / (t->done_at - from) > wire.rate / 4);
 	sim_run_idle(&t->w);
 	pair_end(t);

@@ -245,8 +245,7 @@ struct hca_ah *sim_ah_to_gid(struct sim_node *n, const uint8_t gid[16])
 	ah->ibv.context = &n->ctx->v.context;
 	ah->ibv.pd = &n->pd->ibv;
 	ah->attr = path_to(gid);
-	ah->port = hca_device_port(n->ctx->dev, ah->attr.port_num);
-	must(!hca_device_resolve(n->ctx->dev, &ah->attr, &ah->dest), "resolve an address");
+	must(!hca_path_resolve(n->ctx->dev, &ah->attr, &ah->path), "resolve an address");
 	return ah;
 }
 

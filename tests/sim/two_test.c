@@ -127,7 +127,7 @@ static void reach(struct model *m, unsigned me, const struct sim_qp_opts *o, uin
 		struct hca_qp *qp = sim_qp(n, o);
 
 		sim_connect_to(qp, o, n->gid, qpn, o);
-		local = qp->dest.local;
+		local = qp->path.shared;
 		hca_qp_destroy(qp);
 	}
 	if (local != wanted)
@@ -196,7 +196,7 @@ static void connect_side(struct model *m, struct side *s)
 	sim_connect_to(s->qp, &s->opts, m->world.node[s->peer->node_index].gid, s->peer->qpn, &s->peer->opts);
 	model_enter();
 	if (s->opts.type != IBV_QPT_UD && !kills &&
-		s->qp->dest.local != (s->node->adapter.local != HCA_LOCAL_OFF))
+		s->qp->path.shared != (s->node->adapter.local != HCA_LOCAL_OFF))
 		model_fail(m, s, "goes not by memory");
 }
 

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A path: how a queue pair reaches its peer. That of a connected queue pair is decided at RTR and then
+ * constant, but for one: when the channel to a process of this host is gone, packets go on (ib/path.c). An
+ * address handle has the part that an address vector decides; the queue pair of a datagram adds the rest when
+ * it knows for which process the datagram is, and has the path of the datagram it sent last.
+ *
+ * The address is RoCE's: GIDs, which are IP addresses. Where a subnet has LIDs, they belong beside it (source
+ * and destination, path bits, whether there is a GRH, its flow label); the service level is here already.
+ */
+#ifndef HCA_PATH_H
+#define HCA_PATH_H
+
+#include "base/frame.h"
+#include "hca/flow.h"
+
+#include <infiniband/verbs.h>
+
+struct hca_device;
+struct hca_port;
+struct link;
+
+struct hca_path {
+	struct link *link;     /* which its frames leave by: see `shared`; NULL: not decided yet */
+	struct hca_flow *flow; /* the window: what may be in flight to the peer's process; NULL: as link */
+	struct hca_port *port; /* where it begins */
+	struct frame_dest dest;
+	uint16_t pkey; /* what its packets have, and are matched by */
+	uint8_t sl;
+	uint8_t mtu; /* enum ibv_mtu */
+	/*
+	 * The link is the channel to a process of this host: nothing is lost or overtaken, it tells what was
+	 * executed, and either end may act in the other's memory. Else what goes by the wire.
+	 */
+	bool shared;
+	bool peer_shared; /* and the peer sends that way, too: see ib/path.c */
+};
+
+/*
+ * What an address vector decides, by the port that it names: port, address, service level, and the largest
+ * MTU. 0 or EINVAL. Any thread, no lock.
+ */
+int hca_path_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct hca_path *out);
+
+/* The one door for where frames leave. */
+static inline void hca_path_go_by(struct hca_path *p, struct link *link, bool shared)
+{
+	p->link = link;
+	p->shared = shared;
+}
+
+/* Whether frames of this path leave together with those of a batch: through shared memory one is for one
+ * process, over the wire for one address. */
+static inline bool hca_path_goes_with(const struct hca_path *p, const struct frame_batch *b)
+{
+	return p->link == b->link && frame_dest_same(&p->dest, &b->dest) &&
+	       (!p->shared || p->flow->slot == b->slot);
+}
+
+/* What a batch of such frames begins with. */
+static inline void hca_path_address(const struct hca_path *p, struct frame_batch *b)
+{
+	b->link = p->link;
+	b->dest = p->dest;
+	b->slot = p->flow && (p->shared || p->flow->here) ? p->flow->slot : 0;
+}
+
+#endif

@@ -127,16 +127,11 @@ struct hca_flow *hca_adapter_flow(struct hca_adapter *a, const uint8_t dgid[16],
 {
 	struct hca_flow *f = hca_adapter_flow_find(a, dgid, qpn);
 
-	if (f)
-		return f;
-	f = malloc(sizeof(*f));
-	if (!f) /* share one, slower but right */
-		return hca_flow_table_hold(&a->flows, a->read_flow);
-	hca_flow_init(f, dgid, qpn_slot(qpn));
-	f->here = hca_devices_have(a, dgid);
-	if (a->read_flow->limit > f->limit)
-		f->most = f->limit = a->read_flow->limit;
-	return hca_flow_table_add(&a->flows, f);
+	if (!f)
+		f = hca_flow_table_add(
+			&a->flows, dgid, qpn_slot(qpn), hca_devices_have(a, dgid), a->read_flow->limit);
+	/* More of them in use than queue pairs: share one, slower but right. */
+	return f ? f : hca_flow_table_hold(&a->flows, a->read_flow);
 }
 
 void hca_adapter_flow_put(struct hca_adapter *a, struct hca_flow *f)

@@ -7,37 +7,107 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Flows that were allocated together, used from the first on. */
+struct hca_flow_chunk {
+	struct hca_flow_chunk *next;
+	unsigned n, used;
+	struct hca_flow flow[];
+};
+
+enum { CHUNK = 64 };
+
+/* ---- life ---- */
+/* Memory that nobody has used yet is not written to: most programs have few flows. */
+static struct hca_flow_chunk *chunk_new(unsigned n)
+{
+	struct hca_flow_chunk *c = calloc(1, sizeof(*c) + n * sizeof(c->flow[0]));
+
+	if (c)
+		c->n = n;
+	return c;
+}
+
+static void chunk_add(struct hca_flow_table *t, struct hca_flow_chunk *c)
+{
+	c->next = t->chunks;
+	t->chunks = c;
+	t->room += c->n;
+}
+
 int hca_flow_table_init(struct hca_flow_table *t)
 {
+	struct hca_flow_chunk *idle = chunk_new(FLOW_IDLE_MAX);
+
 	memset(t, 0, sizeof(*t));
 	lock_init(&t->lock);
 	list_init(&t->used);
 	list_init(&t->idle);
+	list_init(&t->free);
 	t->bucket = calloc(FLOW_BUCKETS, sizeof(t->bucket[0]));
-	return t->bucket ? 0 : -ENOMEM;
+	if (idle)
+		chunk_add(t, idle);
+	return idle && t->bucket ? 0 : -ENOMEM;
 }
 
-static void flow_free(struct hca_flow *f)
-{
-	if (!f)
-		return;
-	lock_fini(&f->lock);
-	free(f);
-}
-
-static void free_all(struct list *flows)
+static void fini_all(struct list *flows)
 {
 	for (struct list *n; (n = list_pop(flows));)
-		flow_free(container_of(n, struct hca_flow, node));
+		lock_fini(&container_of(n, struct hca_flow, node)->lock);
 }
 
 void hca_flow_table_fini(struct hca_flow_table *t)
 {
-	free_all(&t->used);
-	free_all(&t->idle);
+	fini_all(&t->used);
+	fini_all(&t->idle);
+	for (struct hca_flow_chunk *c = t->chunks, *next; c; c = next) {
+		next = c->next;
+		free(c);
+	}
 	free(t->bucket);
 	lock_fini(&t->lock);
 }
+
+/* ---- room ---- */
+/* Whoever comes when there is none left brings the next chunk, which two may do at once. */
+int hca_flow_table_reserve(struct hca_flow_table *t)
+{
+	struct hca_flow_chunk *c = NULL;
+	bool full;
+
+	lock_take(&t->lock);
+	full = ++t->qps + FLOW_IDLE_MAX > t->room;
+	lock_drop(&t->lock);
+	if (!full)
+		return 0;
+	c = chunk_new(CHUNK);
+	lock_take(&t->lock);
+	if (c)
+		chunk_add(t, c);
+	else
+		t->qps--;
+	lock_drop(&t->lock);
+	return c ? 0 : -ENOMEM;
+}
+
+void hca_flow_table_unreserve(struct hca_flow_table *t)
+{
+	lock_take(&t->lock);
+	t->qps--;
+	lock_drop(&t->lock);
+}
+
+/* lock held; one that was never used. */
+static struct hca_flow *take_fresh(struct hca_flow_table *t)
+{
+	assert_locked(&t->lock);
+	for (struct hca_flow_chunk *c = t->chunks; c; c = c->next) {
+		if (c->used < c->n)
+			return &c->flow[c->used++];
+	}
+	return NULL;
+}
+
+/* ---- the table ---- */
 
 static uint64_t mix(uint64_t v)
 {
@@ -101,30 +171,8 @@ static void insert(struct hca_flow_table *t, struct hca_flow *f)
 	t->count++;
 }
 
-struct hca_flow *hca_flow_table_add(struct hca_flow_table *t, struct hca_flow *f)
-{
-	struct hca_flow *there;
-
-	lock_take(&t->lock);
-	there = use(t, find(t, f->dgid, f->slot));
-	if (!there)
-		insert(t, f);
-	lock_drop(&t->lock);
-	if (there)
-		flow_free(f);
-	return there ? there : f;
-}
-
-struct hca_flow *hca_flow_table_hold(struct hca_flow_table *t, struct hca_flow *f)
-{
-	lock_take(&t->lock);
-	f->users++;
-	lock_drop(&t->lock);
-	return f;
-}
-
-/* lock held; takes the one that is idle for longest out. */
-static struct hca_flow *take_oldest(struct hca_flow_table *t)
+/* lock held; the one that is idle for longest is free. */
+static void let_go_oldest(struct hca_flow_table *t)
 {
 	struct hca_flow *f = container_of(list_pop(&t->idle), struct hca_flow, node);
 	struct hca_flow **p = bucket_of(t, f->dgid, f->slot);
@@ -135,35 +183,72 @@ static struct hca_flow *take_oldest(struct hca_flow_table *t)
 	*p = f->next;
 	t->count--;
 	t->nidle--;
+	lock_fini(&f->lock);
+	list_add_tail(&t->free, &f->node);
+}
+
+/* lock held; NULL: all are in use. */
+static struct hca_flow *take_free(struct hca_flow_table *t)
+{
+	struct list *n = list_pop(&t->free);
+	struct hca_flow *f = n ? container_of(n, struct hca_flow, node) : take_fresh(t);
+
+	if (f || list_empty(&t->idle))
+		return f;
+	let_go_oldest(t);
+	return container_of(list_pop(&t->free), struct hca_flow, node);
+}
+
+struct hca_flow *hca_flow_table_add(
+	struct hca_flow_table *t, const uint8_t dgid[16], uint32_t slot, bool here, uint32_t limit)
+{
+	struct hca_flow *f;
+
+	lock_take(&t->lock);
+	f = use(t, find(t, dgid, slot));
+	if (!f && (f = take_free(t))) {
+		hca_flow_init(f, dgid, slot);
+		f->here = here;
+		if (limit > f->limit)
+			f->most = f->limit = limit;
+		insert(t, f);
+	}
+	lock_drop(&t->lock);
 	return f;
 }
 
-/* lock held; a reference is given back. Returns one to be freed, or NULL. */
-static struct hca_flow *unuse(struct hca_flow_table *t, struct hca_flow *f)
+struct hca_flow *hca_flow_table_hold(struct hca_flow_table *t, struct hca_flow *f)
+{
+	lock_take(&t->lock);
+	f->users++;
+	lock_drop(&t->lock);
+	return f;
+}
+
+/* lock held; a reference is given back. */
+static void unuse(struct hca_flow_table *t, struct hca_flow *f)
 {
 	assert_locked(&t->lock);
 	if (--f->users)
-		return NULL;
+		return;
 	list_del(&f->node);
 	list_add_tail(&t->idle, &f->node);
-	return ++t->nidle > FLOW_IDLE_MAX ? take_oldest(t) : NULL;
+	if (++t->nidle > FLOW_IDLE_MAX)
+		let_go_oldest(t);
 }
 
 void hca_flow_table_put(struct hca_flow_table *t, struct hca_flow *f)
 {
-	struct hca_flow *gone;
-
 	if (!f)
 		return;
 	lock_take(&t->lock);
-	gone = unuse(t, f);
+	unuse(t, f);
 	lock_drop(&t->lock);
-	flow_free(gone);
 }
 
 struct hca_flow *hca_flow_table_next(struct hca_flow_table *t, struct hca_flow *f)
 {
-	struct hca_flow *next = NULL, *gone = NULL;
+	struct hca_flow *next = NULL;
 	struct list *n;
 
 	lock_take(&t->lock);
@@ -171,8 +256,7 @@ struct hca_flow *hca_flow_table_next(struct hca_flow_table *t, struct hca_flow *
 	if (n != &t->used)
 		next = use(t, container_of(n, struct hca_flow, node));
 	if (f)
-		gone = unuse(t, f);
+		unuse(t, f);
 	lock_drop(&t->lock);
-	flow_free(gone);
 	return next;
 }

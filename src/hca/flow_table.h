@@ -6,6 +6,10 @@
  * without number, so only so many are kept: the one that is idle for longest is let go, and who sends there
  * again begins anew.
  *
+ * Who posts a datagram to a new destination is given a flow under locks, so nothing is allocated then: room
+ * for those that idle is made with the table, as one piece which is touched when it is used, and room for one
+ * more with each queue pair.
+ *
  * The number of buckets is fixed, since to move all flows into a larger table would hold up whoever sends. As
  * many flows are in use as there are queue pairs (HCA_MAX_QP), so that chains stay short: five on average at
  * the very most.
@@ -16,11 +20,14 @@
 #include "base/list.h"
 #include "base/lock.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct hca_flow;
 
 enum { FLOW_BUCKETS = 4096, FLOW_IDLE_MAX = 4096 };
+
+struct hca_flow_chunk;
 
 struct hca_flow_table {
 	struct lock lock; /* guards all below, and users, node and next of the flows */
@@ -28,6 +35,9 @@ struct hca_flow_table {
 	struct list used;
 	struct list idle;      /* the one that was let go of last is the last */
 	unsigned count, nidle; /* in the table; idle */
+	struct list free;
+	struct hca_flow_chunk *chunks; /* what all of them lie in; the newest first */
+	unsigned room, qps;            /* for so many; queue pairs that may have one */
 };
 
 /* 0 or -ENOMEM. */
@@ -35,11 +45,18 @@ int hca_flow_table_init(struct hca_flow_table *t);
 /* Frees all of them, whoever has references. */
 void hca_flow_table_fini(struct hca_flow_table *t);
 
+/* A queue pair comes, which will have a reference: 0 or -ENOMEM. And it goes. */
+int hca_flow_table_reserve(struct hca_flow_table *t);
+void hca_flow_table_unreserve(struct hca_flow_table *t);
+
 /* The flow towards a process, with a reference for the caller; NULL: there is none. */
 struct hca_flow *hca_flow_table_get(struct hca_flow_table *t, const uint8_t dgid[16], uint32_t slot);
-/* Puts one in, whose the table's it then is. Returns it, or the one that somebody put in meanwhile: as get.
+/*
+ * The same, but makes one that is not there: here: on this host; limit: how far its window may grow, if that
+ * is more than usual. NULL: all are in use, by more than there are queue pairs.
  */
-struct hca_flow *hca_flow_table_add(struct hca_flow_table *t, struct hca_flow *f);
+struct hca_flow *hca_flow_table_add(
+	struct hca_flow_table *t, const uint8_t dgid[16], uint32_t slot, bool here, uint32_t limit);
 /* Another reference to one that somebody has a reference to. */
 struct hca_flow *hca_flow_table_hold(struct hca_flow_table *t, struct hca_flow *f);
 /* Gives a reference back; f may be gone afterwards. NULL is fine. */

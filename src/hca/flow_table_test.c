@@ -4,7 +4,6 @@
 #include "hca/flow.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <setjmp.h>
@@ -42,10 +41,9 @@ static struct hca_flow *get(struct hca_flow_table *t, unsigned i)
 	if (f)
 		return f;
 	gid_of(i, gid);
-	f = malloc(sizeof(*f));
+	f = hca_flow_table_add(t, gid, SLOT, false, 0);
 	assert_non_null(f);
-	hca_flow_init(f, gid, SLOT);
-	return hca_flow_table_add(t, f);
+	return f;
 }
 
 static void use_once(struct hca_flow_table *t, unsigned i)
@@ -110,6 +108,7 @@ static void one_in_use_is_never_let_go(void **state)
 	struct hca_flow *f;
 
 	assert_int_equal(hca_flow_table_init(&t), 0);
+	assert_int_equal(hca_flow_table_reserve(&t), 0);
 	f = get(&t, 1);
 	assert_ptr_equal(hca_flow_table_hold(&t, f), f);
 	hca_flow_table_put(&t, f);
@@ -146,24 +145,51 @@ static void one_that_was_let_go_begins_anew(void **state)
 	hca_flow_table_fini(&t);
 }
 
-/* Who is first puts it in. */
+/* Who is first makes it. */
 static void two_that_make_the_same_flow_share_one(void **state)
 {
 	struct hca_flow_table t;
-	struct hca_flow *first, *second = malloc(sizeof(*second));
+	struct hca_flow *first;
 	uint8_t gid[16];
 
 	assert_int_equal(hca_flow_table_init(&t), 0);
 	first = get(&t, 1);
 	gid_of(1, gid);
-	assert_non_null(second);
-	hca_flow_init(second, gid, SLOT);
-	assert_ptr_equal(hca_flow_table_add(&t, second), first);
+	assert_ptr_equal(hca_flow_table_add(&t, gid, SLOT, false, 0), first);
 	assert_int_equal(first->users, 2);
 	assert_int_equal(t.count, 1);
 	hca_flow_table_put(&t, first);
 	hca_flow_table_put(&t, first);
 	assert_int_equal(t.nidle, 1);
+	hca_flow_table_fini(&t);
+}
+
+/* As many as there are queue pairs, and a window that was learnt is worth less than a place. */
+static void there_is_room_for_each_queue_pair(void **state)
+{
+	enum { QPS = 200 };
+	struct hca_flow_table t;
+	uint8_t gid[16];
+
+	assert_int_equal(hca_flow_table_init(&t), 0);
+	for (unsigned i = 0; i < QPS; i++)
+		assert_int_equal(hca_flow_table_reserve(&t), 0);
+	for (unsigned i = 0; i < FLOW_IDLE_MAX; i++)
+		use_once(&t, PEERS + i);
+	for (unsigned i = 0; i < QPS; i++)
+		get(&t, i);
+	assert_true(is_there(&t, PEERS)); /* none of those that idle had to go */
+	for (unsigned i = QPS; i < t.room; i++)
+		get(&t, i);
+	assert_int_equal(t.nidle, 0);
+	gid_of(PEERS, gid);
+	assert_null(hca_flow_table_add(&t, gid, SLOT, false, 0)); /* nobody can hold so many */
+	for (unsigned i = 0; i < QPS; i++)
+		hca_flow_table_unreserve(&t);
+	for (unsigned i = 0, room = t.room; i < QPS; i++) {
+		assert_int_equal(hca_flow_table_reserve(&t), 0);
+		assert_int_equal(t.room, room);
+	}
 	hca_flow_table_fini(&t);
 }
 
@@ -241,6 +267,7 @@ int main(void)
 		cmocka_unit_test(one_in_use_is_never_let_go),
 		cmocka_unit_test(one_that_was_let_go_begins_anew),
 		cmocka_unit_test(two_that_make_the_same_flow_share_one),
+		cmocka_unit_test(there_is_room_for_each_queue_pair),
 		cmocka_unit_test(a_walk_meets_all_that_are_in_use),
 		cmocka_unit_test(threads_use_and_walk_it_at_once),
 	};

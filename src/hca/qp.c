@@ -161,13 +161,18 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 		hca_qp_wr_init(qp, attr->send_ops_flags);
 	qp->count = &qp->own_count;
 	qp->home->ops.reset(qp);
-	err = -hca_adapter_add_qp(a, qp);
+	err = -hca_flow_table_reserve(&a->flows);
 	if (err)
 		goto free_rq;
+	err = -hca_adapter_add_qp(a, qp);
+	if (err)
+		goto unreserve_flow;
 	qp->count = host_registry_qp(a->registry, hca_qpn(qp), (uint32_t)ibv->qp_type, &qp->own_count);
 	take_refs(qp, 1);
 	return qp;
 
+unreserve_flow:
+	hca_flow_table_unreserve(&a->flows);
 free_rq:
 	hca_rq_fini(&qp->rq);
 free_sq:
@@ -277,6 +282,7 @@ int hca_qp_destroy(struct hca_qp *qp)
 	lock_drop(&qp->lock);
 	lock_drop(&e->drive);
 	hca_engine_forget(e, qp);
+	hca_flow_table_unreserve(&qp->adapter->flows);
 	hca_engine_quiesce(e);
 	hca_async_forget(qp->ctx, &qp->ex.qp_base);
 	take_refs(qp, -1);

@@ -102,8 +102,7 @@ static void number(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t npkts)
 		r->credits--;
 }
 
-enum ibt_fast ibt_request_fast(
-	struct hca_qp *qp, uint64_t (*coarse)(void), struct frame_out *f, struct iovec *iov)
+enum ibt_fast ibt_request_fast(struct hca_qp *qp, struct frame_out *f, struct iovec *iov)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 	struct hca_send_wqe *w = hca_sq_at(&qp->sq, r->next);
@@ -122,8 +121,6 @@ enum ibt_fast ibt_request_fast(
 	put_headers(qp, w, f);
 	f->note = ibt_note(qp);
 	f->psn = psn_add(w->psn, w->npkts - 1);
-	if (!qp->deadline)
-		ibt_set_lazy_timer(qp, coarse);
 	return FAST_FRAME;
 }
 

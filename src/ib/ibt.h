@@ -260,8 +260,15 @@ void ibt_fail_at(struct hca_qp *qp, uint32_t psn, enum ibv_wc_status status, uin
 void ibt_timer(struct hca_qp *qp, uint64_t now);
 /* Brings qp->deadline in line with what is in flight; restart: the peer was just heard. */
 void ibt_set_timers(struct hca_qp *qp, uint64_t now, bool restart);
-/* For a packet that left without a look at the clock: early enough, and late by what `coarse` is. */
-void ibt_set_lazy_timer(struct hca_qp *qp, uint64_t (*coarse)(void));
+/*
+ * For a packet that leaves without a look at the clock: whether no timer runs that should; and it runs, from
+ * a time that may be some milliseconds old, which it is late by.
+ */
+static inline bool ibt_lacks_timer(const struct hca_qp *qp)
+{
+	return !qp->deadline && qp->attr.timeout;
+}
+void ibt_set_lazy_timer(struct hca_qp *qp, uint64_t coarse);
 /* `una` or `acked` has moved. */
 void ibt_progress(struct hca_qp *qp, uint64_t now);
 /* A packet leaves for the first time. */
@@ -337,9 +344,7 @@ void ibt_by_ref_refused(struct hca_qp *qp, uint32_t psn);
  */
 /* It is the packet that the responder waits for, and there is nothing unusual about it. */
 bool ibt_is_next(struct hca_qp *qp, const struct frame_in *in);
-/* coarse: a time that may be some milliseconds old. */
-enum ibt_fast ibt_request_fast(
-	struct hca_qp *qp, uint64_t (*coarse)(void), struct frame_out *f, struct iovec *iov);
+enum ibt_fast ibt_request_fast(struct hca_qp *qp, struct frame_out *f, struct iovec *iov);
 /* Executed, and there is nothing to answer or to send. */
 bool ibt_receive_fast(struct hca_qp *qp, const struct frame_in *in);
 /*

@@ -85,9 +85,12 @@ static bool send_fast(struct ibt_port *p, struct hca_qp *qp)
 		ibt_onesided(p, qp, 0);
 	if (qp->moving)
 		return false;
-	while ((q = ibt_request_fast(qp, hca_clock_coarse, &f, iov)) == FAST_FRAME) {
-		bool out = !local_channel_put(p->channel, qp->path.flow->slot, &qp->path.dest, &f, iov);
+	while ((q = ibt_request_fast(qp, &f, iov)) == FAST_FRAME) {
+		bool out;
 
+		if (ibt_lacks_timer(qp))
+			ibt_set_lazy_timer(qp, hca_clock_coarse());
+		out = !local_channel_put(p->channel, qp->path.flow->slot, &qp->path.dest, &f, iov);
 		/* Counted afterwards: the peer is at it already. */
 		qp->count->tx_packets++;
 		qp->count->tx_bytes += frame_len(&f);

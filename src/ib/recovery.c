@@ -127,13 +127,11 @@ void ibt_set_timers(struct hca_qp *qp, uint64_t now, bool restart)
 	}
 }
 
-void ibt_set_lazy_timer(struct hca_qp *qp, uint64_t (*coarse)(void))
+void ibt_set_lazy_timer(struct hca_qp *qp, uint64_t coarse)
 {
 	enum { COARSE_NS = 10 * 1000000 }; /* a tick of the slowest kernel */
-	uint64_t timeout = ibt_timeout_ns(qp->attr.timeout);
 
-	if (timeout)
-		qp->deadline = ibt_qp(qp)->req.rec.ack_by = coarse() + COARSE_NS + timeout;
+	qp->deadline = ibt_qp(qp)->req.rec.ack_by = coarse + COARSE_NS + ibt_timeout_ns(qp->attr.timeout);
 }
 
 /*

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks the source tree itself: check.py layers | spdx | format | conformance | cancel | names | claims [BUILD] | sets [BUILD]
+"""Checks the source tree itself: check.py layers | protocol | spdx | format | conformance | cancel | names | claims [BUILD] | sets [BUILD]
 
 layers  reads the #includes of src/ and fails where a folder sees one it may not see (docs/architecture.md)
+protocol  protocol logic (PROTOCOL below) does no I/O, has no clock and allocates nothing
 spdx    every C file begins with a line that names its licence
 format  clang-format has nothing to change
 conformance  every test that docs/conformance.md names exists in the program of its entry
@@ -87,6 +88,55 @@ def check_layers():
             seen = folder_of(match[1], path) if match else None
             if seen and seen not in allowed:
                 yield f'src/{name}:{number}: {own} may not see {seen}: #include "{match[1]}"'
+
+
+# Protocol logic: these folders, but for the files that connect it with sockets and other processes.
+PROTOCOL = ("wire", "cm/ib", "ib", "iwarp")
+IO_PART = {
+    "ib/port.h", "ib/port.c", "ib/port_in.c", "ib/port_out.c",  # over links
+    "ib/path.c", "ib/onesided.c", "ib/fetch.c",  # over the channel to processes of this host
+    "iwarp/port.h", "iwarp/port.c", "iwarp/pump.c", "iwarp/open.c", "iwarp/stream_state.c",  # over TCP
+    "iwarp/local_upgrade.c",
+}
+# It is told the time, is handed bytes and says where others are to be put: so it needs no more than these,
+PURE_HEADERS = {
+    "arpa/inet.h", "assert.h", "errno.h", "infiniband/verbs.h", "isa-l/crc.h", "netinet/in.h", "stdatomic.h", "stdbool.h",
+    "stddef.h", "stdint.h", "stdio.h", "string.h", "sys/uio.h",
+}
+# of ours none of these,
+IO_HEADERS = re.compile(r"link/|host/|local/|base/(clock|fd|cancel)\.h")
+# and calls nothing that allocates, looks at a clock, or is a system call that does I/O or waits.
+IMPURE_CALL = re.compile(
+    r"(?<![\w.>])((?:m|c|re|aligned_)alloc|free|strn?dup|v?asprintf|m(?:un|re)?map|memfd_create"
+    r"|clock_\w+|gettimeofday|time|hca_clock_\w+|hca_engine_now|(?:nano|u)?sleep"
+    r"|socket|socketpair|bind|listen|accept4?|connect|shutdown|[gs]etsockopt|(?:send|recv)(?:to|from|m?msg)?"
+    r"|open(?:at)?|close|p?(?:read|write)v?|ioctl|fcntl|p?poll|p?select|epoll_\w+|eventfd|timerfd_\w+|process_vm_\w+"
+    r"|f?(?:open|close|read|write|gets|puts|printf)|getenv|syscall|random_(?:bytes|u32)|local_channel_\w+|link_\w+)\s*\(")
+
+
+def code_of(text):
+    """The text with comments and strings blanked out, lines kept."""
+    return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.S)
+
+
+def check_protocol():
+    for name in sorted(n for n in IO_PART if not (SRC / n).is_file()):
+        yield f"tests/tree/check.py:1: IO_PART has {name}, which is not there"
+    for path in c_files(*(f"src/{folder}" for folder in PROTOCOL)):
+        name = path.relative_to(SRC).as_posix()
+        if path.name.endswith(("_test.c", "_test.h")) or name in IO_PART:
+            continue
+        text = path.read_text()
+        own = set(re.findall(r"^static [^;{}=]*?\b(\w+)\(", text, re.M))  # a verb that is also the name of a call
+        for number, line in enumerate(text.splitlines(), 1):
+            header = re.match(r'\s*#\s*include\s*([<"])([^>"]+)', line)
+            if header and (header[1] == "<" and header[2] not in PURE_HEADERS or IO_HEADERS.match(header[2])
+                           or header[2] in IO_PART):
+                yield f"src/{name}:{number}: protocol logic needs no {header[2]}"
+        for number, line in enumerate(code_of(text).splitlines(), 1):
+            for call in IMPURE_CALL.findall(line):
+                if call not in own:
+                    yield f"src/{name}:{number}: protocol logic calls {call}()"
 
 
 def check_spdx():
@@ -311,6 +361,7 @@ def check_names():
 def main():
     checks = {
         "layers": check_layers,
+        "protocol": check_protocol,
         "spdx": check_spdx,
         "format": check_format,
         "conformance": check_conformance,

@@ -54,7 +54,8 @@ void hca_export_qp(struct hca_adapter *a, struct hca_qp *qp)
 		.peer_psn = qp->attr.rq_psn,
 		.pd = qp->pd->number,
 		.access = qp->attr.qp_access_flags,
-		.life = qp->generation};
+		.life = qp->generation,
+		.pkey = qp->path.pkey};
 
 	assert_locked(&qp->lock);
 	qp->seen.number = 0; /* its peer may be another one now */

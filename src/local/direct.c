@@ -2,6 +2,7 @@
 #include "local/direct.h"
 
 #include "local/copy.h"
+#include "wire/ibt.h"
 
 #include <string.h>
 
@@ -25,8 +26,9 @@ static const struct kind kinds[] = {
 /* Is our peer connected to us? The responder's checks, in its order. */
 static bool is_open(const struct hca_qp *qp, const struct local_export_qp *peer)
 {
-	return peer->peer_qpn == hca_qpn(qp) && peer->peer_psn == qp->attr.sq_psn &&
-	       !memcmp(peer->peer_gid, qp->path.dest.sgid, 16) && !memcmp(peer->gid, qp->path.dest.dgid, 16);
+	return pkey_matches(peer->pkey, qp->path.pkey) && peer->peer_qpn == hca_qpn(qp) &&
+	       peer->peer_psn == qp->attr.sq_psn && !memcmp(peer->peer_gid, qp->path.dest.sgid, 16) &&
+	       !memcmp(peer->gid, qp->path.dest.dgid, 16);
 }
 
 static bool look(struct hca_qp *qp, uint32_t rkey, const struct local_peer *p)

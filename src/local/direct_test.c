@@ -10,6 +10,7 @@
 #include "hca/mr.h"
 #include "hca/qp.h"
 #include "local/pages/window.h"
+#include "wire/ibt.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,7 @@ static int make(void **state)
 	s->key.iova = (uintptr_t)s->key.host;
 	s->theirs->pd = &s->pd;
 	s->theirs->path.shared = true;
+	s->theirs->path.pkey = s->mine->path.pkey = PKEY_DEFAULT;
 	s->theirs->attr = (struct ibv_qp_attr){
 		.dest_qp_num = MINE, .rq_psn = PSN, .qp_access_flags = ALL, .max_dest_rd_atomic = 4};
 	s->mine->attr = (struct ibv_qp_attr){.dest_qp_num = THEIRS, .sq_psn = PSN, .max_rd_atomic = 4};
@@ -221,6 +223,22 @@ static void queue_pair_must_be_connected_to_us(void **state)
 	assert_true(writes(s));
 }
 
+/* As a packet would be dropped. */
+static void queue_pair_must_be_of_our_partition(void **state)
+{
+	struct stage *s = *state;
+
+	s->theirs->path.pkey = PKEY_DEFAULT & ~PKEY_FULL;
+	assert_true(writes(s));
+	s->mine->path.pkey = PKEY_DEFAULT & ~PKEY_FULL;
+	assert_false(writes(s)); /* two limited members */
+	s->mine->path.pkey = PKEY_DEFAULT;
+	s->theirs->path.pkey = PKEY_DEFAULT - 1;
+	assert_false(writes(s));
+	s->theirs->path.pkey = PKEY_DEFAULT;
+	assert_true(writes(s));
+}
+
 static void queue_pair_must_take_requests(void **state)
 {
 	struct stage *s = *state;
@@ -264,6 +282,7 @@ int main(void)
 		T(key_and_queue_pair_are_of_one_domain),
 		T(key_must_be_there),
 		T(queue_pair_must_be_connected_to_us),
+		T(queue_pair_must_be_of_our_partition),
 		T(queue_pair_must_take_requests),
 		T(who_was_cut_off_does_nothing),
 		T(process_must_live),

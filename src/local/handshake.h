@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { HANDSHAKE_MAGIC = 0x7465656d, HANDSHAKE_VERSION = 3, HANDSHAKE_NONCE = 32 };
+enum { HANDSHAKE_MAGIC = 0x7465656d, HANDSHAKE_VERSION = 4, HANDSHAKE_NONCE = 32 };
 
 enum handshake_kind {
 	HANDSHAKE_HELLO = 1,

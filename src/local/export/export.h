@@ -55,7 +55,7 @@ struct local_export_qp {
 	uint8_t peer_gid[16], gid[16];
 	uint32_t pd, access;
 	uint32_t life; /* counts its resets */
-	uint32_t reserved;
+	uint16_t pkey, reserved;
 };
 
 /* A file that regions lie in (local/pages/shareable.h). */

@@ -78,7 +78,8 @@ struct frame_batch {
 	struct frame_dest dest;
 	uint32_t slot; /* the process of this host that they are for; 0: of another, or not known */
 	unsigned nframes, niov;
-	bool wanted;                 /* there is data among them that the other side waits for */
+	bool wanted;    /* there is data among them that the other side waits for */
+	bool ack_first; /* the first is an acknowledge: who can, sends it with what follows, in any order */
 	uint32_t run_len, run_bytes; /* of the frames noted last that can leave as one piece */
 	struct frame_out frame[FRAME_BATCH_MAX];
 	struct iovec iov[FRAME_BATCH_IOV];
@@ -121,6 +122,7 @@ static inline bool frame_dest_same(const struct frame_dest *a, const struct fram
 static inline void frame_batch_begin(struct frame_batch *b)
 {
 	b->nframes = b->niov = 0;
+	b->ack_first = false;
 	b->run_len = b->run_bytes = 0;
 }
 

@@ -23,6 +23,7 @@ static void put_aeth_frame(struct hca_qp *qp, struct frame_batch *out, uint32_t 
 {
 	struct frame_out *f = ibt_frame(out, BTH_LEN + AETH_LEN);
 
+	out->ack_first |= out->nframes == 1;
 	bth_put(f->hdr, IBT_RC | OP_ACK, false, 0, qp->path.pkey, qp->attr.dest_qp_num, false, psn);
 	aeth_put(f->hdr + BTH_LEN, syndrome, ibt_qp(qp)->resp.msn);
 }

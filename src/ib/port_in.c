@@ -131,13 +131,14 @@ void ibt_port_deliver(struct ibt_port *p, const struct frame_in *in, uint64_t no
 		ibt_path_hear_here(p, in);
 		return;
 	}
-	if (qpn == QP_MULTICAST) {
+	/* What comes through shared memory is for our queue pairs: QP1 and groups hear the wire. */
+	if (qpn == QP_MULTICAST && !in->from) {
 		struct mcast_give g = {p, in, now};
 
 		hca_mcast_each(a, in->dgid, mcast_give, &g);
 		return;
 	}
-	if (qpn == QP_GSI) {
+	if (qpn == QP_GSI && !in->from) {
 		a->qp1.ops->receive(a, in, now);
 		return;
 	}

@@ -46,6 +46,7 @@ static void send_one(
 	CANCEL_SAFE;
 	struct frame_batch b;
 
+	frame_batch_begin(&b);
 	hca_path_address(&qp->path, &b);
 	b.nframes = 1;
 	b.niov = f->iov_count;

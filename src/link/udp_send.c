@@ -215,8 +215,7 @@ static int frag_socket(struct udp_link *l, bool v4, uint16_t *port)
  */
 static bool is_ack_and_more(const struct frame_batch *b)
 {
-	return b->nframes == 2 && b->frame[0].hdr[0] == (IBT_RC | OP_ACK) &&
-	       frame_len(&b->frame[0]) < frame_len(&b->frame[1]) &&
+	return b->nframes == 2 && b->ack_first && frame_len(&b->frame[0]) < frame_len(&b->frame[1]) &&
 	       frame_len(&b->frame[1]) < FRAME_RUN_BYTES / 2;
 }
 

@@ -54,6 +54,7 @@ int mad_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t m
 	struct frame_out *f = &b.frame[0];
 	int err;
 
+	frame_batch_begin(&b);
 	b.dest = *to;
 	b.nframes = b.niov = 1;
 	*f = (struct frame_out){.hdr_len = BTH_LEN + DETH_LEN, .payload_len = MAD_LEN, .iov_count = 1};

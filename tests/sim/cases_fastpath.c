@@ -56,6 +56,34 @@ static struct duo *stage(void)
 	return d;
 }
 
+/* ---- whom it is for ---- */
+static uint64_t in_vain(struct duo *d, struct sample *s, uint32_t qpn)
+{
+	struct hca_adapter *a = &d->w.node[1].adapter;
+	uint64_t before = a->count->no_qp;
+
+	put_be24(s->bytes + 5, qpn);
+	lock_take(&a->engine.drive);
+	ibt_port_deliver(ibt_port_in(a), &s->in, sim_now(&d->w));
+	lock_drop(&a->engine.drive);
+	return a->count->no_qp - before;
+}
+
+/* Nor our own QPs by another's number, which is nobody's here. */
+static void shared_memory_reaches_neither_qp1_nor_groups(void **state)
+{
+	struct duo *d = stage();
+	struct sample *s = frame(d, OP_SEND_ONLY, 0, 64);
+
+	assert_int_equal(in_vain(d, s, QP_MULTICAST), 0);
+	assert_int_equal(in_vain(d, s, QP_GSI), 0);
+	s->in.from = s; /* its ring, which nobody looks at */
+	assert_int_equal(in_vain(d, s, QP_MULTICAST), 1);
+	assert_int_equal(in_vain(d, s, QP_GSI), 1);
+	assert_int_equal(in_vain(d, s, hca_qpn(d->qp[1]) ^ 1 << QPN_SLOT_SHIFT), 1);
+	duo_end(d);
+}
+
 /* ---- one packet ---- */
 static void usual_frame_is_executed(void **state)
 {
@@ -261,6 +289,7 @@ static void message_longer_than_its_receive_is_refused(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(shared_memory_reaches_neither_qp1_nor_groups),
 		cmocka_unit_test(usual_frame_is_executed),
 		cmocka_unit_test(unusual_frame_is_left_as_it_is),
 		cmocka_unit_test(longer_than_the_mtu_is_left_as_it_is),

@@ -60,13 +60,12 @@ static void receive(void *arg, const uint8_t mad[MAD_LEN], const struct mad_from
 
 static void expire(struct cm_host *h, uint64_t now)
 {
-	struct cm_timer *t;
+	struct timer *t;
 
 	cm_expire(&h->core, now);
-	while ((t = cm_timer_first(&h->timers)) && t->at <= now) {
+	while ((t = timers_take_due(&h->timers, now))) {
 		struct cm_host_timer *due = container_of(t, struct cm_host_timer, t);
 
-		cm_timer_clear(&h->timers, t);
 		due->due(due, now);
 	}
 }
@@ -140,10 +139,9 @@ void cm_host_lock(struct cm_host *h)
 
 static uint64_t deadline(const struct cm_host *h)
 {
-	const struct cm_timer *t = cm_timer_first(&h->timers);
-	uint64_t at = cm_deadline(&h->core);
+	uint64_t own = timers_next(&h->timers), core = cm_deadline(&h->core);
 
-	return t && t->at < at ? t->at : at;
+	return own < core ? own : core;
 }
 
 void cm_host_unlock(struct cm_host *h)
@@ -169,12 +167,12 @@ void cm_host_wait(struct cm_host *h, pthread_cond_t *cond)
 
 void cm_host_timer_set(struct cm_host *h, struct cm_host_timer *t, uint64_t at)
 {
-	cm_timer_set(&h->timers, &t->t, at);
+	timer_set(&h->timers, &t->t, at);
 }
 
 void cm_host_timer_clear(struct cm_host *h, struct cm_host_timer *t)
 {
-	cm_timer_clear(&h->timers, &t->t);
+	timer_clear(&h->timers, &t->t);
 }
 
 uint64_t cm_host_now(const struct cm_host *h)

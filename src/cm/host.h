@@ -26,8 +26,8 @@ struct cm_host {
 	atomic_bool open; /* MADs that come before or after are nobody's */
 	struct cm_core core;
 	struct cm_link *bucket[CM_INDEXES * CM_HOST_BUCKETS];
-	struct cm_timers timers; /* of the user: struct cm_host_timer */
-	uint64_t armed;          /* the deadline that the adapter knows */
+	struct timers timers; /* of the user: struct cm_host_timer */
+	uint64_t armed;       /* the deadline that the adapter knows */
 	struct cm_ops ops;
 	void (*changed)(struct cm_host *h);
 };
@@ -42,7 +42,7 @@ struct cm_host_user {
 
 /* Something of the user's that is to be looked at later: due() is called as the callbacks are. */
 struct cm_host_timer {
-	struct cm_timer t;
+	struct timer t;
 	void (*due)(struct cm_host_timer *t, uint64_t now);
 };
 /* Both with the lock held. */

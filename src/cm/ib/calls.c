@@ -174,7 +174,7 @@ int cm_sidr_reply(struct cm_core *core, struct cm_conn *c, struct cm_msg *m, uin
 	m->local_id = c->remote_id; /* the request's id is the only one a SIDR_REP has */
 	m->sidr_rep.service_id = c->service_id;
 	cm_set_state(core, c, CM_S_SIDR_REP_SENT);
-	cm_timer_set(&core->timers, &c->timer, now + c->timewait);
+	timer_set(&core->timers, &c->timer, now + c->timewait);
 	cm_send_kept(core, c, m);
 	return 0;
 }

@@ -144,7 +144,7 @@ void cm_set_state(struct cm_core *core, struct cm_conn *c, enum cm_state next)
 	assert(ways[c->state] >> next & 1);
 	log_debug("cm %08x: %s -> %s", c->local_id, cm_state_name(c->state), cm_state_name(next));
 	c->state = next;
-	cm_timer_clear(&core->timers, &c->timer);
+	timer_clear(&core->timers, &c->timer);
 	if (next == CM_S_IDLE)
 		cm_table_remove(&core->table, c);
 }
@@ -154,7 +154,7 @@ void cm_enter_timewait(struct cm_core *core, struct cm_conn *c, uint64_t now)
 {
 	cm_table_drop(&core->table, CM_BY_QPN, c);
 	cm_set_state(core, c, CM_S_TIMEWAIT);
-	cm_timer_set(&core->timers, &c->timer, now + c->timewait);
+	timer_set(&core->timers, &c->timer, now + c->timewait);
 }
 
 void cm_tell(struct cm_core *core, struct cm_conn *c, enum cm_event_type type, const struct cm_msg *m)
@@ -207,7 +207,7 @@ void cm_send_waiting(
 {
 	cm_set_state(core, c, next);
 	c->retries = c->max_retries;
-	cm_timer_set(&core->timers, &c->timer, now + c->wait);
+	timer_set(&core->timers, &c->timer, now + c->wait);
 	cm_send_kept(core, c, m);
 }
 
@@ -234,9 +234,7 @@ void cm_send_rej_timeout(struct cm_core *core, struct cm_conn *c)
 /* ---- timers ---- */
 uint64_t cm_deadline(const struct cm_core *core)
 {
-	const struct cm_timer *t = cm_timer_first(&core->timers);
-
-	return t ? t->at : UINT64_MAX;
+	return timers_next(&core->timers);
 }
 
 /* Once more: after a MRA's time, from the state before it. */
@@ -248,7 +246,7 @@ static void try_again(struct cm_core *core, struct cm_conn *c, uint64_t now)
 		cm_set_state(core, c, CM_S_REQ_SENT);
 	else if (c->state == CM_S_MRA_REP_RCVD)
 		cm_set_state(core, c, CM_S_REP_SENT);
-	cm_timer_set(&core->timers, &c->timer, now + c->wait);
+	timer_set(&core->timers, &c->timer, now + c->wait);
 	cm_send_again(core, c);
 }
 
@@ -295,8 +293,8 @@ static void expire(struct cm_core *core, struct cm_conn *c, uint64_t now)
 
 void cm_expire(struct cm_core *core, uint64_t now)
 {
-	struct cm_timer *t;
+	struct timer *t;
 
-	while ((t = cm_timer_first(&core->timers)) && t->at <= now)
+	while ((t = timers_take_due(&core->timers, now)))
 		expire(core, container_of(t, struct cm_conn, timer), now);
 }

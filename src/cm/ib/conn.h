@@ -23,8 +23,8 @@
 #ifndef CM_CONN_H
 #define CM_CONN_H
 
+#include "base/timers.h"
 #include "cm/ib/table.h"
-#include "cm/ib/timers.h"
 #include "wire/cm_msg.h"
 
 #include <stdbool.h>
@@ -125,7 +125,7 @@ struct cm_conn {
 	uint64_t wait, timewait;      /* between two attempts; in TIMEWAIT */
 	uint8_t repeat[MAD_LEN];      /* what the timer, or a duplicate of what it answers, sends again */
 	struct cm_link link[CM_INDEXES];
-	struct cm_timer timer;
+	struct timer timer;
 };
 
 struct cm_event {
@@ -159,7 +159,7 @@ struct cm_core {
 	 */
 	uint8_t knocks;
 	struct cm_table table;
-	struct cm_timers timers;
+	struct timers timers;
 	uint64_t verdicts[CM_VERDICT_COUNT];
 	uint64_t repeated; /* messages sent again by the timer */
 };

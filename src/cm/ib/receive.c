@@ -75,7 +75,7 @@ static bool knock_again(struct cm_core *core, struct cm_conn *c, uint64_t now)
 
 	if (!cm_in(c, CM_IN(REQ_SENT) | CM_IN(SIDR_REQ_SENT)) || c->knocked >= core->knocks || !c->retries)
 		return false;
-	cm_timer_set(&core->timers, &c->timer, now + (first << c->knocked++));
+	timer_set(&core->timers, &c->timer, now + (first << c->knocked++));
 	return true;
 }
 
@@ -268,8 +268,7 @@ static enum cm_verdict got_mra(
 		cm_set_state(core, c, CM_S_MRA_REP_RCVD);
 	else
 		return CM_V_OUT_OF_PLACE;
-	cm_timer_set(
-		&core->timers, &c->timer, now + cm_time(m->mra.service_timeout, CM_MRA_MAX) + c->timewait);
+	timer_set(&core->timers, &c->timer, now + cm_time(m->mra.service_timeout, CM_MRA_MAX) + c->timewait);
 	cm_tell(core, c, CM_EV_MRA, m);
 	return CM_V_TAKEN;
 }

@@ -11,7 +11,7 @@
 #include "hca/flow.h"
 #include "hca/qp.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 uint64_t hca_clock_monotonic(void *arg)
 {
@@ -42,12 +42,10 @@ void hca_engine_init(struct hca_engine *e, struct hca_adapter *a, uint64_t (*clo
 	list_init(&e->coalescing);
 	list_init(&e->runnable);
 	list_init(&e->delayed_acks);
-	e->heap = NULL;
-	e->heap_len = e->heap_size = 0;
+	e->qp_timers = e->alarms = (struct timers){0};
+	memset(e->alarm, 0, sizeof(e->alarm));
 	atomic_init(&e->next_timer, UINT64_MAX);
-	e->timerfd_at = e->next_alarm = UINT64_MAX;
-	for (int i = 0; i < HCA_ALARMS; i++)
-		e->alarm_at[i] = UINT64_MAX;
+	e->timerfd_at = UINT64_MAX;
 	e->timer_fd = e->wake_fd = -1;
 }
 
@@ -64,8 +62,6 @@ void hca_engine_fini(struct hca_engine *e)
 			e->provider[i]->ops.close(e->provider[i]);
 		e->provider[i] = NULL;
 	}
-	free(e->heap);
-	e->heap = NULL;
 	lock_fini(&e->timer_lock);
 	lock_fini(&e->coalesce_lock);
 	lock_fini(&e->count_lock);

@@ -58,6 +58,10 @@ static int nobody(struct hca_provider *p, uint32_t slot, const struct frame_in *
 	return -ESRCH;
 }
 
+static void nothing_due(struct hca_provider *p, uint64_t now)
+{
+}
+
 static void nothing_to_tidy(struct hca_provider *p, struct hca_clock *clock)
 {
 }
@@ -67,6 +71,7 @@ void hca_provider_init(
 {
 	p->ops = *ops;
 	p->e = e;
+	p->kind = kind;
 	p->bit = 1u << kind;
 #define DEFAULT(name, fn)                                                                                    \
 	if (!p->ops.name)                                                                                    \
@@ -83,6 +88,7 @@ void hca_provider_init(
 	DEFAULT(send_frames, no_frames);
 	DEFAULT(hand_over, nobody);
 	DEFAULT(is_busy, no);
+	DEFAULT(expire, nothing_due);
 	DEFAULT(tidy, nothing_to_tidy);
 	DEFAULT(is_quiet, no);
 	DEFAULT(sleep, yes);
@@ -96,6 +102,11 @@ void hca_provider_init(
 	DEFAULT(at_exit, nothing);
 #undef DEFAULT
 	__atomic_store_n(&e->provider[kind], p, __ATOMIC_RELEASE);
+}
+
+void hca_provider_arm(struct hca_provider *p, uint64_t at)
+{
+	hca_engine_alarm(p->e, HCA_QP1_ALARMS + p->kind, at);
 }
 
 /* ---- all of them ---- */

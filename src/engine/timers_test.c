@@ -30,12 +30,9 @@ static void hear(struct hca_engine *e)
 static void what_nobody_takes_off_rings_again_but_not_at_once(void **state)
 {
 	enum { PATIENCE_MS = 30000 };
-	struct hca_engine e = {
-		.clock = hca_clock_monotonic, .timerfd_at = UINT64_MAX, .next_alarm = UINT64_MAX};
+	struct hca_engine e = {.clock = hca_clock_monotonic, .timerfd_at = UINT64_MAX};
 	uint64_t heard;
 
-	for (int i = 0; i < HCA_ALARMS; i++)
-		e.alarm_at[i] = UINT64_MAX;
 	lock_init(&e.timer_lock);
 	e.timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	assert_true(e.timer_fd >= 0);

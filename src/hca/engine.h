@@ -17,6 +17,7 @@
 #include "base/export.h"
 #include "base/list.h"
 #include "base/lock.h"
+#include "base/timers.h"
 #include "hca/kind.h"
 
 #include <pthread.h>
@@ -34,8 +35,8 @@ struct hca_qp;
 
 struct pollfd;
 
-/* How many times QP1 can be called at: which is whose is QP1's business (hca/qp1.h). */
-enum { HCA_ALARMS = 9 };
+/* How many times QP1 can be called at: which is whose is QP1's business (hca/qp1.h). And a provider each. */
+enum { HCA_QP1_ALARMS = 9, HCA_ALARMS = HCA_QP1_ALARMS + HCA_KINDS };
 
 struct hca_engine {
 	struct hca_adapter *adapter;
@@ -60,13 +61,11 @@ struct hca_engine {
 	struct lock count_lock; /* the adapter's counters of what left */
 	unsigned unlooked;      /* drives in a row that did without the clock; drive lock */
 
-	struct lock timer_lock; /* heap of hca_qp by timer_key */
-	struct hca_qp **heap;
-	unsigned heap_len, heap_size;
-	uint64_t alarm_at[HCA_ALARMS]; /* of hca_engine_alarm; UINT64_MAX: none; timer_lock */
-	uint64_t next_alarm;           /* the earliest of them; timer_lock */
-	_Atomic uint64_t next_timer;   /* earliest key or alarm; UINT64_MAX: none */
-	uint64_t timerfd_at;
+	struct lock timer_lock;
+	struct timers qp_timers;     /* hca_qp.timer; timer_lock */
+	struct timers alarms;        /* alarm[]; timer_lock */
+	_Atomic uint64_t next_timer; /* the earliest of both; UINT64_MAX: none */
+	uint64_t timerfd_at;         /* timer_lock */
 
 	/* helper; see engine/helper.c */
 	pthread_t helper;
@@ -85,6 +84,8 @@ struct hca_engine {
 	_Atomic unsigned look;  /* enum hca_look: what the helper was asked to look at */
 	_Atomic bool ticks;     /* the helper comes to look before long: answers may be held back */
 	_Atomic bool any_delayed_acks; /* delayed_acks is not empty */
+
+	struct timer alarm[HCA_ALARMS]; /* of hca_engine_alarm; timer_lock */
 };
 
 /* NULL clock: CLOCK_MONOTONIC. Providers come by hca_provider_init(). */
@@ -174,11 +175,11 @@ void hca_engine_window_freed(struct hca_engine *e);
 void hca_engine_quiesce(struct hca_engine *e);
 /* The QP leaves: no timer, no list knows it any more. */
 void hca_engine_forget(struct hca_engine *e, struct hca_qp *qp);
-/* Brings the timer heap in line with qp->deadline; qp->lock held. See hca_engine_arm(), hca/qp.h. */
+/* Sets the QP's timer to qp->deadline; qp->lock held. See hca_engine_arm(), hca/qp.h. */
 void hca_engine_arm_now(struct hca_engine *e, struct hca_qp *qp);
 /*
- * Calls QP1's timer at this time instead of any set before under the same number, which is below HCA_ALARMS;
- * UINT64_MAX: not at all. Any thread.
+ * Calls QP1's timer at this time instead of any set before under the same number, which is below
+ * HCA_QP1_ALARMS; UINT64_MAX: not at all. Any thread. Of providers: hca_provider_arm().
  */
 void hca_engine_alarm(struct hca_engine *e, unsigned which, uint64_t at);
 /* The helper's alarm rang: it has to be set again for what is still to come. */

@@ -103,6 +103,8 @@ struct hca_provider_ops {
 	int (*receive)(struct hca_provider *p, unsigned woken, struct hca_clock *clock);
 	/* Whether it has connections that take their bytes by a look at them. */
 	bool (*is_busy)(struct hca_provider *p);
+	/* The time of hca_provider_arm() has come. */
+	void (*expire)(struct hca_provider *p, uint64_t now);
 	/* After a drive: ends what is over. */
 	void (*tidy)(struct hca_provider *p, struct hca_clock *clock);
 
@@ -138,11 +140,14 @@ struct hca_provider_ops {
 struct hca_provider {
 	struct hca_provider_ops ops;
 	struct hca_engine *e;
+	enum hca_kind kind;
 	unsigned bit; /* of hca_engine.woken */
 };
 
 /* Fills in what is missing, and enters it into the engine as the one of this kind. */
 void hca_provider_init(
 	struct hca_provider *p, const struct hca_provider_ops *ops, struct hca_engine *e, enum hca_kind kind);
+/* Calls ops.expire at this time instead of any set before; UINT64_MAX: not at all. Any thread. */
+void hca_provider_arm(struct hca_provider *p, uint64_t at);
 
 #endif

@@ -132,7 +132,6 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 	list_init(&qp->delayed_ack_node);
 	list_init(&qp->coalescing_node);
 	list_init(&qp->flow_node);
-	qp->timer_pos = -1;
 	qp->ctx = ctx;
 	qp->adapter = a;
 	set_port(qp, 1, 0);

@@ -130,9 +130,8 @@ struct hca_qp {
 	struct hca_send_wqe *wr_wqe;
 
 	/* engine's: timers (under the timer lock), list membership (under the drive lock) */
-	uint64_t deadline; /* the transport wants its timer at this time; 0: none */
-	uint64_t timer_key;
-	_Atomic int timer_pos; /* in the heap; -1: not in it */
+	uint64_t deadline;  /* the transport wants its timer at this time; 0: none */
+	struct timer timer; /* comes then or before */
 	struct list runnable_node, delayed_ack_node;
 	bool more_answers;            /* than a round let out */
 	struct list coalescing_node;  /* under the engine's coalesce_lock */
@@ -188,8 +187,7 @@ static inline struct hca_send_wqe *hca_sq_at(const struct hca_sq *sq, uint32_t i
 /* The engine's timer comes early enough for qp->deadline, or is set; qp->lock held. */
 static inline void hca_engine_arm(struct hca_engine *e, struct hca_qp *qp)
 {
-	if (qp->deadline && (atomic_load_explicit(&qp->timer_pos, memory_order_relaxed) < 0 ||
-				    qp->timer_key > qp->deadline))
+	if (qp->deadline && !timer_is_by(&qp->timer, qp->deadline))
 		hca_engine_arm_now(e, qp);
 }
 

@@ -107,7 +107,7 @@ static void tell_established(struct stream *s)
 	struct iwarp_conn_event ev = {.type = IWARP_CONN_ESTABLISHED, .ird = p->ird, .ord = p->ord};
 
 	s->established = true;
-	s->deadline = UINT64_MAX;
+	stream_clear_deadline(s);
 	stream_upgrade_done(s);
 	lock_take(&s->qp->lock); /* posters look at it from now on */
 	stream_watch(s, EPOLLIN);
@@ -281,7 +281,7 @@ void stream_negotiate(struct stream *s, uint64_t now)
 	case CONNECT_ASKED:
 		stream_watch(s, 0);
 		s->give_up = now + REQUEST_NS;
-		s->deadline = UINT64_MAX;
+		stream_clear_deadline(s);
 		stream_tell_request(s, now);
 		return;
 	case CONNECT_UPGRADE_READY:

@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 enum { FEW = 2, SELDOM = 32, READY = 64 };
@@ -36,6 +35,7 @@ static void stream_free(struct stream *s)
 	}
 	if (s->listener)
 		s->listener->pending--;
+	stream_clear_deadline(s);
 	list_del(&s->node);
 	free(s->stage);
 	free(s->rest);
@@ -58,7 +58,6 @@ static void abandon(struct hca_provider *v)
 			close(container_of(n, struct stream, node)->fd);
 	}
 	close(all->epfd);
-	close(all->timer_fd);
 }
 
 static void close_port(struct hca_provider *v)
@@ -73,7 +72,6 @@ static void close_port(struct hca_provider *v)
 		stream_free(s);
 	}
 	close(all->epfd);
-	close(all->timer_fd);
 	free(all);
 }
 
@@ -106,7 +104,6 @@ struct stream *stream_new(struct iwarp_port *port, iwarp_conn_fn *tell, void *us
 	s->port = port;
 	s->tell = tell;
 	s->fd = -1;
-	s->deadline = UINT64_MAX;
 	list_add_tail(&port->all, &s->node);
 	return s;
 }
@@ -127,15 +124,15 @@ void stream_watch(struct stream *s, uint32_t events)
 void stream_set_deadline(struct stream *s, uint64_t at)
 {
 	struct iwarp_port *all = s->port;
-	struct itimerspec ts = {.it_value.tv_sec = (time_t)(at / 1000000000ull),
-		.it_value.tv_nsec = (long)(at % 1000000000ull)};
 
 	assert_locked(&s->e->drive);
-	s->deadline = at;
-	if (at >= all->next)
-		return;
-	all->next = at;
-	timerfd_settime(all->timer_fd, TFD_TIMER_ABSTIME, &ts, NULL);
+	timer_set(&all->timers, &s->timer, at);
+	hca_provider_arm(&all->provider, timers_next(&all->timers));
+}
+
+void stream_clear_deadline(struct stream *s)
+{
+	timer_clear(&s->port->timers, &s->timer); /* the alarm may come in vain */
 }
 
 void iwarp_port_wake(struct iwarp_port *port)
@@ -184,7 +181,7 @@ void stream_close_socket(struct stream *s, bool reset, int status)
 	else if (s->fd >= 0)
 		close(fd_take(&s->fd));
 	stream_set_state(s, STREAM_CLOSED);
-	s->deadline = UINT64_MAX;
+	stream_clear_deadline(s);
 	if (!s->end_told) {
 		s->end_told = true;
 		tell_end(s, status ? status : -ECONNRESET);
@@ -267,7 +264,6 @@ static void tidy(struct hca_provider *v, struct hca_clock *clock)
 /* ---- time ---- */
 static void on_deadline(struct stream *s, uint64_t now)
 {
-	s->deadline = UINT64_MAX;
 	switch (s->state) {
 	case STREAM_LISTENING:
 		stream_watch(s, EPOLLIN); /* descriptors had run out */
@@ -302,35 +298,14 @@ static void on_deadline(struct stream *s, uint64_t now)
 	}
 }
 
-static void run_deadlines(struct iwarp_port *all, uint64_t now)
+static void expire(struct hca_provider *v, uint64_t now)
 {
-	uint64_t next = UINT64_MAX;
+	struct iwarp_port *all = port_of(v);
+	struct timer *t;
 
-	all->next = 0; /* nobody sets the alarm meanwhile */
-	list_for_each_safe(n, &all->all)
-	{
-		struct stream *s = container_of(n, struct stream, node);
-
-		if (s->deadline <= now)
-			on_deadline(s, now);
-	}
-	list_for_each(n, &all->all)
-	{
-		struct stream *s = container_of(n, struct stream, node);
-
-		if (s->deadline < next)
-			next = s->deadline;
-	}
-	all->next = UINT64_MAX;
-	list_for_each(n, &all->all)
-	{
-		struct stream *s = container_of(n, struct stream, node);
-
-		if (s->deadline == next && next != UINT64_MAX) {
-			stream_set_deadline(s, next);
-			break;
-		}
-	}
+	while ((t = timers_take_due(&all->timers, now)))
+		on_deadline(container_of(t, struct stream, timer), now);
+	hca_provider_arm(v, timers_next(&all->timers));
 }
 
 /* ---- moving ---- */
@@ -364,13 +339,7 @@ static int step_ready(struct iwarp_port *all, uint64_t now)
 	int n = epoll_wait(all->epfd, ev, READY, 0), done = 0;
 
 	for (int i = 0; i < n; i++) {
-		struct stream *s = ev[i].data.ptr;
-		uint64_t rang;
-
-		if (s)
-			done += step(s, ev[i].events, now);
-		else if (read(all->timer_fd, &rang, sizeof(rang)) < 0 && errno != EAGAIN)
-			log_debug("timerfd: %d", errno);
+		done += step(ev[i].data.ptr, ev[i].events, now);
 	}
 	return done;
 }
@@ -413,9 +382,8 @@ static bool due(struct hca_provider *v, unsigned woken, bool busy)
 {
 	struct iwarp_port *all = port_of(v);
 
-	if (list_empty(&all->all)) /* the alarm of one that is gone: it wakes until somebody takes it */
-		return woken & v->bit;
-	return all->nopen || all->upgrading || (woken & v->bit) || ++all->skipped >= SELDOM;
+	return !list_empty(&all->all) &&
+	       (all->nopen || all->upgrading || (woken & v->bit) || ++all->skipped >= SELDOM);
 }
 
 static int receive(struct hca_provider *v, unsigned woken, struct hca_clock *clock)
@@ -433,8 +401,6 @@ static int receive(struct hca_provider *v, unsigned woken, struct hca_clock *clo
 		all->skipped = 0;
 		done += step_ready(all, now);
 	}
-	if (now >= all->next)
-		run_deadlines(all, now);
 	return done;
 }
 
@@ -451,6 +417,7 @@ static const struct hca_provider_ops port_ops = {
 	.due = due,
 	.receive = receive,
 	.is_busy = is_busy,
+	.expire = expire,
 	.tidy = tidy,
 	.fds = fds,
 	.is_quiet = is_quiet,
@@ -462,25 +429,17 @@ static const struct hca_provider_ops port_ops = {
 int iwarp_port_open(struct hca_adapter *a)
 {
 	struct iwarp_port *all = aligned_alloc(64, sizeof(*all));
-	struct epoll_event timer = {.events = EPOLLIN};
 
 	if (!all)
 		return -ENOMEM;
 	memset(all, 0, sizeof(*all));
 	list_init(&all->all);
-	all->next = UINT64_MAX;
 	all->epfd = fd_above_stdio(epoll_create1(EPOLL_CLOEXEC));
-	all->timer_fd = fd_above_stdio(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-	if (all->epfd >= 0 && all->timer_fd >= 0 &&
-		!epoll_ctl(all->epfd, EPOLL_CTL_ADD, all->timer_fd, &timer)) {
+	if (all->epfd >= 0) {
 		hca_provider_init(&all->provider, &port_ops, &a->engine, HCA_IWARP);
 		return 0;
 	}
 	log_info("no iWARP connections: %s", fd_reason(errno));
-	if (all->epfd >= 0)
-		close(all->epfd);
-	if (all->timer_fd >= 0)
-		close(all->timer_fd);
 	free(all);
 	return 0;
 }

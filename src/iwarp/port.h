@@ -9,6 +9,7 @@
 #ifndef IWARP_PORT_H
 #define IWARP_PORT_H
 
+#include "base/timers.h"
 #include "hca/adapter.h"
 #include "hca/provider.h"
 #include "iwarp/conn.h"
@@ -37,8 +38,8 @@ struct stream {
 	iwarp_conn_fn *tell;
 	enum stream_state state;
 	int fd;
-	uint32_t watched;  /* EPOLL*, what the set knows; for open ones under qp->lock */
-	uint64_t deadline; /* UINT64_MAX: none */
+	uint32_t watched; /* EPOLL*, what the set knows; for open ones under qp->lock */
+	struct timer timer;
 	uint64_t give_up;  /* BACKLOGGED */
 	struct hca_qp *qp; /* when OPEN; and it points back */
 	uint32_t qpn;
@@ -72,8 +73,8 @@ struct iwarp_port {
 	_Alignas(64) struct list all; /* not on the line that who posts reads */
 	unsigned nopen;               /* with a queue pair, whose bytes they carry */
 	unsigned upgrading;           /* that wait for the link to reach somebody */
-	int epfd, timer_fd;
-	uint64_t next; /* deadline of any; the alarm is set to it */
+	int epfd;
+	struct timers timers; /* of streams */
 	unsigned skipped;
 	_Atomic bool tidy_wanted;             /* some thread wants them to be looked at */
 	_Atomic unsigned rx_no_recv, blocked; /* how many are */
@@ -95,6 +96,7 @@ struct stream *stream_new(struct iwarp_port *port, iwarp_conn_fn *tell, void *us
 /* EPOLLIN, EPOLLOUT, or 0: not at all. */
 void stream_watch(struct stream *s, uint32_t events);
 void stream_set_deadline(struct stream *s, uint64_t at);
+void stream_clear_deadline(struct stream *s);
 /* The next tidying up looks at all streams. Any thread. */
 void iwarp_port_wake(struct iwarp_port *port);
 /* Tells the manager, with the addresses filled in; returns what it says. */

@@ -139,7 +139,7 @@ void stream_unblock(struct stream *s)
 {
 	set_blocked(s, false);
 	if (!s->shut)
-		s->deadline = UINT64_MAX; /* of an end whose last words now go on: stream_follow_qp() */
+		stream_clear_deadline(s); /* of an end whose last words now go on: stream_follow_qp() */
 	hca_engine_make_runnable(s->e, s->qp);
 }
 
@@ -269,7 +269,7 @@ void stream_follow_qp(struct stream *s, uint64_t now)
 	lock_take(&qp->lock);
 	life = iwarp_life(qp);
 	note_rx_no_recv(s, qp);
-	if (life == IWARP_ENDING && s->deadline == UINT64_MAX)
+	if (life == IWARP_ENDING && !timer_is_set(&s->timer))
 		stream_set_deadline(s, now + LAST_WORD_NS);
 	if (life == IWARP_FINISH && !s->shut) {
 		s->shut = true;

@@ -13,7 +13,8 @@
 
 enum { GSI_FRAME_LEN = BTH_LEN + DETH_LEN + MAD_LEN };
 
-_Static_assert((int)MAD_ALARM_LATE < (int)HCA_ALARMS, "an alarm for each agent and for MADs that are late");
+_Static_assert(
+	(int)MAD_ALARM_LATE < (int)HCA_QP1_ALARMS, "an alarm for each agent and for MADs that are late");
 
 /* ---- out ---- */
 /*

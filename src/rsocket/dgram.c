@@ -39,7 +39,7 @@ int dg_start(struct dgram *d)
 			d->nfree++;
 		}
 	}
-	d->watch = (struct rs_watch){.fd = d->udp, .due = UINT64_MAX, .run = dg_udp_receive};
+	d->watch = (struct rs_watch){.fd = d->udp, .run = dg_udp_receive};
 	err = rs_watch(&d->watch);
 	d->up = !err;
 	return err;

@@ -21,6 +21,7 @@ static struct service {
 	pthread_mutex_t mutex; /* guards everything below */
 	pthread_cond_t idle;   /* running became NULL */
 	struct list watches;
+	struct timers timers; /* of watches */
 	bool up;
 	pthread_t thread;
 	int epoll, bell;
@@ -47,18 +48,6 @@ static void run(struct rs_watch *w)
 	pthread_cond_broadcast(&sv.idle);
 }
 
-static struct rs_watch *next_due(uint64_t now)
-{
-	list_for_each(n, &sv.watches)
-	{
-		struct rs_watch *w = container_of(n, struct rs_watch, node);
-
-		if (w->due <= now)
-			return w;
-	}
-	return NULL;
-}
-
 static bool still_watched(const struct rs_watch *w)
 {
 	list_for_each(n, &sv.watches) if (n == &w->node) return true;
@@ -67,14 +56,8 @@ static bool still_watched(const struct rs_watch *w)
 
 static int sleep_ms(void)
 {
-	uint64_t due = UINT64_MAX, now = rs_now();
+	uint64_t due = timers_next(&sv.timers), now = rs_now();
 
-	list_for_each(n, &sv.watches)
-	{
-		struct rs_watch *w = container_of(n, struct rs_watch, node);
-
-		due = w->due < due ? w->due : due;
-	}
 	if (due == UINT64_MAX)
 		return -1;
 	due = due > now ? (due - now) / 1000000 + 1 : 0;
@@ -97,8 +80,8 @@ static void *serve(void *arg)
 			(void)!read(sv.bell, &rung, sizeof(rung));
 		else if (n == 1 && still_watched(ev.data.ptr))
 			run(ev.data.ptr);
-		for (struct rs_watch *w; (w = next_due(rs_now()));)
-			run(w);
+		while (timers_next(&sv.timers) <= rs_now())
+			run(container_of(timers_first(&sv.timers), struct rs_watch, timer));
 	}
 	sv.up = false; /* first: a child would close them */
 	close(sv.epoll);
@@ -158,6 +141,7 @@ void rs_service_in_child(void)
 	pthread_mutex_init(&sv.mutex, NULL);
 	pthread_cond_init(&sv.idle, NULL);
 	list_init(&sv.watches);
+	sv.timers = (struct timers){0};
 	sv.up = false;
 	sv.running = NULL;
 }
@@ -185,6 +169,8 @@ int rs_watch(struct rs_watch *w)
 	if (err)
 		list_del(&w->node);
 	w->watched = !err;
+	if (w->watched && w->due)
+		timer_set(&sv.timers, &w->timer, w->due);
 	if (sv.up)
 		ring();
 out:
@@ -198,6 +184,7 @@ void rs_unwatch(struct rs_watch *w)
 	if (w->watched) {
 		w->watched = false;
 		list_del(&w->node);
+		timer_clear(&sv.timers, &w->timer);
 		epoll_ctl(sv.epoll, EPOLL_CTL_DEL, w->fd, NULL);
 		ring();
 	}
@@ -206,11 +193,14 @@ void rs_unwatch(struct rs_watch *w)
 	pthread_mutex_unlock(&sv.mutex);
 }
 
-void rs_watch_due(struct rs_watch *w, uint64_t due)
+void rs_watch_due(struct rs_watch *w, uint64_t at)
 {
 	pthread_mutex_lock(&sv.mutex);
-	w->due = due;
-	if (w->watched)
-		ring();
+	w->due = at;
+	if (w->watched) {
+		timer_set(&sv.timers, &w->timer, at);
+		if (!pthread_equal(sv.thread, pthread_self()))
+			ring();
+	}
 	pthread_mutex_unlock(&sv.mutex);
 }

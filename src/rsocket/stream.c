@@ -186,7 +186,7 @@ struct rs_stream *rs_stream_alloc(int domain)
 	lock_init_unbiased(&s->lock);
 	list_init(&s->mappings);
 	list_init(&s->node);
-	s->watch.due = s->give_up = UINT64_MAX;
+	s->give_up = UINT64_MAX;
 	return s;
 }
 

@@ -146,7 +146,7 @@ static uint64_t next_look(const struct rs_stream *s, uint64_t most)
 /* lock held */
 static void look_after(struct rs_stream *s, uint64_t now)
 {
-	uint64_t most = patience(s, s->waiting || s->rs.polled);
+	uint64_t most = patience(s, s->waiting || s->rs.polled), next;
 
 	assert_locked(&s->lock);
 	rs_progress(s);
@@ -159,14 +159,15 @@ static void look_after(struct rs_stream *s, uint64_t now)
 	}
 	if (s->state == RS_CONNECTED && now >= s->give_up)
 		rs_stream_fail(s, ETIMEDOUT);
-	s->watch.due = s->state == RS_CONNECTED ? next_look(s, most) : UINT64_MAX;
-	s->attended = s->watch.due != UINT64_MAX;
+	next = s->state == RS_CONNECTED ? next_look(s, most) : UINT64_MAX;
+	s->attended = next != UINT64_MAX;
+	rs_watch_due(&s->watch, next);
 }
 
 void rs_attend(struct rs_stream *s)
 {
 	if (!atomic_exchange(&s->attended, true))
-		rs_watch_due(&s->watch, 0);
+		rs_watch_due(&s->watch, rs_now());
 }
 
 static void on_watch(struct rs_watch *w, uint64_t now)
@@ -180,7 +181,7 @@ static void on_watch(struct rs_watch *w, uint64_t now)
 		rdma_ack_cm_event(e);
 	}
 	lock_take(&s->lock);
-	if (now >= w->due && s->cq)
+	if (rs_watch_is_due(w, now) && s->cq)
 		look_after(s, now);
 	lock_drop(&s->lock);
 	rsock_wake(&s->rs);

@@ -33,32 +33,32 @@ static bool ready(struct pollfd *p, nfds_t n)
 }
 
 /*
- * Going to sleep and being woken takes longer than a peer that answers at once. After SHORT_WAITS waits in a
- * row that were short, the next one looks for a moment before it sleeps; when nothing comes in that time, it
- * was one too many, and the next SPIN_MISSED short ones sleep again.
+ * Going to sleep and being woken takes longer than a peer that answers at once. After some waits in a row
+ * that were short (base/streak.h), the next one looks for a moment before it sleeps; when nothing comes in
+ * that time, the next ones sleep again.
  */
-enum { SHORT_NS = 100 * 1000, SHORT_WAITS = 4, SPIN_NS = 50 * 1000, SPIN_MISSED = -16 };
+enum { SHORT_NS = 100 * 1000, SPIN_NS = 50 * 1000 };
 
 static bool spin(struct hca_engine *e, struct pollfd *p, nfds_t n)
 {
 	uint64_t until = hca_engine_now(e) + SPIN_NS;
 
-	if (atomic_load_explicit(&e->short_waits, memory_order_relaxed) < SHORT_WAITS)
+	if (!streak_bets(&e->short_waits))
 		return false;
 	do {
 		if (hca_engine_drive(e) && ready(p, n))
 			return true;
 	} while (hca_engine_now(e) < until);
-	atomic_store_explicit(&e->short_waits, SPIN_MISSED, memory_order_relaxed);
+	streak_lose(&e->short_waits);
 	return false;
 }
 
 static void learn_wait(struct hca_engine *e, uint64_t since)
 {
-	int n = atomic_load_explicit(&e->short_waits, memory_order_relaxed);
-
-	n = hca_engine_now(e) - since > SHORT_NS ? (n < 0 ? n : 0) : n < SHORT_WAITS ? n + 1 : n;
-	atomic_store_explicit(&e->short_waits, n, memory_order_relaxed);
+	if (hca_engine_now(e) - since > SHORT_NS)
+		streak_break(&e->short_waits);
+	else
+		streak_hit(&e->short_waits);
 }
 
 static void leave_sockets(void *arg)

@@ -17,6 +17,7 @@
 #include "base/export.h"
 #include "base/list.h"
 #include "base/lock.h"
+#include "base/streak.h"
 #include "base/timers.h"
 #include "hca/kind.h"
 
@@ -79,7 +80,7 @@ struct hca_engine {
 	_Atomic uint32_t blocked;        /* callers waiting on the sockets themselves */
 	_Atomic uint32_t waits;          /* how often callers did */
 	_Atomic bool dozes;              /* the helper waits to be called when one leaves */
-	_Atomic int short_waits;         /* of callers, in a row; see engine/sleep.c */
+	struct streak short_waits;       /* of callers; see engine/sleep.c */
 	_Atomic unsigned woken; /* hca_provider.bit: which have something for who slept on the descriptors */
 	_Atomic unsigned look;  /* enum hca_look: what the helper was asked to look at */
 	_Atomic bool ticks;     /* the helper comes to look before long: answers may be held back */

@@ -6,8 +6,8 @@
  *
  * Delayed ACKs: an acknowledge can be piggybacked on a request of our own. A program that answers at once
  * would otherwise cost two packets each way, and a packet through the stack is most of the latency. So when
- * the last STREAK acknowledges were followed by a request within DELAY_NS, the next one is delayed that long;
- * when nothing follows, it leaves by itself and none is delayed for a while.
+ * the last acknowledges were followed by a request within DELAY_NS (base/streak.h), the next one is delayed
+ * that long; when nothing follows, it leaves by itself and none is delayed for a while.
  */
 #include "ib/ibt.h"
 
@@ -47,7 +47,7 @@ static uint8_t read_opcode(const struct ibt_answer *a)
 	return a->sent + 1 == a->npkts ? OP_READ_RESP_LAST : OP_READ_RESP_MIDDLE;
 }
 
-enum { READ_COPY = 1024, STREAK = 4, STREAK_LOST = -16, DELAY_NS = 50 * 1000 };
+enum { READ_COPY = 1024, DELAY_NS = 50 * 1000 };
 
 void ibt_delay_ack(struct hca_qp *qp, uint64_t now)
 {
@@ -57,7 +57,7 @@ void ibt_delay_ack(struct hca_qp *qp, uint64_t now)
 	if (r->ack_due && qp->answer_at)
 		return; /* one waits already, and not longer for this one */
 	r->ack_due = true;
-	qp->answer_at = r->piggyback_streak < STREAK || r->nak_due || r->answer_tail != r->answer_head
+	qp->answer_at = !streak_bets(&r->piggyback) || r->nak_due || r->answer_tail != r->answer_head
 				? 0
 				: now + DELAY_NS;
 }
@@ -65,8 +65,8 @@ void ibt_delay_ack(struct hca_qp *qp, uint64_t now)
 /* A request of our own leaves: it carries the acknowledge, or could have. */
 static void learn_piggyback(struct ibt_responder *r, uint64_t now)
 {
-	if (r->ack_asked_at && now - r->ack_asked_at < DELAY_NS && r->piggyback_streak < STREAK)
-		r->piggyback_streak++;
+	if (r->ack_asked_at && now - r->ack_asked_at < DELAY_NS)
+		streak_hit(&r->piggyback);
 	r->ack_asked_at = 0;
 }
 
@@ -189,7 +189,7 @@ bool ibt_respond(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 	else if (r->ack_due && hca_qp_state(qp) != IBV_QPS_ERR)
 		put_aeth_frame(qp, out, r->ack_psn, AETH_ACK | credits(qp));
 	if (r->ack_due && qp->answer_at && now >= qp->answer_at)
-		r->piggyback_streak = STREAK_LOST;
+		streak_lose(&r->piggyback);
 	qp->answer_at = 0;
 	r->ack_leaving = r->ack_due && !r->nak_due;
 	r->nak_due = r->ack_due = false;

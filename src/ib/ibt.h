@@ -24,6 +24,7 @@
 #ifndef IB_IBT_H
 #define IB_IBT_H
 
+#include "base/streak.h"
 #include "hca/flow.h"
 #include "hca/port.h"
 #include "hca/provider.h"
@@ -130,8 +131,8 @@ struct ibt_responder {
 	bool ack_due;
 	uint64_t ack_asked_at; /* when an acknowledge was last asked for; 0: a request of our own has followed
 				*/
-	int piggyback_streak;  /* how often in a row such a request followed at once; see answer.c */
-	bool ack_leaving;      /* built, maybe not sent yet: the engine sends answers without the QP's lock */
+	struct streak piggyback; /* such a request follows at once; see answer.c */
+	bool ack_leaving; /* built, maybe not sent yet: the engine sends answers without the QP's lock */
 	bool nak_due;
 	uint8_t nak_syndrome;
 	uint32_t nak_psn;

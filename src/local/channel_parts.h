@@ -13,6 +13,7 @@
 #define LOCAL_CHANNEL_PARTS_H
 
 #include "base/lock.h"
+#include "base/streak.h"
 #include "local/channel.h"
 #include "local/handshake.h"
 #include "local/pages/window.h"
@@ -110,7 +111,7 @@ struct local_reader {
 	uint32_t acked;               /* by frames of its own, of ours */
 	bool ended;                   /* a burst of frames, after which one of ours may acknowledge it */
 	uint64_t ack_at;              /* then it is acknowledged in any case; 0: nobody has looked yet */
-	int piggyback_streak;         /* how often in a row one did: see credit.c */
+	struct streak piggyback;      /* one does: see credit.c */
 	_Atomic uint32_t piggybacked; /* what the last one said */
 	struct ring_rx rx;
 };

@@ -5,8 +5,8 @@
  *
  * Writing costs both cores a cache line, just when one may wait for the reply. And a writer that has its
  * acknowledge before the reply comes may stop polling, and then has to be woken for it. So when each of the
- * last STREAK bursts of frames was followed by a frame of ours, the next burst is acknowledged only by
- * piggybacking; when none follows within DEFER_NS, the acknowledge is written, and none is deferred for a
+ * last bursts of frames was followed by a frame of ours (base/streak.h), the next burst is acknowledged only
+ * by piggybacking; when none follows within DEFER_NS, the acknowledge is written, and none is deferred for a
  * while. Somebody looks by then: who polls, the helper, or an alarm is set for who sleeps
  * (local_channel_events.promise).
  */
@@ -19,7 +19,7 @@
 
 #include <time.h>
 
-enum { STREAK = 4, STREAK_LOST = -16, DEFERRED_MOST = 16, DEFER_NS = 50 * 1000 };
+enum { DEFERRED_MOST = 16, DEFER_NS = 50 * 1000 };
 
 /* ---- sending them ---- */
 /*
@@ -86,10 +86,9 @@ static uint32_t due(const struct local_reader *r)
 	return atomic_load_explicit(&r->rx.done, memory_order_relaxed) - r->rx.published;
 }
 
-/* The burst is acknowledged; what came of it is learnt. */
-static void settle_burst(struct local_channel *c, struct local_reader *r, int streak)
+/* The burst is acknowledged. */
+static void settle_burst(struct local_channel *c, struct local_reader *r)
 {
-	r->piggyback_streak = streak;
 	r->ended = false;
 	r->ack_at = 0;
 	if (was_piggybacked(r))
@@ -104,38 +103,40 @@ void local_credit_check(struct local_channel *c, struct local_reader *r)
 	if (!r->ended)
 		return;
 	if (was_piggybacked(r)) {
-		settle_burst(c, r, r->piggyback_streak + (r->piggyback_streak < STREAK));
+		streak_hit(&r->piggyback);
+		settle_burst(c, r);
 	} else if (ring_waiting(&r->rx)) {
-		settle_burst(c, r,
-			r->piggyback_streak < 0 ? r->piggyback_streak
-						: 0); /* the next burst, and no answer */
+		streak_break(&r->piggyback); /* the next burst, and no answer */
+		settle_burst(c, r);
 	} else if (ring_ack_is_due(&r->rx)) {
 		uint64_t now = clock_ns();
 
-		if (!r->ack_at)
+		if (!r->ack_at) {
 			r->ack_at = now + DEFER_NS;
-		else if (now >= r->ack_at)
-			settle_burst(c, r, STREAK_LOST);
+		} else if (now >= r->ack_at) {
+			streak_lose(&r->piggyback);
+			settle_burst(c, r);
+		}
 	}
 }
 
 /* Then it sends no other before it has it, and a look for one fetches a line from the other core. */
 bool local_credit_expects_reply(const struct local_reader *r)
 {
-	return r->piggyback_streak >= STREAK && due(r) == 0;
+	return streak_bets(&r->piggyback) && due(r) == 0;
 }
 
 void local_credit_flush(struct local_channel *c, struct local_reader *r)
 {
 	if (r->ended && ring_ack_is_due(&r->rx))
-		settle_burst(c, r, r->piggyback_streak);
+		settle_burst(c, r);
 }
 
 /* A burst of frames has ended. */
 void local_credit_end_burst(struct local_channel *c, struct local_reader *r)
 {
 	r->ended = true;
-	if (!r->reverse || r->piggyback_streak < STREAK || due(r) >= DEFERRED_MOST) {
+	if (!r->reverse || !streak_bets(&r->piggyback) || due(r) >= DEFERRED_MOST) {
 		publish(c, r);
 		return;
 	}

@@ -444,7 +444,7 @@ static void reader_init(struct local_reader *r, struct ring *ring, const struct 
 	r->looks = 0;
 	r->acked = 0;
 	r->ended = false;
-	r->piggyback_streak = 0;
+	r->piggyback = (struct streak){0};
 	r->ack_at = 0;
 	r->piggybacked = 0;
 }

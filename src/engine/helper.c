@@ -14,16 +14,16 @@
  *
  * What threads tell each other, all in struct hca_engine:
  *
- *   drives     callers, by polling          the helper: somebody else is at it
- *   posts_since_rx    callers, by posting          the helper: somebody else is at it; callers: time to drive
- *   blocked    callers, asleep on sockets   the helper: no hurry; who holds something back: set the alarm
- *   waits      callers, each such sleep     the helper: whether anything happens at all
- *   dozes      the helper, for good asleep  a caller that leaves its sleep: wake it
- *   ticks      the helper, looks by itself  who holds something back: no alarm is needed
- *   holding    who drives                   everybody: acknowledges wait for company
- *   deferring  who posts, who drives        everybody: requests of a burst wait for company
- *   backlog    who drives                   everybody: QPs have more to send than a round let out
- *   released   who ends a QP                who drives: look after all who wait for a window
+ *   drives            callers, by polling          the helper: somebody else is at it
+ *   posts_since_rx    callers, by posting          the same; callers: time to drive
+ *   blocked           callers, asleep on sockets   the helper: no hurry; who holds back: set the alarm
+ *   waits             callers, each such sleep     the helper: whether anything happens at all
+ *   dozes             the helper, for good asleep  a caller that leaves its sleep: wake it
+ *   ticks             the helper, looks by itself  who holds something back: no alarm is needed
+ *   any_delayed_acks  who drives                   everybody: acknowledges wait for company
+ *   any_coalescing    who posts, who drives        everybody: requests of a burst wait for company
+ *   more_to_send      who drives                   everybody: QPs have more to send than a round let out
+ *   window_freed      who ends a QP                who drives: look after all who wait for a window
  *
  * The three before the last are what hca_engine_has_pending_tx(): the alarm is the timerfd, which the helper
  * hears in WATCH and a caller that sleeps on the sockets at any time.

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What other processes of this host may have written: the group file with any content, PLACE packets, frames
- * handed over by a Unix socket, names in the run directory, the port file with any content. The first byte
- * says which.
+ * handed over by a Unix socket, the claims of ports with any content. The first byte says which.
  */
 #include "host/ports_table.h"
-#include "host/registry.h"
 #include "link/steer.h"
 #include "link/steer_group.h"
 
@@ -94,20 +92,6 @@ static void hand(const uint8_t *data, size_t size)
 	free(datagram);
 }
 
-static void name(const uint8_t *data, size_t size)
-{
-	char *s = malloc(size + 1), again[64];
-	uint32_t slot, pid;
-
-	memcpy(s, data, size);
-	s[size] = '\0';
-	if (host_registry_name_parse(s, &slot, &pid)) {
-		host_registry_name(again, sizeof(again), slot, pid);
-		must(!strcmp(s, again)); /* one name for one process */
-	}
-	free(s);
-}
-
 static bool even_slots_live(void *arg, uint32_t slot)
 {
 	return slot % 2 == 0;
@@ -156,7 +140,10 @@ static void ports(const uint8_t *data, size_t size)
 	c.slot = data[3];
 	memset(c.addr, data[4], sizeof(c.addr));
 	memset(&t, 0, sizeof(t));
-	memcpy(&t, data, size < sizeof(t) ? size : sizeof(t));
+	memcpy(&t.h, data, size < sizeof(t.h) ? size : sizeof(t.h));
+	if (size > sizeof(t.h))
+		memcpy(t.entry, data + sizeof(t.h),
+			size - sizeof(t.h) < sizeof(t.entry) ? size - sizeof(t.h) : sizeof(t.entry));
 	use_ports(&t, &c);
 	if (!ports_header_is_whole(&t.h, PORTS_MAX))
 		ports_table_clear(&t);
@@ -166,9 +153,9 @@ static void ports(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static void (*const parsers[])(const uint8_t *, size_t) = {group, hand, name, ports};
+	static void (*const parsers[])(const uint8_t *, size_t) = {group, hand, ports};
 
 	if (size)
-		parsers[data[0] % 4](data + 1, size - 1);
+		parsers[data[0] % 3](data + 1, size - 1);
 	return 0;
 }

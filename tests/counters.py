@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Reads what running programs count, as src/host/registry.h says: the registry file names a System V segment.
+"""Reads what running programs count: the record of each (src/host/process.h) names a System V segment (src/host/registry.h).
 
 counters.py traffic RUN_DIR   bytes that all programs sent, received and moved by themselves
 """
@@ -12,8 +12,9 @@ import struct
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RECORD, RECORD_VERSION, SLOTS = struct.Struct("<2IiI16s"), 1, 512
+HEAD, HEAD_LEN = struct.Struct("<4I"), 24  # of the segment: magic, version, pid, slot
 MAGIC, VERSION = 0x79617272, 6
-HEAD = 24  # of the segment
 libc = ctypes.CDLL(None, use_errno=True)
 libc.shmat.restype = ctypes.c_void_p
 libc.shmdt.argtypes = [ctypes.c_void_p]
@@ -23,29 +24,41 @@ def names_of(text, macro):
     return re.findall(r"X\((\w+)\)", re.search(macro + r"\(X\)(.*?)\n\n", text, re.S).group(1))
 
 
-def segment_of(path):
-    """The segment's number; None: no such file."""
+def records_of(path):
+    """(slot, pid, segment) of each record in a file of processes, of the living and of the dead."""
     with open(path, "rb") as f:
-        head = f.read(40)
-    if len(head) < 40 or struct.unpack_from("<2I", head) != (MAGIC, VERSION):
-        return None
-    return struct.unpack_from("<i", head, 32)[0]
+        data = f.read(SLOTS * RECORD.size)
+    for slot in range(1, len(data) // RECORD.size):
+        version, pid, segment, _, _ = RECORD.unpack_from(data, slot * RECORD.size)
+        if version == RECORD_VERSION:
+            yield slot, pid, segment
+
+
+def living(run):
+    """The counters of all processes that live and whose record is there."""
+    for path in glob.glob(run + "/net-*/processes-*"):
+        for slot, pid, segment in records_of(path):
+            try:
+                yield Counters(slot, pid, segment)
+            except OSError:
+                pass  # dead, or dies
 
 
 class Counters:
     """Those of one process, while it lives and after."""
 
-    def __init__(self, path):
+    def __init__(self, slot, pid, segment):
         with open(os.path.join(ROOT, "src/host/counters.h"), encoding="ascii") as f:
             text = f.read()
         self.adapter_names = names_of(text, "HOST_ADAPTER_COUNTERS")
         self.qp_names = names_of(text, "HOST_QP_COUNTERS")
-        self.path = path
-        self.segment = segment_of(path)
-        self.at = libc.shmat(self.segment, None, 0o10000) if self.segment is not None else None  # SHM_RDONLY
+        self.slot, self.pid, self.segment = slot, pid, segment
+        self.at = libc.shmat(segment, None, 0o10000)  # SHM_RDONLY
         if self.at in (None, ctypes.c_void_p(-1).value):
             self.at = None
-            raise OSError(ctypes.get_errno(), "no counters in " + path)
+            raise OSError(ctypes.get_errno(), f"no counters of process {pid}")
+        if HEAD.unpack(ctypes.string_at(self.at, HEAD.size)) != (MAGIC, VERSION, pid, slot):
+            raise OSError(0, f"segment {segment} is not of process {pid}")
 
     def __del__(self):
         if getattr(self, "at", None) is not None:
@@ -57,7 +70,7 @@ class Counters:
     def offset(self, name, qpn=None):
         """Where a counter lies in the segment; None: there is no such QP."""
         if qpn is None:
-            return HEAD + 8 * self.adapter_names.index(name)
+            return HEAD_LEN + 8 * self.adapter_names.index(name)
         for at in self.records():
             if self.read(at, 4) == qpn:
                 return at + 8 + 8 * self.qp_names.index(name)
@@ -65,7 +78,7 @@ class Counters:
 
     def records(self):
         size = 8 * len(self.qp_names) + 8
-        first = HEAD + 8 * len(self.adapter_names)
+        first = HEAD_LEN + 8 * len(self.adapter_names)
         return range(first, first + size * self.read(16, 4), size)
 
     def sum_of(self, name):
@@ -74,14 +87,7 @@ class Counters:
 
 
 def traffic(run):
-    total = 0
-    for path in glob.glob(run + "/net-*/adapter-*"):
-        try:
-            c = Counters(path)
-        except OSError:
-            continue  # gone meanwhile
-        total += c.read(c.offset("tx_bytes")) + c.read(c.offset("rx_bytes")) + c.sum_of("direct_bytes")
-    return total
+    return sum(c.read(c.offset("tx_bytes")) + c.read(c.offset("rx_bytes")) + c.sum_of("direct_bytes") for c in living(run))
 
 
 if __name__ == "__main__":

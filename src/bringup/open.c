@@ -7,6 +7,7 @@
 #include "hca/device.h"
 #include "hca/mr.h"
 #include "host/ports.h"
+#include "host/process.h"
 #include "host/registry.h"
 #include "ib/port.h"
 #include "iwarp/port.h"
@@ -163,12 +164,12 @@ static void open_shared(struct hca_adapter *a)
 
 	if (err)
 		log_info("no registry (%s): nobody can read this process's counters", strerror(-err));
-	host_registry_ask(a->udp_port, 0);
 	a->count = host_registry_adapter(a->registry, &a->own_count);
-	err = host_ports_open(&a->ports, a->udp_port, a->slot);
+	err = host_ports_open(&a->ports, a->udp_port, a->slot, host_registry_segment(a->registry));
 	if (err)
-		log_warn("no file of RDMA ports (%s): no program can be connected to by address",
+		log_warn("no file of processes (%s): no program can be connected to by address",
 			strerror(-err));
+	host_processes_ask(a->udp_port, 0);
 }
 
 int bringup_open(struct hca_adapter *a)
@@ -210,7 +211,6 @@ void hca_adapter_exit(struct hca_adapter *a)
 		return;
 	hca_engine_at_exit(&a->engine);
 	host_counters_log_adapter(a->count);
-	host_registry_retire(a->registry);
 }
 
 void bringup_abandon(struct hca_adapter *a)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Answers carry the id that the process they are for drew itself, with its slot in it (wire/qpn.h); requests
- * carry a service id, which is a port space and a port, whose listener is in the port file. A MAD may claim
- * anything: the worst it gets is to another of our own processes, which looks at it as it would at any.
+ * carry a service id, which is a port space and a port, whose listener is in the file of claims. A MAD may
+ * claim anything: the worst it gets is to another of our own processes, which looks at it as it would at any.
  *
  * One message names neither: the REJ of a peer that waited in vain for our REP. It names the id that its
  * request had. Who routed the request remembers whom it went to; the REJ comes to the same process, since the

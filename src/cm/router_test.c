@@ -143,7 +143,7 @@ static int open_ports(void **state)
 
 	w.state = calloc(1, cm_router.state_size);
 	if (!w.state || !mkdtemp(dir) || setenv("ANYRDMA_DIR", dir, 1) ||
-		host_ports_open(&w.ports, 4791, SLOT))
+		host_ports_open(&w.ports, 4791, SLOT, -1))
 		return 1;
 	for (int i = 0; i < 2; i++) {
 		struct host_port_claim c = {.ps = i ? UDP : TCP, .port = RPING};

@@ -37,7 +37,6 @@
 #include "hca/device.h"
 #include "hca/netdev.h"
 #include "host/ports.h"
-#include "host/registry.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -269,7 +268,6 @@ static void look_now(struct hca_engine *e)
 	if (!look)
 		return;
 	host_ports_look(e->adapter->ports, !(look & LOOK_OWN));
-	host_registry_look(e->adapter->registry);
 }
 
 static void *helper_main(void *arg)

@@ -12,7 +12,6 @@
 #include "hca/device.h"
 #include "hca/dm.h"
 #include "hca/fork.h"
-#include "host/registry.h"
 #include "hca/sysfs.h"
 #include "mad/gsi.h"
 
@@ -159,7 +158,6 @@ struct ibv_device **(ibv_get_device_list)(int *num)
 		errno = ENOMEM;
 		return NULL;
 	}
-	host_registry_clean();
 	err = hca_devices_refresh(a);
 	if (err) {
 		log_error("cannot read the network interfaces: %s", fd_reason(-err));

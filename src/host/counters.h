@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What an adapter counts, from the first packet on, per QP and per adapter. The records lie in the process's
- * registry file, so that another process can read them while the program runs. A record is written by one
- * thread at a time (under the QP's lock, or the drive lock for the adapter's) and read by anyone.
+ * What an adapter counts, from the first packet on, per QP and per adapter. The records lie in a segment of
+ * shared memory (host/registry.h), so that another process can read them while the program runs. A record is
+ * written by one thread at a time (under the QP's lock, or the drive lock for the adapter's) and read by
+ * anyone.
  */
 #ifndef HOST_COUNTERS_H
 #define HOST_COUNTERS_H

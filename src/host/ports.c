@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 /* ---- opening and closing ---- */
 static void read_range(struct host_ports *p)
@@ -23,7 +25,16 @@ static void read_range(struct host_ports *p)
 		fclose(f);
 }
 
-int host_ports_open(struct host_ports **out, uint16_t udp_port, uint32_t slot)
+static struct host_process describe(int32_t segment)
+{
+	struct host_process self = {
+		.version = PROCESS_VERSION, .pid = (uint32_t)getpid(), .segment = segment};
+
+	prctl(PR_GET_NAME, self.comm);
+	return self;
+}
+
+int host_ports_open(struct host_ports **out, uint16_t udp_port, uint32_t slot, int32_t segment)
 {
 	struct host_ports *p = calloc(1, sizeof(*p));
 	char name[32];
@@ -37,7 +48,8 @@ int host_ports_open(struct host_ports **out, uint16_t udp_port, uint32_t slot)
 		goto free_p;
 	p->slot = slot;
 	p->udp_port = udp_port;
-	snprintf(name, sizeof(name), "ports-%u", udp_port);
+	p->self = describe(segment);
+	host_process_file(name, sizeof(name), udp_port);
 	err = runfile_open(&p->file, name, ports_room(PORTS_STEP));
 	if (err)
 		goto free_p;
@@ -45,9 +57,9 @@ int host_ports_open(struct host_ports **out, uint16_t udp_port, uint32_t slot)
 	ports_own_init(&p->own);
 	pthread_mutex_init(&p->mutex, NULL);
 	locked = ports_lock_table(p);
-	ports_bury(p, slot); /* who had it before us */
-	ports_bury(p, 0);
-	err = ports_lock_byte(p->file.fd, slot, F_WRLCK);
+	ports_reap(p, slot); /* who had it before us */
+	ports_reap(p, 0);
+	err = host_process_lock(p->file.fd, slot, F_WRLCK);
 	if (!err)
 		err = ports_drop_lock(p, locked);
 	else
@@ -74,8 +86,8 @@ void host_ports_close(struct host_ports *p)
 	if (!p)
 		return;
 	locked = ports_lock_table(p);
-	ports_bury(p, p->slot);
-	p->table->h.present[p->slot] = 0;
+	ports_reap(p, p->slot);
+	ports_write_record(p, &(struct host_process){0});
 	ports_drop_lock(p, locked);
 	pthread_mutex_destroy(&p->mutex);
 	host_ports_abandon(p);
@@ -109,7 +121,7 @@ static int pick_port(struct host_ports *p, struct host_port_claim *c)
 
 	c->port = ports_table_pick(p->table, c->ps, p->low, p->high, start);
 	if (!c->port) {
-		ports_bury(p, 0);
+		ports_reap(p, 0);
 		c->port = ports_table_pick(p->table, c->ps, p->low, p->high, start);
 	}
 	return c->port ? 0 : -EADDRNOTAVAIL;
@@ -196,7 +208,7 @@ enum { AT_ONCE = 128 }; /* entries read by one call */
 /* The header, if it can be believed. */
 static bool read_header(struct host_ports *p, struct ports_header *h)
 {
-	runfile_read(&p->file, 0, h, offsetof(struct ports_header, present));
+	runfile_read(&p->file, PORTS_HEADER_AT, h, sizeof(*h));
 	return ports_header_is_whole(h, ports_entries(p)) && h->formed;
 }
 

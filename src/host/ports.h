@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * RDMA port spaces, shared by all processes of a user in a network namespace: a file in the run directory,
- * called ports-<UDP port> like the group it goes with.
+ * RDMA port spaces, shared by all processes of a user in a network namespace: claims that lie behind the
+ * records of the processes in one file (host/process.h).
  *
  * It is read and written by system calls, never mapped (host/runfile.h): each process knows its own claims
  * itself and enters them again when the file is removed, emptied or filled with anything else. Who finds it
  * new asks the others to (slots_ask_to_look), and waits a moment for them.
  *
- * Byte 0 of it is locked by who changes the table, byte n by the process of slot n for as long as it lives:
- * what a crash leaves is seen to be nobody's, and is dropped by the next claim it is in the way of. A process
- * that gets the slot of a dead one drops what that one left before it says that it is there. Not real TCP
- * ports: those are other programs'.
+ * Byte 0 of it is locked by who changes the table. What a crash leaves is seen to be nobody's, and is dropped
+ * by the next claim it is in the way of. A process that gets the slot of a dead one drops what that one left
+ * before it says that it is there. Not real TCP ports: those are other programs'.
  */
 #ifndef HOST_PORTS_H
 #define HOST_PORTS_H
@@ -21,9 +20,9 @@
 
 struct host_ports;
 
-/* 0 or -errno. */
-int host_ports_open(struct host_ports **out, uint16_t udp_port, uint32_t slot);
-/* Gives up whatever this process still has claimed. */
+/* Enters this process, whose counters have this segment (host/registry.h): 0 or -errno. */
+int host_ports_open(struct host_ports **out, uint16_t udp_port, uint32_t slot, int32_t segment);
+/* Gives up whatever this process still has claimed, and its record. */
 void host_ports_close(struct host_ports *p);
 /* After fork, in the child: everything stays the parent's. */
 void host_ports_abandon(struct host_ports *p);
@@ -48,8 +47,9 @@ int host_ports_owner(struct host_ports *p, uint16_t ps, const uint8_t dgid[16], 
 /* The slots of all processes that listen. */
 void host_ports_listeners(struct host_ports *p, struct slots *slots);
 /*
- * Makes sure that our claims are in the file that others will find. `asked`: by another process that asks
- * everybody; else the others are asked too, if the file turns out to be new. May wait, as a claim does.
+ * Makes sure that our record and claims are in the file that others will find. `asked`: by another process
+ * that asks everybody; else the others are asked too, if the file turns out to be new. May wait, as a claim
+ * does.
  */
 void host_ports_look(struct host_ports *p, bool asked);
 

@@ -29,22 +29,11 @@ static void nap(void)
 	nanosleep(&ms, NULL);
 }
 
-/* ---- locks: a byte each, gone with the process ---- */
-int ports_lock_byte(int fd, uint32_t byte, short type)
-{
-	struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-
-	return fcntl(fd, F_OFD_SETLK, &l) ? -errno : 0;
-}
-
 bool ports_is_alive(void *arg, uint32_t slot)
 {
 	struct host_ports *p = arg;
-	struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
 
-	if (slot == p->slot)
-		return true;
-	return slot != TABLE_LOCK && (fcntl(p->file.fd, F_OFD_GETLK, &l) || l.l_type != F_UNLCK);
+	return slot == p->slot || (slot != TABLE_LOCK && host_process_is_alive(p->file.fd, slot));
 }
 
 /* ---- the file and our copy of it ---- */
@@ -67,9 +56,10 @@ static int make_room(struct host_ports *p, uint32_t entries)
 
 static void read_table(struct host_ports *p)
 {
+	static const struct host_processes nobody;
 	struct ports_table *t = p->table;
 
-	runfile_read(&p->file, 0, &t->h, sizeof(t->h));
+	runfile_read(&p->file, PORTS_HEADER_AT, &t->h, sizeof(t->h));
 	if (ports_header_is_whole(&t->h, ports_entries(p))) {
 		runfile_read(&p->file, ports_room(0), t->entry, t->h.used * sizeof(t->entry[0]));
 		memset(t->changed, 0, sizeof(t->changed));
@@ -79,6 +69,7 @@ static void read_table(struct host_ports *p)
 	make_room(p, PORTS_STEP);
 	ports_table_clear(t);
 	memset(&p->was, 0, sizeof(p->was));
+	runfile_write(&p->file, 0, &nobody, sizeof(nobody)); /* all have to enter again */
 }
 
 /* Writes what was changed. Entries of others that live are theirs to write, at any time, without the lock. */
@@ -88,7 +79,7 @@ static int write_table(struct host_ports *p)
 	int err = 0;
 
 	if (memcmp(&p->was, &t->h, sizeof(t->h)))
-		err = runfile_write(&p->file, 0, &t->h, sizeof(t->h));
+		err = runfile_write(&p->file, PORTS_HEADER_AT, &t->h, sizeof(t->h));
 	p->was = t->h;
 	for (uint32_t i = 0; i < PORTS_MAX && !err; i++) {
 		if (!t->changed[i / 64]) {
@@ -104,7 +95,7 @@ static int write_table(struct host_ports *p)
 
 /* ---- what is left over ---- */
 /* Drops the claims of the dead, or those of one slot. */
-void ports_bury(struct host_ports *p, uint32_t only)
+void ports_reap(struct host_ports *p, uint32_t only)
 {
 	enum { UNKNOWN, ALIVE, DEAD } fate[QPN_SLOTS] = {UNKNOWN};
 	uint32_t n = ports_table_count(p->table);
@@ -132,7 +123,7 @@ int ports_add(struct host_ports *p, const struct host_port_claim *c, host_port_i
 	ports_table_trim(p->table);
 	room = (ports_table_count(p->table) / PORTS_STEP + 1) * PORTS_STEP;
 	if (room > PORTS_MAX) {
-		ports_bury(p, 0);
+		ports_reap(p, 0);
 		room = PORTS_MAX;
 	}
 	err = make_room(p, room);
@@ -152,12 +143,19 @@ static bool is_in_table(struct host_ports *p, host_port_id at)
 	       c.slot == p->slot;
 }
 
+void ports_write_record(struct host_ports *p, const struct host_process *r)
+{
+	runfile_write(&p->file, host_process_at(p->slot), r, sizeof(*r));
+}
+
 /*
  * Enters what we have claimed, where it is missing, whatever others have claimed meanwhile: programs live by
  * it. Table locked.
  */
 void ports_enter_own(struct host_ports *p)
 {
+	struct host_process there;
+
 	lock_take(&p->own.lock);
 	for (uint32_t i = 0; i < p->own.count; i++) {
 		struct ports_own_claim *own = &p->own.claims[i];
@@ -166,8 +164,10 @@ void ports_enter_own(struct host_ports *p)
 		if (own->at && !is_in_table(p, own->at) && !ports_add(p, &own->claim, &at))
 			own->at = at;
 	}
-	p->table->h.present[p->slot] = 1;
 	write_table(p);
+	runfile_read(&p->file, host_process_at(p->slot), &there, sizeof(there));
+	if (memcmp(&there, &p->self, sizeof(there)))
+		ports_write_record(p, &p->self);
 	lock_drop(&p->own.lock);
 }
 
@@ -180,9 +180,9 @@ bool ports_lock_table(struct host_ports *p)
 	pthread_mutex_lock(&p->mutex);
 	p->cancel = cancel;
 	if (runfile_renew(&p->file, ports_room(PORTS_STEP)))
-		ports_lock_byte(p->file.fd, p->slot, F_WRLCK);
+		host_process_lock(p->file.fd, p->slot, F_WRLCK);
 	for (int ms = 0; ms < LOCK_WAIT_MS && !locked; ms++) {
-		locked = !ports_lock_byte(p->file.fd, TABLE_LOCK, F_WRLCK);
+		locked = !host_process_lock(p->file.fd, TABLE_LOCK, F_WRLCK);
 		if (!locked)
 			nap();
 	}
@@ -197,7 +197,7 @@ void ports_unlock_table(struct host_ports *p, bool locked)
 	int cancel = p->cancel;
 
 	if (locked)
-		ports_lock_byte(p->file.fd, TABLE_LOCK, F_UNLCK);
+		host_process_lock(p->file.fd, TABLE_LOCK, F_UNLCK);
 	pthread_mutex_unlock(&p->mutex);
 	cancel_restore(cancel);
 }
@@ -205,11 +205,11 @@ void ports_unlock_table(struct host_ports *p, bool locked)
 /* ---- a file that is new, while there are processes ---- */
 static struct slots slots_absent(const struct host_ports *p, struct slots of)
 {
-	struct ports_header h;
+	struct host_processes all;
 
-	runfile_read(&p->file, 0, &h, sizeof(h));
+	runfile_read(&p->file, 0, &all, sizeof(all));
 	for (uint32_t slot = 0; slot < SLOTS; slot++) {
-		if (h.present[slot])
+		if (all.of[slot].version == PROCESS_VERSION)
 			slots_del(&of, slot);
 	}
 	return of;

@@ -12,10 +12,13 @@
 #include <pthread.h>
 #include <stddef.h>
 
+enum { PORTS_HEADER_AT = offsetof(struct ports_table, h) };
+
 struct host_ports {
 	struct runfile file;
 	uint32_t slot;
 	uint16_t udp_port;
+	struct host_process self;  /* our record, as it should be */
 	uint16_t low, high;        /* ports for who does not care */
 	struct ports_own own;      /* what we have claimed */
 	struct ports_table *table; /* the file as it was when it was locked */
@@ -29,8 +32,6 @@ struct host_ports {
 size_t ports_room(uint32_t entries);
 /* How many entries the file has room for. */
 uint32_t ports_entries(const struct host_ports *p);
-/* Locks or unlocks the byte of a slot: 0 or -errno. */
-int ports_lock_byte(int fd, uint32_t byte, short type);
 /* Whether the process of a slot lives; arg: the ports. */
 bool ports_is_alive(void *arg, uint32_t slot);
 
@@ -46,10 +47,12 @@ int ports_drop_lock(struct host_ports *p, bool locked);
 
 /* ---- with a locked table ---- */
 /* Drops the claims of the dead, or those of one slot. */
-void ports_bury(struct host_ports *p, uint32_t only);
+void ports_reap(struct host_ports *p, uint32_t only);
 /* Enters a claim: 0 or -errno. */
 int ports_add(struct host_ports *p, const struct host_port_claim *c, host_port_id *id);
-/* Enters what we have claimed, where it is missing. */
+/* Enters our record and what we have claimed, where it is missing. */
 void ports_enter_own(struct host_ports *p);
+/* Writes a record in the place of ours. */
+void ports_write_record(struct host_ports *p, const struct host_process *r);
 
 #endif

@@ -6,10 +6,11 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MAGIC = 0x706f7275 };
+enum { MAGIC = 0x70726f63 };
 
 /*
  * The word:  generation(18) | used listening reuse afonly v6 (5) | slot(9) | port space(16) | port(16)
@@ -21,8 +22,8 @@ enum { AT_PORT = 0, AT_PS = 16, AT_SLOT = 32, AT_FLAGS = 41, AT_GENERATION = 46 
 #define LISTENING (8ull << AT_FLAGS)
 #define USED      (16ull << AT_FLAGS)
 
-static_assert(
-	sizeof(struct ports_entry) == 32 && sizeof(struct ports_header) % 32 == 0, "they lie in a file");
+static_assert(sizeof(struct ports_entry) == 32, "it lies in a file");
+static_assert(offsetof(struct ports_table, processes) == 0, "readers look for them there");
 static_assert(QPN_SLOTS == 1 << (AT_FLAGS - AT_SLOT), "a slot fits");
 
 static void mark(struct ports_table *t, uint32_t i)

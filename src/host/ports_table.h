@@ -12,7 +12,7 @@
 #ifndef HOST_PORTS_TABLE_H
 #define HOST_PORTS_TABLE_H
 
-#include "wire/qpn.h"
+#include "host/process.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,11 +33,12 @@ struct ports_header {
 	uint32_t used;   /* entries behind are free; any number may stand here */
 	uint32_t formed; /* who had a slot when this file was new was asked to enter its claims */
 	uint32_t reserved[5];
-	uint8_t present[QPN_SLOTS]; /* 1: the process of this slot has entered its claims */
 };
 
+/* The file, as far as it is there. */
 struct ports_table {
-	struct ports_header h;
+	struct host_processes processes; /* only in the file: each is its process's to write */
+	struct ports_header h;           /* behind them: who cuts off records cuts it off, too */
 	struct ports_entry entry[PORTS_MAX];
 	/* Not in the file: entries to be written back. */
 	uint64_t changed[PORTS_MAX / 64];

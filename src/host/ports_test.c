@@ -40,7 +40,7 @@ static struct host_ports *at(uint32_t slot)
 {
 	struct host_ports *p;
 
-	assert_int_equal(host_ports_open(&p, UDP_PORT, slot), 0);
+	assert_int_equal(host_ports_open(&p, UDP_PORT, slot, -1), 0);
 	return p;
 }
 
@@ -185,7 +185,7 @@ static pid_t claimer(uint32_t slot, int *said)
 		struct host_port_claim c = {.ps = TCP, .port = PORT};
 		struct host_ports *p;
 		host_port_id id;
-		char ok = !host_ports_open(&p, UDP_PORT, slot) && !host_ports_claim(p, &c, &id) &&
+		char ok = !host_ports_open(&p, UDP_PORT, slot, -1) && !host_ports_claim(p, &c, &id) &&
 			  !host_ports_listen(p, id);
 
 		if (write(fds[1], &ok, 1) == 1)
@@ -241,7 +241,7 @@ static void a_new_process_of_a_slot_does_not_inherit(void **state)
 	assert_int_equal(host_ports_owner(p, TCP, any, PORT), 0);
 	assert_int_equal(claim(p, (struct host_port_claim){.ps = TCP, .port = PORT}, &id), 0);
 	host_ports_close(next);
-	assert_int_equal(host_ports_open(&next, UDP_PORT, 2), -EAGAIN); /* it is there */
+	assert_int_equal(host_ports_open(&next, UDP_PORT, 2, -1), -EAGAIN); /* it is there */
 	host_ports_close(p);
 }
 
@@ -260,7 +260,7 @@ static void a_kill_at_any_moment_leaves_nothing(void **state)
 		if (!pid) {
 			struct host_ports *own;
 
-			if (host_ports_open(&own, UDP_PORT, 7))
+			if (host_ports_open(&own, UDP_PORT, 7, -1))
 				_exit(1);
 			for (;;) {
 				*going = 1;
@@ -285,8 +285,8 @@ static off_t file_blocks(void)
 	char path[256];
 	struct stat st;
 
-	assert_int_equal(base_rundir(path, sizeof(path) - 16), 0);
-	strcat(path, "/ports-4791");
+	assert_int_equal(base_rundir(path, sizeof(path) - 20), 0);
+	strcat(path, "/processes-4791");
 	assert_int_equal(stat(path, &st), 0);
 	return st.st_blocks;
 }
@@ -367,8 +367,8 @@ static void a_torn_file_works_again(void **state)
 	host_port_id id;
 	int fd;
 
-	assert_int_equal(base_rundir(path, sizeof(path) - 16), 0);
-	strcat(path, "/ports-4791");
+	assert_int_equal(base_rundir(path, sizeof(path) - 20), 0);
+	strcat(path, "/processes-4791");
 	fd = open(path, O_RDWR | O_CREAT, 0600);
 	for (unsigned i = 0; i < 1000; i++)
 		assert_int_equal(write(fd, "nonsense in every single entry..", 32), 32);
@@ -387,8 +387,8 @@ static char dir[] = "/tmp/ports-test-XXXXXX";
 
 static void path_of_file(char path[256])
 {
-	assert_int_equal(base_rundir(path, 256 - 16), 0);
-	strcat(path, "/ports-4791");
+	assert_int_equal(base_rundir(path, 256 - 20), 0);
+	strcat(path, "/processes-4791");
 }
 
 static void remove_all(void)
@@ -413,7 +413,7 @@ static void cut_it(void)
 	char path[256];
 
 	path_of_file(path);
-	assert_int_equal(truncate(path, sizeof(struct ports_header) + 7), 0);
+	assert_int_equal(truncate(path, offsetof(struct ports_table, entry) + 7), 0);
 }
 
 static void fill_it(void)
@@ -423,7 +423,7 @@ static void fill_it(void)
 
 	path_of_file(path);
 	fd = open(path, O_WRONLY);
-	for (unsigned i = 0; i < 100; i++)
+	for (unsigned i = 0; i < 1000; i++)
 		assert_int_equal(write(fd, "nonsense in every single entry..", 32), 32);
 	close(fd);
 }

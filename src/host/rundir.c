@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Where the registry and the sysfs-like tree live.
+/* Where the files that processes share and the sysfs-like tree live.
  *
  * The directory's name is all that two processes need to agree on, so it follows from what both know:
  * the user and the network namespace. Its safety rests on two checks: the top directory is ours and

@@ -19,7 +19,7 @@ enum mad_whom {
 	MAD_FOR_SLOT,      /* the process of one slot */
 	MAD_FOR_LISTENERS, /* whoever listens: only they can know */
 	MAD_FOR_NOBODY,
-	MAD_LOST, /* the port file has to be made whole first: its sender will try again */
+	MAD_LOST, /* the file of claims has to be made whole first: its sender will try again */
 };
 
 struct mad_router {

@@ -94,8 +94,8 @@ class Counters(counters.Counters):
     """The counters of a victim."""
 
     def __init__(self, run, pid):
-        super().__init__(glob.glob(f"{run}/net-*/adapter-*-{pid}")[0])
-        self.slot = int(os.path.basename(self.path).split("-")[1])
+        records = (r for path in glob.glob(f"{run}/net-*/processes-*") for r in counters.records_of(path))
+        super().__init__(*next(r for r in records if r[1] == pid))
 
     def offset(self, name, qpn=None):
         at = super().offset(name, qpn)

@@ -116,8 +116,8 @@ gone() { ! kill -0 "$1" 2>/dev/null; }
 # has ARGS...: grep at the end of a pipe. It reads all, unlike grep -q, whose early end would be the failure of who writes.
 has() { grep "$@" >/dev/null; }
 
-# listens_rdma PID PORT: the process on side A listens on the RDMA port, or is over. An entry of the port file is
-# four words, the claim first and the process id last (src/host/ports_table.c).
+# listens_rdma PID PORT: the process on side A listens on the RDMA port, or is over. A claim is four words behind the
+# records of processes, its port and flags first and the process id last (src/host/ports_table.h).
 listens_rdma() {
 	local port pid
 	gone "$1" && return 0
@@ -126,7 +126,7 @@ listens_rdma() {
 		return
 	fi
 	port=$(printf %04x "$2") pid=$(printf %016x "$1")
-	od -An -v -tx8 -w32 -j544 "$RUN_DIR/net-${NAMESPACES[0]}/ports-${ANYRDMA_PORT:-4791}" 2>/dev/null |
+	od -An -v -tx8 -w32 -j16416 "$RUN_DIR/net-${NAMESPACES[0]}/processes-${ANYRDMA_PORT:-4791}" 2>/dev/null |
 		awk -v port="$port" -v pid="$pid" \
 			'$4 == pid && substr($1, 13) == port && substr($1, 5, 1) ~ /[37bf]/ { found = 1 }
 			END { exit !found }'
@@ -400,14 +400,11 @@ kill_hard() {
 # run SIDE PROGRAM ARGS...: runs it to its end; its output is ours.
 run() { (become "$@"); }
 
-# registry: every file in the run directory of the world's two namespaces.
-registry() { { find "${NAMESPACES[@]/#/$RUN_DIR/net-}" ! -type d ! -name "group-*" ! -name "ports-*" 2>/dev/null || true; } | sort -u; }
+# registry: every file in the run directory of the world's two namespaces, but those that processes share.
+registry() { { find "${NAMESPACES[@]/#/$RUN_DIR/net-}" ! -type d ! -name "group-*" ! -name "processes-*" 2>/dev/null || true; } | sort -u; }
 
-# nothing_left: the registry has no file that it had not when $TMP/registry_before was written. The next program
-# may clean up after a dead one, so one is run first.
+# nothing_left: the registry has no file that it had not when $TMP/registry_before was written.
 nothing_left() {
-	run A ibv_devices >/dev/null
-	run B ibv_devices >/dev/null
 	registry >"$TMP/registry_after"
 	if [ -z "$(comm -13 "$TMP/registry_before" "$TMP/registry_after")" ]; then
 		say "ok    nothing is left in the registry"

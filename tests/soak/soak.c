@@ -380,28 +380,6 @@ static int grep_count(const char *path, const char *what)
 	return n;
 }
 
-static int left_files;
-
-static int count_file(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	const char *name = path + ftw->base;
-
-	left_files += !strncmp(name, "adapter-", 8) || !strncmp(name, "new-", 4);
-	return 0;
-}
-
-/* Files of the killed go when the next program looks for devices. */
-static void look_once(void)
-{
-	pid_t pid = fork();
-
-	if (!pid) {
-		ibv_free_device_list(ibv_get_device_list(NULL));
-		_exit(0);
-	}
-	waitpid(pid, NULL, 0);
-}
-
 static void count_leftovers(void)
 {
 	char slots[64];
@@ -409,9 +387,6 @@ static void count_leftovers(void)
 	snprintf(slots, sizeof(slots), "@anyrdma/%s/", getenv("ANYRDMA_PORT"));
 	if (grep_count("/proc/net/unix", slots))
 		lost(-1, "slots are still taken");
-	look_once();
-	if (nftw(run_dir, count_file, 16, FTW_PHYS) || left_files)
-		lost(-1, "%d registry files are left", left_files);
 }
 
 static void report(uint64_t seconds)

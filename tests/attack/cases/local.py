@@ -6,7 +6,7 @@ import socket
 import subprocess
 
 from packet import WRITE_ONLY, bth, reth
-from world import B, check, skip_part, until
+from world import B, BUILD, check, skip_part, until
 
 NOBODY = 65534
 SLOTS = range(1, 511)
@@ -95,29 +95,31 @@ def _refused(victim, what):
 
 
 def registry_holds_strange_things(w):
-    """links, FIFOs, directories, sockets, garbage and others' files where the registry's files should be"""
+    """links, FIFOs, directories, sockets, garbage and others' files where the files of processes should be"""
     path, precious = _namespace_dir(w), w.tmp + "/precious"
     with open(precious, "w", encoding="ascii") as f:
         f.write("mine")
-    os.symlink(precious, path + "/adapter-1-1")
-    os.symlink("/nowhere/at/all", path + "/adapter-2-2")
-    os.mkfifo(path + "/adapter-3-3")
-    os.mkdir(path + "/adapter-4-4")
+    os.symlink(precious, path + "/processes-1")
+    os.symlink("/nowhere/at/all", path + "/processes-2")
+    os.mkfifo(path + "/processes-3")
+    os.mkdir(path + "/processes-4")
     with socket.socket(socket.AF_UNIX) as s:
-        s.bind(path + "/adapter-5-5")
-    for name, mode in (("adapter-6-6", 0o000), ("adapter-7-7", 0o777), ("group-4791", 0o600)):
+        s.bind(path + "/processes-5")
+    for name, mode in (("processes-6", 0o000), ("processes-7", 0o777), ("processes-4791", 0o600), ("group-4791", 0o600)):
         with open(f"{path}/{name}", "wb") as f:
             f.write(os.urandom(3000))
         os.chmod(f"{path}/{name}", mode)
     try:
-        os.chown(path + "/adapter-7-7", NOBODY, NOBODY)
+        os.chown(path + "/processes-7", NOBODY, NOBODY)
     except OSError:
         skip_part("not root: no file of another user")
     a, b = w.pair()
     a.works_with(b, "programs start and talk all the same")
     with open(precious, encoding="ascii") as f:
-        check(f.read() == "mine" and os.lstat(path + "/adapter-1-1"), "what a link points to is not touched")
-    check(not os.path.exists(path + "/adapter-3-3"), "a FIFO does not make anybody wait; it is cleared away")
+        check(f.read() == "mine" and os.lstat(path + "/processes-1"), "what a link points to is not touched")
+    out = subprocess.run([BUILD + "/bin/anyrdma", "devices"], check=True, stdout=subprocess.PIPE, timeout=60,
+                         env=dict(os.environ, ANYRDMA_DIR=w.run)).stdout.decode()
+    check("PROGRAM" in out, "nothing makes the command wait that lists programs")
 
 
 def group_file_is_a_trap(w):

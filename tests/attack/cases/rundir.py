@@ -6,10 +6,10 @@ import shutil
 import subprocess
 
 from cases.connect import CONNECT_REQUEST, CONNECT_RESPONSE, ESTABLISHED
-from world import A, BUILD, End, check, tell, until
+from world import A, BUILD, End, check, counters, tell, until
 
 OLD, NEW = 4, 2
-FILES = ("group-*", "ports-*", "adapter-*")
+FILES = ("group-*", "processes-*")
 
 
 def _remove(w):
@@ -87,7 +87,7 @@ def _lose(w, lose):
 
 
 def _counted(w, programs, what):
-    until(lambda: len(glob.glob(f"{w.run}/net-*/adapter-*")) == len(programs), "registry files")
+    until(lambda: {v.pid for v in programs} == {c.pid for c in counters.living(w.run)}, "records")
     check(all(v.counters().get("tx_packets") for v in programs), what)
 
 
@@ -104,14 +104,14 @@ def _lists(w, programs):
     return all(f"\n{v.pid:8}  " in out for v in programs)
 
 
-def registry_files_are_removed(w):
-    """and nothing else; nobody but who starts or asks misses them"""
+def file_of_processes_is_removed(w):
+    """and nothing else; nobody but who starts or asks misses it"""
     old = [w.victim_a() for _ in range(OLD)]
     for a, b in (_connected(old[0], old[1]), _connected(old[2], old[3])):
         a.works_with(b, "at first")
-    _change("adapter-*", os.unlink)(w)
+    _change("processes-*", os.unlink)(w)
     until(lambda: _lists(w, old), "a list of all programs")
-    _change("adapter-*", os.unlink)(w)
+    _change("processes-*", os.unlink)(w)
     new = w.victim_a()
     _meets(new, old[0], "a new program and an old one")
     _counted(w, old + [new], "who starts finds them")

@@ -64,6 +64,53 @@ static inline socklen_t sockaddr_len(const struct sockaddr *sa)
 	return sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 }
 
+static inline bool sockaddr_is_ip(const struct sockaddr *sa)
+{
+	return sa->sa_family == AF_INET || sa->sa_family == AF_INET6;
+}
+
+/* The port, which is at the same place in both families; 0 where there is no address. */
+static inline uint16_t sockaddr_port(const struct sockaddr *sa)
+{
+	return sockaddr_is_ip(sa) ? ntohs(((const struct sockaddr_in *)sa)->sin_port) : 0;
+}
+
+static inline void sockaddr_set_port(struct sockaddr *sa, uint16_t port)
+{
+	((struct sockaddr_in *)sa)->sin_port = htons(port);
+}
+
+/* The interface of a link-local address; 0: of any other. */
+static inline uint32_t sockaddr_scope(const struct sockaddr *sa)
+{
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)sa;
+
+	return sa->sa_family == AF_INET6 && gid_is_link_local(in6->sin6_addr.s6_addr) ? in6->sin6_scope_id
+										      : 0;
+}
+
+/* An IPv4 address as an IPv6 socket says it, in place, and back. Any other stays what it is. */
+static inline void sockaddr_map(struct sockaddr_in6 *sa)
+{
+	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = sa->sin6_port};
+
+	if (sa->sin6_family != AF_INET)
+		return;
+	gid_of_v4(&((const struct sockaddr_in *)sa)->sin_addr, in6.sin6_addr.s6_addr);
+	*sa = in6;
+}
+
+static inline void sockaddr_unmap(struct sockaddr_in6 *sa)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = sa->sin6_port};
+
+	if (sa->sin6_family != AF_INET6 || !gid_is_v4(sa->sin6_addr.s6_addr))
+		return;
+	memcpy(&in.sin_addr, sa->sin6_addr.s6_addr + 12, 4);
+	memset(sa, 0, sizeof(*sa));
+	memcpy(sa, &in, sizeof(in));
+}
+
 /* A link-local address is one of this interface. */
 static inline void gid_to_sockaddr(
 	const uint8_t gid[16], uint16_t port, uint32_t ifindex, struct sockaddr_storage *out)

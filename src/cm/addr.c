@@ -39,16 +39,6 @@ static bool is_loopback(const struct sockaddr *sa)
 	return be32toh(((const struct sockaddr_in *)sa)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
-static uint32_t scope_of(const struct sockaddr *sa)
-{
-	uint8_t gid[16];
-
-	gid_of_sockaddr(sa, gid);
-	return sa->sa_family == AF_INET6 && gid_is_link_local(gid)
-		       ? ((const struct sockaddr_in6 *)sa)->sin6_scope_id
-		       : 0;
-}
-
 /* ---- the device ---- */
 /* Whom a request came to is known, and datagrams are RoCE's; else it is the user's choice. */
 static enum ibv_transport_type transport_of(const struct rcm_id *id)
@@ -110,7 +100,7 @@ static int why_no_device(const struct sockaddr *addr)
 	struct sockaddr_storage sa = {0};
 
 	memcpy(&sa, addr, sockaddr_len(addr));
-	((struct sockaddr_in *)&sa)->sin_port = 0;
+	sockaddr_set_port((struct sockaddr *)&sa, 0);
 	return try_bind((struct sockaddr *)&sa, SOCK_DGRAM, 0) == -EADDRNOTAVAIL ? -EADDRNOTAVAIL : -ENODEV;
 }
 
@@ -120,9 +110,9 @@ static int why_no_device(const struct sockaddr *addr)
  */
 static int may_claim(const struct sockaddr *sa)
 {
-	struct sockaddr_in probe = {.sin_family = AF_INET, .sin_port = rcm_port_of(sa)};
+	struct sockaddr_in probe = {.sin_family = AF_INET, .sin_port = htons(sockaddr_port(sa))};
 
-	if (!rcm_port_of(sa) || be16toh(rcm_port_of(sa)) >= IPPORT_RESERVED)
+	if (!sockaddr_port(sa) || sockaddr_port(sa) >= IPPORT_RESERVED)
 		return 0;
 	return try_bind((struct sockaddr *)&probe, SOCK_DGRAM, IPPROTO_UDPLITE) == -EACCES ? -EACCES : 0;
 }
@@ -132,7 +122,7 @@ static int claim_port(struct rcm_id *id, struct sockaddr *sa)
 	struct host_ports *ports = id->cm->host.adapter->ports;
 	struct host_port_claim c = {
 		.ps = (uint16_t)id->pub.ps,
-		.port = be16toh(rcm_port_of(sa)),
+		.port = sockaddr_port(sa),
 		.v6 = sa->sa_family == AF_INET6,
 		.afonly = id->afonly,
 		.reuse = id->reuse,
@@ -146,7 +136,7 @@ static int claim_port(struct rcm_id *id, struct sockaddr *sa)
 		memset(c.addr, 0, 16);
 	err = host_ports_claim(ports, &c, &id->port);
 	if (!err)
-		((struct sockaddr_in *)sa)->sin_port = htobe16(c.port);
+		sockaddr_set_port(sa, c.port);
 	return err;
 }
 
@@ -166,7 +156,7 @@ static int choose_port(struct rcm_id *id, struct sockaddr *sa)
 	for (int i = 0; i < TRIES && !err && is_taken(id, sa); i++) {
 		host_ports_release(id->cm->host.adapter->ports, id->port);
 		id->port = 0;
-		((struct sockaddr_in *)sa)->sin_port = 0;
+		sockaddr_set_port(sa, 0);
 		err = claim_port(id, sa);
 	}
 	return err;
@@ -180,7 +170,7 @@ int rcm_bind_address(struct rcm_id *id)
 	if (id->dev || is_any(sa))
 		return 0;
 	gid_of_sockaddr(sa, gid);
-	return rcm_bind_device(id, gid, scope_of(sa));
+	return rcm_bind_device(id, gid, sockaddr_scope(sa));
 }
 
 /*
@@ -197,14 +187,14 @@ int rcm_bind(struct rcm_id *id, const struct sockaddr *addr)
 		return -EINVAL;
 	if (!addr)
 		return -EINVAL;
-	if (!rcm_is_ip(addr))
+	if (!sockaddr_is_ip(addr))
 		return -EAFNOSUPPORT;
 	gid_of_sockaddr(addr, gid);
-	if (gid_is_link_local(gid) && !scope_of(addr))
+	if (gid_is_link_local(gid) && !sockaddr_scope(addr))
 		return -EINVAL;
 	memcpy(&id->pub.route.addr.src_storage, addr, sockaddr_len(addr));
-	id->chose_port = rcm_port_of(addr);
-	if (id->pub.ps != RDMA_PS_TCP || !is_loopback(addr) || rcm_port_of(addr))
+	id->chose_port = sockaddr_port(addr);
+	if (id->pub.ps != RDMA_PS_TCP || !is_loopback(addr) || sockaddr_port(addr))
 		err = rcm_bind_address(id);
 	if (err == -ENODEV)
 		err = why_no_device(addr);
@@ -237,8 +227,8 @@ static int source_for(const struct sockaddr *dst, struct sockaddr_storage *src)
 	if (fd < 0)
 		return cm_neigh_source(dst, src); /* UDP may be refused, and iWARP needs none */
 	memcpy(&to, dst, sockaddr_len(dst));
-	if (!((struct sockaddr_in *)&to)->sin_port)
-		((struct sockaddr_in *)&to)->sin_port = htons(1);
+	if (!sockaddr_port(dst))
+		sockaddr_set_port((struct sockaddr *)&to, 1);
 	if (connect(fd, (struct sockaddr *)&to, sockaddr_len(dst)) ||
 		getsockname(fd, (struct sockaddr *)src, &len))
 		err = -errno;
@@ -250,7 +240,7 @@ static int source_for(const struct sockaddr *dst, struct sockaddr_storage *src)
 static int choose_source(struct rcm_id *id)
 {
 	struct rdma_addr *addr = &id->pub.route.addr;
-	__be16 port = rcm_port_of(&addr->src_addr), to_port = rcm_port_of(&addr->dst_addr);
+	uint16_t port = sockaddr_port(&addr->src_addr), to_port = sockaddr_port(&addr->dst_addr);
 	struct sockaddr_storage src;
 	int err;
 
@@ -259,11 +249,11 @@ static int choose_source(struct rcm_id *id)
 		if (err)
 			return err;
 		memcpy(&addr->src_storage, &src, sizeof(src));
-		addr->src_sin.sin_port = port;
+		sockaddr_set_port(&addr->src_addr, port);
 	}
 	if (is_any(&addr->dst_addr)) { /* this host */
 		memcpy(&addr->dst_storage, &addr->src_storage, sizeof(addr->dst_storage));
-		addr->dst_sin.sin_port = to_port;
+		sockaddr_set_port(&addr->dst_addr, to_port);
 	}
 	return addr->src_addr.sa_family == addr->dst_addr.sa_family ? 0 : -EINVAL;
 }
@@ -275,7 +265,7 @@ static int resolve(struct rcm_id *id)
 	int err;
 
 	gid_of_sockaddr(&addr->src_addr, gid);
-	err = rcm_bind_device(id, gid, scope_of(&addr->src_addr));
+	err = rcm_bind_device(id, gid, sockaddr_scope(&addr->src_addr));
 	if (err)
 		return err;
 	gid_of_sockaddr(&addr->dst_addr, id->path.remote);
@@ -360,7 +350,7 @@ int rcm_resolve_addr(
 
 	if (!dst_addr)
 		return -EINVAL;
-	if (!rcm_is_ip(dst_addr))
+	if (!sockaddr_is_ip(dst_addr))
 		return -EAFNOSUPPORT;
 	if (id->state == RCM_IDLE)
 		err = src_addr ? rcm_bind(id, src_addr) : rcm_bind_any(id, dst_addr->sa_family);

@@ -18,17 +18,6 @@ struct rcm_resolving {
 	uint64_t wait, until; /* between two looks; the program's patience */
 };
 
-static inline bool rcm_is_ip(const struct sockaddr *sa)
-{
-	return sa->sa_family == AF_INET || sa->sa_family == AF_INET6;
-}
-
-/* It is at the same place in both families; 0 where there is no address. */
-static inline __be16 rcm_port_of(const struct sockaddr *sa)
-{
-	return rcm_is_ip(sa) ? ((const struct sockaddr_in *)sa)->sin_port : 0;
-}
-
 /* ---- as the program asks for it ---- */
 /* Binds to this address, and claims its port or one of ours. */
 int rcm_bind(struct rcm_id *id, const struct sockaddr *addr);

@@ -68,7 +68,7 @@ static int put_request_priv(const struct rcm_id *id, struct cm_msg *m, const str
 	const struct rdma_addr *addr = &id->pub.route.addr;
 	struct cm_ip ip = {
 		.version = addr->src_addr.sa_family == AF_INET6 ? 6 : 4,
-		.port = be16toh(rcm_port_of(&addr->src_addr)),
+		.port = sockaddr_port(&addr->src_addr),
 	};
 
 	memcpy(ip.src, id->path.local, 16);

@@ -3,6 +3,7 @@
 #ifndef CM_ID_H
 #define CM_ID_H
 
+#include "base/gid.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "cm/addr.h"
@@ -89,12 +90,12 @@ static inline bool rcm_is_iwarp(const struct rcm_id *id)
 
 static inline __be16 rcm_src_port(const struct rcm_id *id)
 {
-	return rcm_port_of(&id->pub.route.addr.src_addr);
+	return htons(sockaddr_port(&id->pub.route.addr.src_addr));
 }
 
 static inline __be16 rcm_dst_port(const struct rcm_id *id)
 {
-	return rcm_port_of(&id->pub.route.addr.dst_addr);
+	return htons(sockaddr_port(&id->pub.route.addr.dst_addr));
 }
 
 /* ---- as the program has them; no lock held ---- */

@@ -36,19 +36,14 @@ static void learn_depths(struct rcm_id *id, const struct iwarp_conn_event *ev)
 	id->path.initiator_depth = (uint8_t)ev->ord;
 }
 
-static uint32_t scope_of(const struct sockaddr *sa)
-{
-	return sa->sa_family == AF_INET6 ? ((const struct sockaddr_in6 *)sa)->sin6_scope_id : 0;
-}
-
 static struct rcm_id *new_id(struct rcm_id *by, const struct iwarp_conn_event *ev)
 {
 	uint8_t local[16], remote[16];
 
 	gid_of_sockaddr(ev->local, local);
 	gid_of_sockaddr(ev->remote, remote);
-	return rcm_id_for_request(by, IBV_QPT_RC, local, remote, scope_of(ev->local),
-		ntohs(((const struct sockaddr_in *)ev->remote)->sin_port));
+	return rcm_id_for_request(
+		by, IBV_QPT_RC, local, remote, sockaddr_scope(ev->local), sockaddr_port(ev->remote));
 }
 
 /* false: the backlog is full, or there is no memory. */
@@ -79,7 +74,7 @@ static void on_established(struct rcm_id *id, const struct iwarp_conn_event *ev)
 
 	learn_depths(id, ev);
 	if (!id->passive) /* the port that TCP chose */
-		id->pub.route.addr.src_sin.sin_port = ((const struct sockaddr_in *)ev->local)->sin_port;
+		sockaddr_set_port(&id->pub.route.addr.src_addr, sockaddr_port(ev->local));
 	if (!e)
 		return;
 	put_priv(e, ev);
@@ -213,7 +208,7 @@ int rcm_iwarp_connect(struct rcm_id *id, const struct rdma_conn_param *p)
 		return err;
 	fill_request(id, p, priv, &param);
 	if (!id->chose_port)
-		((struct sockaddr_in *)&from)->sin_port = 0;
+		sockaddr_set_port((struct sockaddr *)&from, 0);
 	param.from = (struct sockaddr *)&from;
 	param.to = &addr->dst_addr;
 	err = iwarp_conn_connect(id->cm->host.adapter, id->iwarp_conn, &param);

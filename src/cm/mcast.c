@@ -133,7 +133,7 @@ static int check(struct rcm_id *id, const struct sockaddr *addr)
 {
 	uint8_t mgid[16];
 
-	if (!addr || !rcm_is_ip(addr))
+	if (!addr || !sockaddr_is_ip(addr))
 		return -EINVAL;
 	gid_of_sockaddr(addr, mgid);
 	/* A QP gets what is for its group from addresses of its own family. */

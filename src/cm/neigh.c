@@ -157,7 +157,7 @@ int cm_neigh_source(const struct sockaddr *dst, struct sockaddr_storage *src)
 		return -EADDRNOTAVAIL;
 	memset(src, 0, sizeof(*src));
 	memcpy(src, dst, sockaddr_len(dst));
-	((struct sockaddr_in *)src)->sin_port = 0;
+	sockaddr_set_port((struct sockaddr *)src, 0);
 	memcpy((void *)raw((struct sockaddr *)src), addr, len);
 	return 0;
 }
@@ -195,7 +195,7 @@ void cm_neigh_ask(const struct cm_neigh *hop)
 
 	if (fd < 0)
 		return;
-	((struct sockaddr_in *)&to)->sin_port = htons(ROCE_UDP_PORT); /* at the same place in both */
+	sockaddr_set_port((struct sockaddr *)&to, ROCE_UDP_PORT);
 	setsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_UNICAST_IF : IP_UNICAST_IF, &through,
 		sizeof(through));
 	(void)!sendto(fd, "", 0, 0, (struct sockaddr *)&to, sockaddr_len((struct sockaddr *)&to));

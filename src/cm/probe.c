@@ -71,7 +71,7 @@ static int send_probe(const struct cm_path *path, uint32_t ifindex, uint16_t pke
 	cm_msg_pack(&nothing, p + BTH_LEN + DETH_LEN);
 	memcpy(flow.src, path->local, 16);
 	memcpy(flow.dst, path->remote, 16);
-	flow.sport = ntohs(((struct sockaddr_in *)&from)->sin_port); /* at the same place in both */
+	flow.sport = sockaddr_port((struct sockaddr *)&from);
 	icrc_put(p + LEN, icrc_packet(&flow, p, LEN, 0));
 	(void)!send(fd, p, sizeof(p), 0);
 	return fd;

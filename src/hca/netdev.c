@@ -56,13 +56,8 @@ static void add_address(struct hca_netdev *d, const struct sockaddr *sa)
 
 	if (d->naddrs == HCA_NETDEV_ADDRS)
 		return;
-	memset(g, 0, 16);
-	if (sa->sa_family == AF_INET) {
-		g[10] = g[11] = 0xff;
-		memcpy(g + 12, &((const struct sockaddr_in *)sa)->sin_addr, 4);
-		d->naddrs++;
-	} else if (sa->sa_family == AF_INET6) {
-		memcpy(g, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
+	if (sockaddr_is_ip(sa)) {
+		gid_of_sockaddr(sa, g);
 		d->naddrs++;
 	} else if (sa->sa_family == AF_PACKET) {
 		const struct sockaddr_ll *ll = (const struct sockaddr_ll *)sa;

@@ -39,11 +39,6 @@
 enum { TIMEOUT = 21 /* 8.6 s */, RETRIES = 6, RNR_TIMER = 17 /* 3.84 ms */, RNR_RETRIES = 255 };
 
 /* ---- who is who ---- */
-static uint16_t port_of(const struct sockaddr_storage *sa)
-{
-	return ntohs(((const struct sockaddr_in *)sa)->sin_port); /* at the same place for IPv6 */
-}
-
 bool stream_may_upgrade(struct stream *s)
 {
 	struct hca_adapter *a = s->e->adapter;
@@ -61,8 +56,8 @@ void stream_fill_identity(struct stream *s)
 
 	*own = (struct mpa_upgrade){.qpn = s->qpn,
 		.psn = hca_adapter_random(s->e->adapter) & PSN_MASK,
-		.port = port_of(&s->local),
-		.other_port = port_of(&s->remote),
+		.port = sockaddr_port((struct sockaddr *)&s->local),
+		.other_port = sockaddr_port((struct sockaddr *)&s->remote),
 		.identity = channel ? local_channel_identity(channel) : 0};
 	gid_of_sockaddr((struct sockaddr *)&s->local, own->gid);
 	gid_of_sockaddr((struct sockaddr *)&s->remote, own->other_gid);

@@ -74,25 +74,13 @@ int link_tcp_listen(const struct sockaddr *addr, bool v6only, int backlog)
 	return fd;
 }
 
-/* What an IPv6 socket says of an IPv4 peer. */
-static void unmap(struct sockaddr_storage *sa)
-{
-	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)sa;
-	uint8_t gid[16];
-
-	if (sa->ss_family != AF_INET6 || !gid_is_v4(in6->sin6_addr.s6_addr))
-		return;
-	memcpy(gid, &in6->sin6_addr, 16);
-	gid_to_sockaddr(gid, ntohs(in6->sin6_port), 0, sa);
-}
-
 static void own_name(int fd, struct sockaddr_storage *local)
 {
 	socklen_t len = sizeof(*local);
 
 	memset(local, 0, sizeof(*local));
 	getsockname(fd, (struct sockaddr *)local, &len);
-	unmap(local);
+	sockaddr_unmap((struct sockaddr_in6 *)local);
 }
 
 int link_tcp_accept(int fd, struct sockaddr_storage *local, struct sockaddr_storage *remote)
@@ -104,7 +92,7 @@ int link_tcp_accept(int fd, struct sockaddr_storage *local, struct sockaddr_stor
 	new = fd_above_stdio(accept4(fd, (struct sockaddr *)remote, &len, SOCK_CLOEXEC | SOCK_NONBLOCK));
 	if (new < 0)
 		return -errno;
-	unmap(remote);
+	sockaddr_unmap((struct sockaddr_in6 *)remote);
 	own_name(new, local);
 	prepare(new);
 	bound_when_near(new);
@@ -118,9 +106,9 @@ int link_tcp_connect(const struct sockaddr *from, const struct sockaddr *to, uin
 
 	memcpy(&src, from, sockaddr_len(from));
 	memcpy(&dst, to, sockaddr_len(to));
-	unmap(&src);
+	sockaddr_unmap((struct sockaddr_in6 *)&src);
 	if (src.ss_family == AF_INET)
-		unmap(&dst);
+		sockaddr_unmap((struct sockaddr_in6 *)&dst);
 	fd = new_socket(dst.ss_family);
 	if (fd < 0)
 		return fd;

@@ -16,6 +16,7 @@
 #ifndef RSOCKET_DGRAM_H
 #define RSOCKET_DGRAM_H
 
+#include "base/gid.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "rsocket/dgram_wire.h"
@@ -88,10 +89,9 @@ static inline struct dgram *dg_of(struct rsock *rs)
 /* An address of the program's, checked. 0 or -errno. */
 int dg_addr_read(union dg_addr *a, const struct sockaddr *addr, socklen_t len);
 /*
- * An IPv6 socket may talk IPv4, under mapped addresses. Inside, those are the IPv4 addresses they stand for;
- * the program and the UDP socket get them mapped.
+ * An IPv6 socket may talk IPv4, under mapped addresses. Inside, those are the IPv4 addresses they stand for
+ * (sockaddr_unmap); the program and the UDP socket get them mapped.
  */
-void dg_addr_unmap(union dg_addr *a);
 void dg_addr_map(const struct dgram *d, union dg_addr *a);
 bool dg_addr_equal(const union dg_addr *a, const union dg_addr *b);
 

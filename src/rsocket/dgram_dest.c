@@ -21,30 +21,14 @@ int dg_addr_read(union dg_addr *a, const struct sockaddr *addr, socklen_t len)
 		return -EINVAL;
 	memset(a, 0, sizeof(*a));
 	memcpy(a, addr, sockaddr_len(addr));
-	dg_addr_unmap(a);
+	sockaddr_unmap(&a->in6);
 	return 0;
-}
-
-void dg_addr_unmap(union dg_addr *a)
-{
-	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = a->in.sin_port};
-
-	if (a->sa.sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&a->in6.sin6_addr))
-		return;
-	memcpy(&in.sin_addr, a->in6.sin6_addr.s6_addr + 12, 4);
-	memset(a, 0, sizeof(*a));
-	a->in = in;
 }
 
 void dg_addr_map(const struct dgram *d, union dg_addr *a)
 {
-	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = a->in.sin_port};
-
-	if (d->rs.domain != AF_INET6 || a->sa.sa_family != AF_INET)
-		return;
-	in6.sin6_addr.s6_addr[10] = in6.sin6_addr.s6_addr[11] = 0xff;
-	memcpy(in6.sin6_addr.s6_addr + 12, &a->in.sin_addr, 4);
-	a->in6 = in6;
+	if (d->rs.domain == AF_INET6)
+		sockaddr_map(&a->in6);
 }
 
 bool dg_addr_equal(const union dg_addr *a, const union dg_addr *b)

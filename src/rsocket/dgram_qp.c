@@ -33,7 +33,7 @@ static int source_towards(struct dgram *d, const union dg_addr *to, union dg_add
 	memset(from, 0, sizeof(*from));
 	if (getsockname(d->udp, &from->sa, &len))
 		return -errno;
-	dg_addr_unmap(from);
+	sockaddr_unmap(&from->in6);
 	if (!is_any(from))
 		return 0;
 	port = from->in.sin_port; /* at the same place for IPv6 */

@@ -88,7 +88,7 @@ static bool receive_one(struct dgram *d)
 	}
 	if (got < 0)
 		return false;
-	dg_addr_unmap(&from);
+	sockaddr_unmap(&from.in6);
 	if ((size_t)got <= sizeof(p))
 		packet(d, p, (uint32_t)got, &from);
 	return true;

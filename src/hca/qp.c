@@ -506,6 +506,15 @@ void hca_qp_raise(struct hca_qp *qp, enum ibv_event_type event)
 	hca_async_raise(qp->ctx, event, &qp->ex.qp_base);
 }
 
+void hca_qp_drained(struct hca_qp *qp)
+{
+	if (hca_qp_state(qp) != IBV_QPS_SQD || qp->sqd_drained_raised)
+		return;
+	qp->sqd_drained_raised = true;
+	if (qp->sqd_notify)
+		hca_qp_raise(qp, IBV_EVENT_SQ_DRAINED);
+}
+
 static enum ibv_wc_opcode wc_opcode(uint8_t wr_opcode)
 {
 	switch (wr_opcode) {

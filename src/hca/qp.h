@@ -76,6 +76,38 @@ struct hca_send_wqe {
 	};
 };
 
+static inline bool hca_wqe_is_read(const struct hca_send_wqe *w)
+{
+	return w->opcode == IBV_WR_RDMA_READ;
+}
+
+static inline bool hca_wqe_is_atomic(const struct hca_send_wqe *w)
+{
+	return w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+/* Whether the peer answers it with something of its own. */
+static inline bool hca_wqe_has_response(const struct hca_send_wqe *w)
+{
+	return hca_wqe_is_read(w) || hca_wqe_is_atomic(w);
+}
+
+/* Whether no peer hears of it: see hca_qp_do_local(). */
+static inline bool hca_wqe_is_local(const struct hca_send_wqe *w)
+{
+	return w->opcode == IBV_WR_BIND_MW || w->opcode == IBV_WR_LOCAL_INV;
+}
+
+/* What is wrong with it in itself, before any peer hears of it. depth: READs and atomics that may be out. */
+static inline enum ibv_wc_status hca_wqe_check(const struct hca_send_wqe *w, unsigned depth)
+{
+	if (hca_wqe_has_response(w) && !depth)
+		return IBV_WC_LOC_QP_OP_ERR;
+	if (hca_wqe_is_atomic(w) && w->length != 8)
+		return IBV_WC_LOC_LEN_ERR;
+	return IBV_WC_SUCCESS;
+}
+
 /* head: next free; tail: oldest not completed. Free running; the transport has its own place between them. */
 struct hca_sq {
 	char *ring;
@@ -248,6 +280,8 @@ bool hca_qp_received(struct hca_qp *qp, uint32_t len, const uint8_t *imm, bool s
 /* The responder met an error: the receive in hand, if any, ends with status; event; ERR. */
 void hca_qp_fail_recv(struct hca_qp *qp, enum ibv_wc_status status, enum ibv_event_type event, uint64_t now);
 void hca_qp_raise(struct hca_qp *qp, enum ibv_event_type event);
+/* Nothing of the send queue is under way: a program that waits for that in SQD is told, once. */
+void hca_qp_drained(struct hca_qp *qp);
 
 /*
  * Points iov[0..*n) at bytes [off, off + len) of a list of entries, checking every key again, since a region

@@ -46,11 +46,8 @@ void ibt_settle(struct hca_qp *qp, uint64_t now)
 		hca_qp_fail_send(qp, status, now);
 		return;
 	}
-	if (hca_qp_state(qp) == IBV_QPS_SQD && drained(qp) && !qp->sqd_drained_raised) {
-		qp->sqd_drained_raised = true;
-		if (qp->sqd_notify)
-			hca_qp_raise(qp, IBV_EVENT_SQ_DRAINED);
-	}
+	if (hca_qp_state(qp) == IBV_QPS_SQD && drained(qp))
+		hca_qp_drained(qp);
 	if (qp->service.reliable)
 		ibt_set_timers(qp, now, false);
 	else
@@ -96,7 +93,7 @@ static void advance(struct hca_qp *qp, bool news, uint64_t now)
 
 		if (is_done(r, w))
 			continue;
-		if (ibt_has_response(w))
+		if (hca_wqe_has_response(w))
 			take_responses(r, w);
 		else
 			r->una = psn_diff(end, r->acked) < 0 ? end : r->acked;
@@ -280,7 +277,7 @@ static enum ibv_wc_status place(struct hca_qp *qp, struct hca_send_wqe *w, const
 	const void *from = p->payload;
 	uint64_t original;
 
-	if (ibt_is_atomic(w)) {
+	if (hca_wqe_is_atomic(w)) {
 		original = get_be64(p->ext + AETH_LEN); /* a number in the program's own order */
 		from = &original;
 		len = sizeof(original);
@@ -292,7 +289,7 @@ static enum ibv_wc_status place(struct hca_qp *qp, struct hca_send_wqe *w, const
 
 static bool fits(const struct hca_send_wqe *w, const struct ibt_packet *p)
 {
-	return w && (p->op->flags & OPF_READ ? ibt_is_read(w) : ibt_is_atomic(w));
+	return w && (p->op->flags & OPF_READ ? hca_wqe_is_read(w) : hca_wqe_is_atomic(w));
 }
 
 static void got_response(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)

@@ -187,22 +187,6 @@ static inline uint32_t ibt_note(const struct hca_qp *qp)
 	return hca_qpn(qp) | (uint32_t)qp->generation << 24;
 }
 
-static inline bool ibt_is_read(const struct hca_send_wqe *w)
-{
-	return w->opcode == IBV_WR_RDMA_READ;
-}
-
-static inline bool ibt_is_atomic(const struct hca_send_wqe *w)
-{
-	return w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-}
-
-/* Whether each packet of the request is answered by one of its own. */
-static inline bool ibt_has_response(const struct hca_send_wqe *w)
-{
-	return ibt_is_read(w) || ibt_is_atomic(w);
-}
-
 static inline bool ibt_got(const struct ibt_requester *r, uint32_t psn)
 {
 	return psn_diff(psn, r->una) < IBT_AHEAD && (r->got[psn % IBT_AHEAD / 64] >> psn % 64 & 1);

@@ -15,14 +15,9 @@
 
 enum step { STEP_ON, STEP_STOP, STEP_FULL };
 
-static bool is_local(const struct hca_send_wqe *w)
-{
-	return w->opcode == IBV_WR_BIND_MW || w->opcode == IBV_WR_LOCAL_INV;
-}
-
 static bool takes_receive(const struct hca_send_wqe *w)
 {
-	return w->opcode != IBV_WR_RDMA_WRITE && !ibt_has_response(w) && !is_local(w);
+	return w->opcode != IBV_WR_RDMA_WRITE && !hca_wqe_has_response(w) && !hca_wqe_is_local(w);
 }
 
 /* Bytes of packets [k0, k1) of a request. */
@@ -83,7 +78,7 @@ static struct span span_of(const struct hca_send_wqe *w, uint32_t from, uint32_t
 /* Which flow a request is charged to: its own packets to the peer's, responses to ours. */
 static struct hca_flow *flow_of(struct hca_qp *qp, const struct hca_send_wqe *w)
 {
-	return ibt_has_response(w) ? qp->adapter->read_flow : qp->path.flow;
+	return hca_wqe_has_response(w) ? qp->adapter->read_flow : qp->path.flow;
 }
 
 /* A message by reference takes the room of one small packet: its first. */
@@ -112,7 +107,7 @@ static struct charge charge_of(struct hca_qp *qp, uint32_t from, uint32_t to)
 			break;
 		s = span_of(w, from, to);
 		if (s.k1 > s.k0)
-			*(ibt_has_response(w) ? &c.responses : &c.data) += cost_of(w, mtu, s);
+			*(hca_wqe_has_response(w) ? &c.responses : &c.data) += cost_of(w, mtu, s);
 	}
 	return c;
 }
@@ -168,9 +163,9 @@ static uint32_t count_reads(struct hca_qp *qp)
 		if (!w->started || psn_diff(w->psn, r->sent) >= 0)
 			break;
 		s = span_of(w, r->una, r->sent);
-		if (ibt_is_read(w))
+		if (hca_wqe_is_read(w))
 			n += chunks_between(r, s.k0, s.k1);
-		else if (ibt_is_atomic(w))
+		else if (hca_wqe_is_atomic(w))
 			n += s.k1 - s.k0;
 	}
 	return n;
@@ -547,9 +542,9 @@ static enum step send_probe(struct hca_qp *qp, struct frame_batch *out)
 	r->rec.probe_cost = cost;
 	r->rec.probe_psn = r->una;
 	r->rec.timing &= psn_diff(r->rec.timed_psn, r->una) > 0;
-	if (ibt_is_read(w))
+	if (hca_wqe_is_read(w))
 		put_read(qp, w, k, k + 1, out);
-	else if (ibt_is_atomic(w))
+	else if (hca_wqe_is_atomic(w))
 		put_atomic(qp, w, out);
 	else if (!put_data(qp, w, k, true, out))
 		return STEP_ON; /* its memory is gone: the timer goes back there and says so */
@@ -589,7 +584,7 @@ static void ask(struct hca_qp *qp, const struct hca_send_wqe *w, uint32_t first,
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
-	if (ibt_is_read(w))
+	if (hca_wqe_is_read(w))
 		put_read(qp, w, first, end, out);
 	else
 		put_atomic(qp, w, out);
@@ -615,13 +610,13 @@ static enum step send_missing(struct hca_qp *qp, uint64_t now, struct frame_batc
 		if (!w)
 			break;
 		k = (uint32_t)psn_diff(r->asked, w->psn);
-		if (ibt_has_response(w) && missing_in_chunk(r, w, k, &first, &end) &&
+		if (hca_wqe_has_response(w) && missing_in_chunk(r, w, k, &first, &end) &&
 			!ibt_again(r, psn_add(w->psn, first))) {
 			if (frame_batch_full(out, 0))
 				return STEP_FULL;
 			ask(qp, w, first, end, out);
 		}
-		r->asked = psn_add(w->psn, ibt_has_response(w) ? chunk_end(r, w, k) : w->npkts);
+		r->asked = psn_add(w->psn, hca_wqe_has_response(w) ? chunk_end(r, w, k) : w->npkts);
 	}
 	if (psn_diff(r->asked, r->acked) > 0)
 		r->asked = r->acked;
@@ -638,21 +633,10 @@ bool ibt_may_start(struct hca_qp *qp, const struct hca_send_wqe *w)
 	if ((w->flags & IBV_SEND_FENCE) && r->reads)
 		return false;
 	if (qp->direct_min_len && r->una != r->psn && w->length >= qp->direct_min_len &&
-		(w->opcode == IBV_WR_RDMA_WRITE || ibt_is_read(w)))
+		(w->opcode == IBV_WR_RDMA_WRITE || hca_wqe_is_read(w)))
 		return false; /* once all before it is done, it is done elsewhere */
 	/* Out of credits: one message at a time, whose acknowledge brings new ones (IBA 9.7.7.2.5). */
 	if (takes_receive(w) && r->credits_used && r->credits <= 0 && r->una != r->psn)
-		return false;
-	return true;
-}
-
-static bool local_error(struct hca_qp *qp, const struct hca_send_wqe *w, enum ibv_wc_status *status)
-{
-	if (ibt_has_response(w) && !qp->attr.max_rd_atomic)
-		*status = IBV_WC_LOC_QP_OP_ERR;
-	else if (ibt_is_atomic(w) && w->length != 8)
-		*status = IBV_WC_LOC_LEN_ERR;
-	else
 		return false;
 	return true;
 }
@@ -663,15 +647,13 @@ static bool start(struct hca_qp *qp, struct hca_send_wqe *w)
 
 	if (!ibt_may_start(qp, w))
 		return false;
-	if (local_error(qp, w, &r->failed))
+	r->failed = hca_wqe_check(w, qp->attr.max_rd_atomic);
+	if (!r->failed && hca_wqe_is_local(w))
+		r->failed = hca_qp_do_local(qp, w);
+	if (r->failed)
 		return false;
 	w->psn = r->psn;
-	w->npkts = is_local(w) ? 0 : ibt_npkts(w->length, ibt_mtu(qp));
-	if (is_local(w)) {
-		r->failed = hca_qp_do_local(qp, w);
-		if (r->failed != IBV_WC_SUCCESS)
-			return false;
-	}
+	w->npkts = hca_wqe_is_local(w) ? 0 : ibt_npkts(w->length, ibt_mtu(qp));
 	w->started = 1;
 	r->psn = psn_add(r->psn, w->npkts);
 	r->pkt = 0;
@@ -710,9 +692,9 @@ static enum step send_next(struct hca_qp *qp, uint64_t now, struct frame_batch *
 	if (r->rec.cautious && !nothing_in_flight(qp))
 		return STEP_STOP; /* after a timeout: one packet, until the peer answers */
 	if (w->npkts && r->pkt < w->npkts) {
-		if (ibt_is_read(w))
+		if (hca_wqe_is_read(w))
 			step = send_read(qp, w, now, out);
-		else if (ibt_is_atomic(w))
+		else if (hca_wqe_is_atomic(w))
 			step = send_atomic(qp, w, now, out);
 		else
 			step = send_data(qp, w, now, out);

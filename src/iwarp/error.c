@@ -170,7 +170,7 @@ void iwarp_end_answer(struct hca_qp *qp, uint32_t index)
 /* ---- the peer's ---- */
 static bool is_about(struct hca_send_wqe *w, const struct ddp_seg *g)
 {
-	bool read = iwarp_has_response(w);
+	bool read = hca_wqe_has_response(w);
 
 	if (w->started == WQE_NEW)
 		return false;

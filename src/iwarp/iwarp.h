@@ -91,16 +91,6 @@ static inline struct iwarp_qp *iwarp_qp(struct hca_qp *qp)
 	return qp->stream_state;
 }
 
-static inline bool iwarp_is_atomic(const struct hca_send_wqe *w)
-{
-	return w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-}
-
-static inline bool iwarp_has_response(const struct hca_send_wqe *w)
-{
-	return w->opcode == IBV_WR_RDMA_READ || iwarp_is_atomic(w);
-}
-
 /* request.c */
 /* Adds segments of requests, and with `driving` of answers, as long as there is room. */
 void iwarp_build(struct hca_qp *qp, bool driving);

@@ -38,12 +38,8 @@ void iwarp_settle(struct hca_qp *qp)
 		hca_qp_fail_send(qp, status, s->now);
 		return;
 	}
-	if (hca_qp_state(qp) == IBV_QPS_SQD && qp->sq.tail == s->tx.next && !s->tx.off &&
-		!qp->sqd_drained_raised) {
-		qp->sqd_drained_raised = true;
-		if (qp->sqd_notify)
-			hca_qp_raise(qp, IBV_EVENT_SQ_DRAINED);
-	}
+	if (qp->sq.tail == s->tx.next && !s->tx.off)
+		hca_qp_drained(qp);
 }
 
 /* ---- what a request is on the wire ---- */
@@ -76,26 +72,12 @@ static uint8_t opcode_of(const struct hca_send_wqe *w)
 	return w->flags & IBV_SEND_SOLICITED ? wire_ops[w->opcode].solicited : wire_ops[w->opcode].opcode;
 }
 
-static bool is_local(const struct hca_send_wqe *w)
-{
-	return w->opcode == IBV_WR_BIND_MW || w->opcode == IBV_WR_LOCAL_INV;
-}
-
 static bool is_write(const struct hca_send_wqe *w)
 {
 	return w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
 /* ---- beginning ---- */
-static enum ibv_wc_status local_error(struct hca_qp *qp, const struct hca_send_wqe *w)
-{
-	if (iwarp_has_response(w) && !iwarp_qp(qp)->params.ord)
-		return IBV_WC_LOC_QP_OP_ERR; /* the peer takes none */
-	if (iwarp_is_atomic(w) && w->length != 8)
-		return IBV_WC_LOC_LEN_ERR;
-	return IBV_WC_SUCCESS;
-}
-
 /* Whether the request goes on; false: not now, or never (tx.failed). */
 static bool start(struct hca_qp *qp, struct hca_send_wqe *w)
 {
@@ -105,16 +87,16 @@ static bool start(struct hca_qp *qp, struct hca_send_wqe *w)
 		return false; /* SQD: what has begun goes on, nothing begins */
 	if ((w->flags & IBV_SEND_FENCE) && s->tx.reads)
 		return false;
-	if (iwarp_has_response(w) && s->params.ord && s->tx.reads >= s->params.ord)
+	if (hca_wqe_has_response(w) && s->params.ord && s->tx.reads >= s->params.ord)
 		return false;
-	s->tx.failed = local_error(qp, w);
-	if (!s->tx.failed && is_local(w))
+	s->tx.failed = hca_wqe_check(w, s->params.ord);
+	if (!s->tx.failed && hca_wqe_is_local(w))
 		s->tx.failed = hca_qp_do_local(qp, w);
 	if (s->tx.failed)
 		return false;
 	w->started = WQE_SENDING;
 	w->npkts = 0;
-	w->psn = s->tx.msn[iwarp_has_response(w) ? QN_REQUEST : QN_SEND]; /* what number() will draw */
+	w->psn = s->tx.msn[hca_wqe_has_response(w) ? QN_REQUEST : QN_SEND]; /* what number() will draw */
 	s->tx.off = 0;
 	return true;
 }
@@ -256,12 +238,12 @@ static enum step build_request(struct hca_qp *qp)
 		return STEP_STOP;
 	if (w->started == WQE_NEW && !start(qp, w))
 		return STEP_STOP;
-	if (is_local(w)) {
+	if (hca_wqe_is_local(w)) {
 		w->started = WQE_DONE;
 		step_over(s);
 		return STEP_ON;
 	}
-	if (iwarp_has_response(w))
+	if (hca_wqe_has_response(w))
 		return build_ask(qp, w);
 	if (w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && s->tx.off > w->length)
 		return build_immediate(qp, w);

@@ -131,7 +131,7 @@ static int check_response(struct hca_qp *qp)
 	if (!w)
 		return r->seg.tagged ? ERR_DDP_STAG : ERR_RDMAP_OPCODE;
 	r->blamed = IBV_WC_BAD_RESP_ERR;
-	if (iwarp_is_atomic(w) != (r->seg.opcode == RDMAP_ATOMIC_RESPONSE))
+	if (hca_wqe_is_atomic(w) != (r->seg.opcode == RDMAP_ATOMIC_RESPONSE))
 		return ERR_RDMAP_OPCODE;
 	if (r->seg.tagged) {
 		if (r->seg.stag != w->psn)

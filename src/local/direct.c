@@ -70,12 +70,6 @@ static bool own_pieces(struct hca_qp *qp, const struct hca_send_wqe *w, unsigned
 	return true;
 }
 
-/* What its own adapter would refuse. */
-static bool is_wrong(const struct hca_qp *qp, const struct hca_send_wqe *w, const struct kind *kind)
-{
-	return (kind->own_right && !qp->attr.max_rd_atomic) || (kind->mapped_only && w->length != 8);
-}
-
 /* Whether it was done by our own instructions. */
 static bool by_hand(struct hca_qp *qp, const struct kind *kind, struct local_job *job, uint64_t host,
 	const struct local_peer *p)
@@ -123,7 +117,7 @@ enum local_act local_do(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t most
 	local_job_begin(&job, w->length - w->moved, &qp->seen.back);
 	job.wqe = w;
 	job.revoked = p->revoked;
-	if (is_wrong(qp, w, kind) || !see(qp, w->remote.rkey, p) ||
+	if (hca_wqe_check(w, qp->attr.max_rd_atomic) || !see(qp, w->remote.rkey, p) ||
 		(qp->seen.access & kind->right) != kind->right)
 		return LOCAL_LEFT;
 	if (!job.len)

@@ -107,8 +107,9 @@ int hca_mw_bind(struct hca_adapter *a, const struct hca_bind *b, uint32_t qpn);
 int hca_key_invalidate(struct hca_adapter *a, struct hca_pd *pd, uint32_t key, uint32_t qpn);
 
 /*
- * The host address of [addr, addr + len) under `key`, or NULL when the key is not known, belongs to another
- * PD, the range leaves the region, or a right in `access` is missing. len 0 is the caller's to allow.
+ * The host address of [addr, addr + len) under `key`, whose record is k, or NULL when the key is not known,
+ * belongs to another PD or QP, the range leaves it, or a right in `access` is missing. len 0 is the caller's
+ * to allow. For a peer's requests: hca_qp_target().
  */
 static inline void *hca_key_at(const struct hca_key *k, const struct hca_pd *pd, uint32_t key, uint64_t addr,
 	uint64_t len, unsigned access, uint32_t qpn)
@@ -133,13 +134,7 @@ static inline void *hca_key_at(const struct hca_key *k, const struct hca_pd *pd,
 
 /* The record of a key, or NULL; it may become another one's, but never goes away. */
 struct hca_key *hca_key_find(struct hca_adapter *a, uint32_t key);
-
-static inline void *hca_key_range(struct hca_adapter *a, const struct hca_pd *pd, uint32_t key, uint64_t addr,
-	uint64_t len, unsigned access, uint32_t qpn)
-{
-	return hca_key_at(hca_key_find(a, key), pd, key, addr, len, access, qpn);
-}
-/* How many of these bytes, which hca_key_range() found, others can map. */
+/* How many of these bytes, which hca_key_at() found, others can map. */
 uint32_t hca_key_mapped(struct hca_adapter *a, uint32_t key, const void *host, uint32_t len);
 
 #endif

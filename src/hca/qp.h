@@ -298,4 +298,35 @@ bool hca_sge_goes_by_ref(struct hca_qp *qp, const struct hca_send_wqe *w);
 bool hca_sge_scatter(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off,
 	const void *src, uint32_t len);
 
+/* ---- what a peer may do with our memory; under the drive lock ---- */
+/* Whether the queue pair lets its peer do that anywhere. */
+static inline bool hca_qp_allows(const struct hca_qp *qp, unsigned right)
+{
+	return (qp->attr.qp_access_flags & right) == right;
+}
+
+/*
+ * Where [addr, addr + len) of a key is in this process; NULL: the key is not known, of another PD or queue
+ * pair, the range leaves it, or it does not give that right.
+ */
+static inline void *hca_qp_target(
+	struct hca_qp *qp, uint32_t rkey, uint64_t addr, uint64_t len, unsigned right)
+{
+	return hca_key_at(hca_key_find(qp->adapter, rkey), qp->pd, rkey, addr, len, right, hca_qpn(qp));
+}
+
+/* Both, for a request that begins: one of no bytes needs no key (IBA C9-88). */
+static inline bool hca_qp_grants(
+	struct hca_qp *qp, uint32_t rkey, uint64_t addr, uint64_t len, unsigned right)
+{
+	return hca_qp_allows(qp, right) && (!len || hca_qp_target(qp, rkey, addr, len, right));
+}
+
+/*
+ * A peer's atomic on an aligned word of ours: one step, whoever else acts there, that makes of it what
+ * `result` says. *original: what was there. false: the memory is gone.
+ */
+typedef uint64_t hca_atomic_fn(const void *op, uint64_t original);
+bool hca_atomic(uint64_t *at, hca_atomic_fn *result, const void *op, uint64_t *original);
+
 #endif

@@ -84,8 +84,8 @@ static uint32_t read_len(struct hca_qp *qp, const struct ibt_answer *a)
  */
 static char *source(struct hca_qp *qp, const struct ibt_answer *a, uint32_t len)
 {
-	char *from = hca_key_range(qp->adapter, qp->pd, a->rkey, a->va + (uint64_t)a->sent * ibt_mtu(qp), len,
-		IBV_ACCESS_REMOTE_READ, hca_qpn(qp));
+	char *from = hca_qp_target(
+		qp, a->rkey, a->va + (uint64_t)a->sent * ibt_mtu(qp), len, IBV_ACCESS_REMOTE_READ);
 
 	return from && guard_readable(from, len) ? from : NULL;
 }

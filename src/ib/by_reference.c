@@ -102,9 +102,9 @@ static void *target(struct hca_qp *qp, const struct message *m)
 {
 	struct reth h = reth_get(m->in->bytes + BTH_LEN);
 
-	if (h.len != m->len || !(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE))
+	if (h.len != m->len || !hca_qp_allows(qp, IBV_ACCESS_REMOTE_WRITE))
 		return NULL;
-	return hca_key_range(qp->adapter, qp->pd, h.rkey, h.va, m->len, IBV_ACCESS_REMOTE_WRITE, hca_qpn(qp));
+	return hca_qp_target(qp, h.rkey, h.va, m->len, IBV_ACCESS_REMOTE_WRITE);
 }
 
 /* Where the bytes go; false: not as usual. */

@@ -230,11 +230,11 @@ static bool take_write(struct hca_qp *qp, const uint8_t *ext, const uint8_t *fro
 	struct reth h = reth_get(ext);
 	void *to;
 
-	if (h.len != len || !(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE))
+	if (h.len != len || !hca_qp_allows(qp, IBV_ACCESS_REMOTE_WRITE))
 		return false;
 	if (!len)
 		return true;
-	to = hca_key_range(qp->adapter, qp->pd, h.rkey, h.va, len, IBV_ACCESS_REMOTE_WRITE, hca_qpn(qp));
+	to = hca_qp_target(qp, h.rkey, h.va, len, IBV_ACCESS_REMOTE_WRITE);
 	return to && guard_copy(to, from, len);
 }
 

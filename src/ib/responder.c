@@ -177,17 +177,6 @@ static enum verdict check_receive(struct hca_qp *qp, const struct ibt_packet *p)
 	return NOT_READY;
 }
 
-static bool qp_allows(const struct hca_qp *qp, unsigned access)
-{
-	return (qp->attr.qp_access_flags & access) == access;
-}
-
-static void *target(struct hca_qp *qp, uint64_t va, uint32_t rkey, uint32_t len, unsigned access)
-{
-	return hca_key_range(qp->adapter, qp->pd, rkey, va, len, access, hca_qpn(qp));
-}
-
-/* A request of no bytes needs no key (IBA C9-88). */
 static enum verdict check_access(struct hca_qp *qp, const struct ibt_packet *p)
 {
 	unsigned f = p->op->flags;
@@ -198,17 +187,17 @@ static enum verdict check_access(struct hca_qp *qp, const struct ibt_packet *p)
 
 		if (h.len > HCA_MAX_MSG)
 			return BAD_REQUEST;
-		if (!qp_allows(qp, right) || (h.len && !target(qp, h.va, h.rkey, h.len, right)))
+		if (!hca_qp_grants(qp, h.rkey, h.va, h.len, right))
 			return NO_ACCESS;
 	} else if (f & OPF_ATOMICETH) {
 		struct atomiceth h = atomiceth_get(p->ext);
 		void *at;
 
-		if (!qp_allows(qp, IBV_ACCESS_REMOTE_ATOMIC))
+		if (!hca_qp_allows(qp, IBV_ACCESS_REMOTE_ATOMIC))
 			return NO_ACCESS;
 		if (h.va & 7)
 			return BAD_REQUEST;
-		at = target(qp, h.va, h.rkey, 8, IBV_ACCESS_REMOTE_ATOMIC);
+		at = hca_qp_target(qp, h.rkey, h.va, 8, IBV_ACCESS_REMOTE_ATOMIC);
 		if (!at)
 			return NO_ACCESS;
 		if ((uintptr_t)at & 7)
@@ -251,23 +240,14 @@ static enum verdict do_read(struct hca_qp *qp, const struct ibt_packet *p)
 	return DONE;
 }
 
-struct atomic_op {
-	bool add;
-	uint64_t *at;
-	struct atomiceth h;
-	uint64_t original;
-};
-
-static void atomic_execute(void *arg)
+static uint64_t atomic_result(const void *op, uint64_t original)
 {
-	struct atomic_op *o = arg;
+	const struct ibt_packet *p = op;
+	struct atomiceth h = atomiceth_get(p->ext);
 
-	o->original = o->h.compare;
-	if (o->add)
-		o->original = __atomic_fetch_add(o->at, o->h.swap_add, __ATOMIC_SEQ_CST);
-	else
-		__atomic_compare_exchange_n(
-			o->at, &o->original, o->h.swap_add, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	if ((p->opcode & 0x1f) == OP_FETCH_ADD)
+		return original + h.swap_add;
+	return original == h.compare ? h.swap_add : original;
 }
 
 static void answer_atomic(struct hca_qp *qp, uint32_t psn, uint64_t original, bool first_time)
@@ -286,18 +266,19 @@ static void answer_atomic(struct hca_qp *qp, uint32_t psn, uint64_t original, bo
 static enum verdict do_atomic(struct hca_qp *qp, const struct ibt_packet *p)
 {
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
-	struct atomic_op o = {.add = (p->opcode & 0x1f) == OP_FETCH_ADD, .h = atomiceth_get(p->ext)};
+	struct atomiceth h = atomiceth_get(p->ext);
 	struct ibt_atomic *saved;
+	uint64_t original;
 
 	if (r->answer_head - r->answer_tail >= IBT_ANSWERS)
 		return DROP; /* duplicates took all places: it will come again */
-	o.at = target(qp, o.h.va, o.h.rkey, 8, IBV_ACCESS_REMOTE_ATOMIC);
-	if (!guard_run(atomic_execute, &o))
+	if (!hca_atomic(hca_qp_target(qp, h.rkey, h.va, 8, IBV_ACCESS_REMOTE_ATOMIC), atomic_result, p,
+		    &original))
 		return NO_ACCESS;
 	saved = &r->atomic[r->atomic_next++ % HCA_MAX_RD_ATOMIC]; /* all places: the depth may change */
 	saved->valid = true;
 	saved->psn = p->psn;
-	saved->original = o.original;
+	saved->original = original;
 	r->msn = (r->msn + 1) & PSN_MASK;
 	r->epsn = psn_add(r->epsn, 1);
 	answer_atomic(qp, p->psn, saved->original, true);
@@ -314,7 +295,7 @@ static enum verdict put_payload(struct hca_qp *qp, const struct ibt_packet *p)
 		if (!p->len)
 			return GO_ON;
 		/* Again for every packet: the region may have gone since the first. */
-		to = target(qp, r->reth.va + r->off, r->reth.rkey, p->len, IBV_ACCESS_REMOTE_WRITE);
+		to = hca_qp_target(qp, r->reth.rkey, r->reth.va + r->off, p->len, IBV_ACCESS_REMOTE_WRITE);
 		if (!to)
 			return NO_ACCESS;
 		if (!guard_copy(to, p->payload, p->len))
@@ -401,8 +382,7 @@ static void duplicate_read(struct hca_qp *qp, const struct ibt_packet *p)
 	/* It may be a later part of the first one, but must not reach into what has not been asked yet. */
 	if (h.len > HCA_MAX_MSG || psn_diff(psn_add(p->psn, npkts), r->epsn) > 0)
 		return;
-	if (!qp_allows(qp, IBV_ACCESS_REMOTE_READ) ||
-		(h.len && !target(qp, h.va, h.rkey, h.len, IBV_ACCESS_REMOTE_READ)))
+	if (!hca_qp_grants(qp, h.rkey, h.va, h.len, IBV_ACCESS_REMOTE_READ))
 		return;
 	a = answer_new(qp);
 	r->stage_reads = STAGED_READS;

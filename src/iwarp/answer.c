@@ -93,8 +93,7 @@ bool iwarp_answer_gather(struct hca_qp *qp, const struct iwarp_fpdu *f, uint32_t
 	struct iovec *iov, unsigned *n)
 {
 	const struct iwarp_answer *a = answer_at(iwarp_qp(qp), f->index);
-	void *p = hca_key_range(
-		qp->adapter, qp->pd, a->stag, a->to + f->off + off, len, IBV_ACCESS_REMOTE_READ, hca_qpn(qp));
+	void *p = hca_qp_target(qp, a->stag, a->to + f->off + off, len, IBV_ACCESS_REMOTE_READ);
 
 	*n = 1;
 	iov[0] = (struct iovec){p, len};

@@ -2,7 +2,6 @@
 /* A segment that is complete, and its CRC right where there is one: what it does. */
 #include "iwarp/iwarp.h"
 
-#include "base/guard.h"
 #include "hca/adapter.h"
 
 #include <arpa/inet.h>
@@ -91,37 +90,27 @@ static int do_read_request(struct hca_qp *qp)
 	return ERR_NONE;
 }
 
-struct atomic_run {
-	const struct rdmap_atomic *a;
-	uint64_t *at, original;
-};
-
-static void atomic_execute(void *arg)
+static uint64_t atomic_result(const void *op, uint64_t original)
 {
-	struct atomic_run *o = arg;
-
-	o->original = __atomic_load_n(o->at, __ATOMIC_SEQ_CST);
-	while (!__atomic_compare_exchange_n(o->at, &o->original, rdmap_atomic_result(o->a, o->original),
-		false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-		;
+	return rdmap_atomic_result(op, original);
 }
 
 static int do_atomic_request(struct hca_qp *qp)
 {
 	struct rdmap_atomic a = rdmap_atomic_get(iwarp_qp(qp)->rx.body);
-	struct atomic_run o = {.a = &a};
 	enum rdmap_error e = iwarp_check_key(qp, a.stag, a.to, 8, IBV_ACCESS_REMOTE_ATOMIC, true);
+	uint64_t *at, original;
 
 	if (a.op != RDMAP_FETCH_ADD && a.op != RDMAP_CMP_SWAP)
 		return ERR_RDMAP_OPCODE;
 	if (e)
 		return e;
-	o.at = hca_key_range(qp->adapter, qp->pd, a.stag, a.to, 8, IBV_ACCESS_REMOTE_ATOMIC, hca_qpn(qp));
-	if ((a.to & 7) || ((uintptr_t)o.at & 7))
+	at = hca_qp_target(qp, a.stag, a.to, 8, IBV_ACCESS_REMOTE_ATOMIC);
+	if ((a.to & 7) || ((uintptr_t)at & 7))
 		return ERR_RDMAP_UNSPECIFIC;
-	if (!guard_run(atomic_execute, &o))
+	if (!hca_atomic(at, atomic_result, &a, &original))
 		return ERR_RDMAP_BOUNDS;
-	*new_answer(qp) = (struct iwarp_answer){.atomic = true, .id = a.id, .original = o.original};
+	*new_answer(qp) = (struct iwarp_answer){.atomic = true, .id = a.id, .original = original};
 	return ERR_NONE;
 }
 

@@ -14,7 +14,7 @@ static struct iwarp_rx *rx(struct hca_qp *qp)
 }
 
 /* ---- keys ---- */
-/* Only to say why: the data path asks hca_key_range(). */
+/* Only to say why: the data path asks hca_qp_target(). */
 static enum rdmap_error explain(struct hca_qp *qp, uint32_t stag, uint64_t to, uint32_t len, bool rdmap)
 {
 	const struct hca_key *k = idmap_get(&qp->adapter->keys, stag);
@@ -35,9 +35,9 @@ enum rdmap_error iwarp_check_key(
 {
 	if (!len)
 		return ERR_NONE; /* touches nothing, and may say "ready" (RFC 6581) */
-	if ((qp->attr.qp_access_flags & access) != access)
+	if (!hca_qp_allows(qp, access))
 		return ERR_RDMAP_ACCESS;
-	if (hca_key_range(qp->adapter, qp->pd, stag, to, len, access, hca_qpn(qp)))
+	if (hca_qp_target(qp, stag, to, len, access))
 		return ERR_NONE;
 	return explain(qp, stag, to, len, rdmap);
 }
@@ -201,9 +201,8 @@ static int place(void *arg, uint32_t off, uint32_t len, struct iovec *iov, unsig
 
 	*n = 1;
 	if (r->seg.opcode == RDMAP_WRITE) {
-		iov[0] = (struct iovec){hca_key_range(qp->adapter, qp->pd, r->seg.stag, r->seg.to + off, len,
-						IBV_ACCESS_REMOTE_WRITE, hca_qpn(qp)),
-			len};
+		iov[0] = (struct iovec){
+			hca_qp_target(qp, r->seg.stag, r->seg.to + off, len, IBV_ACCESS_REMOTE_WRITE), len};
 		return iov[0].iov_base ? ERR_NONE : explain(qp, r->seg.stag, r->seg.to + off, len, false);
 	}
 	if (!(r->op->flags & ROF_DATA)) {

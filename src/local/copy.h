@@ -44,7 +44,7 @@ bool local_write(struct local_job *job);
 bool local_read(struct local_job *job);
 /* Reads, and writes to our own memory in the order of a write. */
 bool local_place(struct local_job *job);
-/* By the instruction that the peer's own adapter uses (ib/responder.c). False also when it is not aligned. */
+/* One step, as hca_atomic() of the peer's own adapter, but revocable. False also when it is not aligned. */
 bool local_atomic(struct local_job *job);
 
 #endif

@@ -289,6 +289,17 @@ void hca_qp_drained(struct hca_qp *qp);
  */
 bool hca_sge_gather(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off, uint32_t len,
 	unsigned access, struct iovec *iov, unsigned max, unsigned *n);
+/* The same of a send request, whose bytes may also lie in the descriptor. */
+static inline bool hca_wqe_gather(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t off, uint32_t len,
+	unsigned access, struct iovec *iov, unsigned max, unsigned *n)
+{
+	if (!(w->flags & IBV_SEND_INLINE))
+		return hca_sge_gather(qp, w->sge, w->nsge, off, len, access, iov, max, n);
+	iov[0] = (struct iovec){w->data + off, len};
+	*n = len ? 1 : 0;
+	return true;
+}
+
 /*
  * Whether it pays that a peer on this host fetches the bytes of a request itself (base/frame.h: by
  * reference), and it may: every key is right.

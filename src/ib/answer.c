@@ -38,15 +38,6 @@ static uint32_t put_atomic(struct hca_qp *qp, struct frame_batch *out, const str
 	return 1;
 }
 
-static uint8_t read_opcode(const struct ibt_answer *a)
-{
-	if (a->npkts == 1)
-		return OP_READ_RESP_ONLY;
-	if (!a->sent)
-		return OP_READ_RESP_FIRST;
-	return a->sent + 1 == a->npkts ? OP_READ_RESP_LAST : OP_READ_RESP_MIDDLE;
-}
-
 enum { READ_COPY = 1024, DELAY_NS = 50 * 1000 };
 
 void ibt_delay_ack(struct hca_qp *qp, uint64_t now)
@@ -94,7 +85,7 @@ static char *source(struct hca_qp *qp, const struct ibt_answer *a, uint32_t len)
 static bool put_one(struct hca_qp *qp, struct frame_batch *out, const struct ibt_answer *a)
 {
 	uint32_t len = read_len(qp, a);
-	uint8_t op = read_opcode(a);
+	uint8_t op = ibt_op_at(OP_READ_RESP_ONLY, !a->sent, a->sent + 1 == a->npkts);
 	struct frame_out *f;
 	char *from = len ? source(qp, a, len) : NULL;
 

@@ -160,24 +160,9 @@ static bool execute(struct hca_qp *qp, const struct message *m, uint64_t now)
 }
 
 /* ---- packet by packet ---- */
-/* The opcode that packet k has where the whole is `only`. */
-static uint8_t opcode_at(const struct message *m, uint32_t k)
-{
-	uint8_t only = bth_opcode(m->in->bytes) & 0x1f;
-	bool first = !k, last = k + 1 == m->npkts, imm = m->op->flags & OPF_IMM;
-
-	if (first && last)
-		return only;
-	if (m->op->flags & OPF_WRITE)
-		return first  ? OP_WRITE_FIRST
-		       : last ? (imm ? OP_WRITE_LAST_IMM : OP_WRITE_LAST)
-			      : OP_WRITE_MIDDLE;
-	return first ? OP_SEND_FIRST : last ? (imm ? OP_SEND_LAST_IMM : OP_SEND_LAST) : OP_SEND_MIDDLE;
-}
-
 static void put_headers(const struct message *m, uint32_t k, uint32_t len, uint8_t *hdr, struct frame_in *p)
 {
-	uint8_t op = opcode_at(m, k);
+	uint8_t op = ibt_op_at(bth_opcode(m->in->bytes) & 0x1f, !k, k + 1 == m->npkts);
 	const uint8_t *b = m->in->bytes, *reth = b + BTH_LEN,
 		      *imm = b + m->in->head_len - IMM_LEN; /* the last of the headers, if it is there */
 	uint8_t *ext = hdr + BTH_LEN, pad = (uint8_t)(-len & 3);

@@ -33,41 +33,9 @@ static bool runs_smoothly(struct hca_qp *qp)
 	       !r->rnr_until && !r->rec.cautious && !r->rec.probe_due && !p->ack_due && !p->ack_leaving;
 }
 
-/* The opcode of the only packet, and the length of the headers. */
-static uint8_t only_opcode(const struct hca_send_wqe *w)
-{
-	switch (w->opcode) {
-	case IBV_WR_SEND:
-		return OP_SEND_ONLY;
-	case IBV_WR_SEND_WITH_IMM:
-		return OP_SEND_ONLY_IMM;
-	case IBV_WR_RDMA_WRITE:
-		return OP_WRITE_ONLY;
-	default:
-		return OP_WRITE_ONLY_IMM;
-	}
-}
-
-static void put_headers(struct hca_qp *qp, const struct hca_send_wqe *w, struct frame_out *f)
-{
-	uint8_t op = only_opcode(w), *ext = f->hdr + BTH_LEN;
-
-	bth_put(f->hdr, IBT_RC | op, w->flags & IBV_SEND_SOLICITED, f->pad, qp->path.pkey,
-		qp->attr.dest_qp_num, false, w->psn);
-	if (ibt_op_table[op].flags & OPF_RETH) {
-		reth_put(ext, w->remote.addr, w->remote.rkey, w->length);
-		ext += RETH_LEN;
-	}
-	if (ibt_op_table[op].flags & OPF_IMM) {
-		memcpy(ext, &w->imm, IMM_LEN);
-		ext += IMM_LEN;
-	}
-	f->hdr_len = (uint8_t)(ext - f->hdr);
-}
-
 static bool put_payload(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_out *f, struct iovec *iov)
 {
-	unsigned n = 1;
+	unsigned n;
 
 	if (w->length >= HCA_BY_REF_MIN && ibt_put_by_ref(qp, w, f, iov))
 		return true;
@@ -75,9 +43,7 @@ static bool put_payload(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_
 		return false;
 	f->by_ref = 0;
 	f->own = w->flags & IBV_SEND_INLINE;
-	if (f->own)
-		iov[0] = (struct iovec){w->data, w->length};
-	else if (!hca_sge_gather(qp, w->sge, w->nsge, 0, w->length, 0, iov, HCA_MAX_SGE, &n))
+	if (!hca_wqe_gather(qp, w, 0, w->length, 0, iov, HCA_MAX_SGE, &n))
 		return false;
 	f->iov_first = 0;
 	f->iov_count = (uint16_t)n;
@@ -118,7 +84,7 @@ enum ibt_fast ibt_request_fast(struct hca_qp *qp, struct frame_out *f, struct io
 		return r->una == r->sent ? FAST_DECLINE : FAST_IDLE;
 	}
 	number(qp, w, w->by_ref ? ibt_npkts(w->length, ibt_mtu(qp)) : 1);
-	put_headers(qp, w, f);
+	ibt_put_headers(qp, w, ibt_only_op[w->opcode], w->psn, false, f);
 	f->note = ibt_note(qp);
 	f->psn = psn_add(w->psn, w->npkts - 1);
 	return FAST_FRAME;

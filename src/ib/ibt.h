@@ -212,7 +212,29 @@ static inline void ibt_again_set(struct ibt_requester *r, uint32_t psn, bool on)
 /* requester.c */
 bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
 void ibt_requester_start(struct hca_qp *qp);
-/* Next packet: opcode, header room and payload pointers; NULL when the batch is full. */
+/* The opcode of a SEND or WRITE that is one packet, by enum ibv_wr_opcode; 0: it is neither. */
+extern const uint8_t ibt_only_op[];
+/* All headers of a packet of a SEND or WRITE; f->pad is known by now. */
+static inline void ibt_put_headers(struct hca_qp *qp, const struct hca_send_wqe *w, uint8_t op, uint32_t psn,
+	bool ask, struct frame_out *f)
+{
+	const struct ibt_op_info *info = &ibt_op_table[op];
+	uint8_t *ext = f->hdr + BTH_LEN;
+
+	bth_put(f->hdr, ibt_service(qp) | op, (info->flags & OPF_END) && (w->flags & IBV_SEND_SOLICITED),
+		f->pad, qp->path.pkey, qp->attr.dest_qp_num, ask, psn);
+	if (info->flags & OPF_RETH) {
+		reth_put(ext, w->remote.addr, w->remote.rkey, w->length);
+		ext += RETH_LEN;
+	}
+	if (info->flags & OPF_IMM)
+		memcpy(ext, &w->imm, IMM_LEN);
+	if (info->flags & OPF_IETH)
+		put_be32(ext, w->imm);
+	f->hdr_len = (uint8_t)(BTH_LEN + info->ext_len);
+}
+
+/* Next packet: header room and payload pointers; NULL when the batch is full. */
 struct frame_out *ibt_frame(struct frame_batch *out, uint8_t hdr_len);
 /* How many packets of a message of npkts, from k on, are in its middle and can leave as one piece. */
 uint32_t ibt_middles(struct hca_qp *qp, uint32_t k, uint32_t npkts, const struct frame_batch *out);

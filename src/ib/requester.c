@@ -254,40 +254,22 @@ void ibt_put_middles(
 	}
 }
 
-/* The opcode of a SEND's or WRITE's packet, by its place in the message. */
-static uint8_t opcode_of(const struct hca_send_wqe *w, bool first, bool last)
-{
-	switch (w->opcode) {
-	case IBV_WR_SEND:
-		return first ? (last ? OP_SEND_ONLY : OP_SEND_FIRST) : (last ? OP_SEND_LAST : OP_SEND_MIDDLE);
-	case IBV_WR_SEND_WITH_IMM:
-		return first ? (last ? OP_SEND_ONLY_IMM : OP_SEND_FIRST)
-			     : (last ? OP_SEND_LAST_IMM : OP_SEND_MIDDLE);
-	case IBV_WR_SEND_WITH_INV:
-		return first ? (last ? OP_SEND_ONLY_INV : OP_SEND_FIRST)
-			     : (last ? OP_SEND_LAST_INV : OP_SEND_MIDDLE);
-	case IBV_WR_RDMA_WRITE_WITH_IMM:
-		return first ? (last ? OP_WRITE_ONLY_IMM : OP_WRITE_FIRST)
-			     : (last ? OP_WRITE_LAST_IMM : OP_WRITE_MIDDLE);
-	default:
-		return first ? (last ? OP_WRITE_ONLY : OP_WRITE_FIRST)
-			     : (last ? OP_WRITE_LAST : OP_WRITE_MIDDLE);
-	}
-}
+const uint8_t ibt_only_op[] = {
+	[IBV_WR_RDMA_WRITE] = OP_WRITE_ONLY,
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = OP_WRITE_ONLY_IMM,
+	[IBV_WR_SEND] = OP_SEND_ONLY,
+	[IBV_WR_SEND_WITH_IMM] = OP_SEND_ONLY_IMM,
+	[IBV_WR_SEND_WITH_INV] = OP_SEND_ONLY_INV,
+};
 
 /* Payload pointers for bytes [off, off + len); false: local protection error. */
 static bool put_payload(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t off, uint32_t len,
 	struct frame_batch *out, struct frame_out *f)
 {
-	unsigned n = 0;
+	unsigned n;
 
-	if (w->flags & IBV_SEND_INLINE) {
-		if (len)
-			out->iov[out->niov + n++] = (struct iovec){w->data + off, len};
-	} else if (!hca_sge_gather(qp, w->sge, w->nsge, off, len, 0, out->iov + out->niov,
-			   FRAME_BATCH_IOV - out->niov, &n)) {
+	if (!hca_wqe_gather(qp, w, off, len, 0, out->iov + out->niov, FRAME_BATCH_IOV - out->niov, &n))
 		return false;
-	}
 	f->iov_count = (uint16_t)n;
 	out->niov += n;
 	f->payload_len = len;
@@ -327,26 +309,14 @@ static struct frame_out *put_data(
 	struct hca_qp *qp, struct hca_send_wqe *w, uint32_t k, bool ask, struct frame_batch *out)
 {
 	uint32_t mtu = ibt_mtu(qp), off = k * mtu, len = w->length - off < mtu ? w->length - off : mtu;
-	bool first = !k, last = k + 1 == w->npkts;
-	uint8_t op = opcode_of(w, first, last);
 	uint32_t psn = psn_add(w->psn, k);
-	struct frame_out *f = ibt_frame(out, (uint8_t)(BTH_LEN + ibt_op_table[op].ext_len));
-	uint8_t *ext = f->hdr + BTH_LEN;
+	struct frame_out *f = ibt_frame(out, 0);
 
 	if (!put_payload(qp, w, off, len, out, f)) {
 		out->nframes--;
 		return NULL;
 	}
-	bth_put(f->hdr, ibt_service(qp) | op, last && (w->flags & IBV_SEND_SOLICITED), f->pad, qp->path.pkey,
-		qp->attr.dest_qp_num, ask, psn);
-	if (ibt_op_table[op].flags & OPF_RETH) {
-		reth_put(ext, w->remote.addr, w->remote.rkey, w->length);
-		ext += RETH_LEN;
-	}
-	if (ibt_op_table[op].flags & OPF_IMM)
-		memcpy(ext, &w->imm, IMM_LEN);
-	if (ibt_op_table[op].flags & OPF_IETH)
-		put_be32(ext, w->imm);
+	ibt_put_headers(qp, w, ibt_op_at(ibt_only_op[w->opcode], !k, k + 1 == w->npkts), psn, ask, f);
 	if (qp->service.reliable)
 		f->note = ibt_note(qp);
 	f->psn = psn;
@@ -423,7 +393,7 @@ static bool send_middles(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t now
 		!take(qp, qp->path.flow, cost, true))
 		return false;
 	n = 1 + hca_flow_take_more(qp->path.flow, cost, n - 1);
-	ibt_put_middles(qp, opcode_of(w, false, false), r->sent, all.iov_base, n, out);
+	ibt_put_middles(qp, ibt_op_at(ibt_only_op[w->opcode], false, false), r->sent, all.iov_base, n, out);
 	for (struct frame_out *f = &out->frame[first]; f < &out->frame[out->nframes]; f++) {
 		f->note = ibt_note(qp);
 		if (ask_now(qp, cost))

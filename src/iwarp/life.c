@@ -63,12 +63,7 @@ static bool gather(void *arg, const struct iwarp_fpdu *f, uint32_t off, uint32_t
 	if (f->source == SOURCE_ANSWER)
 		return iwarp_answer_gather(qp, f, off, len, iov, n);
 	w = hca_sq_at(&qp->sq, f->index);
-	if (w->flags & IBV_SEND_INLINE) {
-		*n = 1;
-		iov[0] = (struct iovec){w->data + f->off + off, len};
-		return true;
-	}
-	if (!hca_sge_gather(qp, w->sge, w->nsge, f->off + off, len, 0, all, HCA_MAX_SGE, n))
+	if (!hca_wqe_gather(qp, w, f->off + off, len, 0, all, HCA_MAX_SGE, n))
 		return false;
 	*n = *n < max ? *n : max;
 	memcpy(iov, all, *n * sizeof(*iov));

@@ -60,16 +60,6 @@ static uint64_t range(const struct local_seen *s, uint64_t addr, uint32_t len, u
 	return s->key.pd == s->pd && (s->key.access & right) == right ? local_range(&s->key, addr, len) : 0;
 }
 
-static bool own_pieces(struct hca_qp *qp, const struct hca_send_wqe *w, unsigned right, struct local_job *job)
-{
-	if (!(w->flags & IBV_SEND_INLINE))
-		return hca_sge_gather(
-			qp, w->sge, w->nsge, w->moved, job->len, right, job->own, HCA_MAX_SGE, &job->n);
-	job->own[0] = (struct iovec){(void *)(w->data + w->moved), job->len};
-	job->n = 1;
-	return true;
-}
-
 /* Whether it was done by our own instructions. */
 static bool by_hand(struct hca_qp *qp, const struct kind *kind, struct local_job *job, uint64_t host,
 	const struct local_peer *p)
@@ -126,7 +116,7 @@ enum local_act local_do(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t most
 		&qp->seen, w->remote.addr, w->length, kind->right); /* all of it, before the first byte */
 	if (job.len > most)
 		job.len = most;
-	if (!host || !own_pieces(qp, w, kind->own_right, &job))
+	if (!host || !hca_wqe_gather(qp, w, w->moved, job.len, kind->own_right, job.own, HCA_MAX_SGE, &job.n))
 		return LOCAL_LEFT;
 	host += w->moved;
 	act = kind->mapped_only ? act_on_word(qp, kind, &job, host, p) : move(qp, kind, &job, host, p);

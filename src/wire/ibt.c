@@ -45,6 +45,24 @@ const struct ibt_op_info ibt_op_table[OP_COUNT] = {
 	[OP_SEND_ONLY_INV] = {"SEND_ONLY_INV", SEND | ST | EN | OPF_IETH, RC, IETH_LEN},
 };
 
+uint8_t ibt_op_at(uint8_t only, bool first, bool last)
+{
+	static const struct {
+		uint8_t first, middle, last;
+	} at[OP_COUNT] = {
+		[OP_SEND_ONLY] = {OP_SEND_FIRST, OP_SEND_MIDDLE, OP_SEND_LAST},
+		[OP_SEND_ONLY_IMM] = {OP_SEND_FIRST, OP_SEND_MIDDLE, OP_SEND_LAST_IMM},
+		[OP_SEND_ONLY_INV] = {OP_SEND_FIRST, OP_SEND_MIDDLE, OP_SEND_LAST_INV},
+		[OP_WRITE_ONLY] = {OP_WRITE_FIRST, OP_WRITE_MIDDLE, OP_WRITE_LAST},
+		[OP_WRITE_ONLY_IMM] = {OP_WRITE_FIRST, OP_WRITE_MIDDLE, OP_WRITE_LAST_IMM},
+		[OP_READ_RESP_ONLY] = {OP_READ_RESP_FIRST, OP_READ_RESP_MIDDLE, OP_READ_RESP_LAST},
+	};
+
+	if (first)
+		return last ? only : at[only].first;
+	return last ? at[only].last : at[only].middle;
+}
+
 const struct ibt_op_info *ibt_op_lookup(uint8_t opcode)
 {
 	unsigned op = opcode & 0x1f;

@@ -103,6 +103,9 @@ struct ibt_op_info {
 
 extern const struct ibt_op_info ibt_op_table[OP_COUNT];
 
+/* The opcode of a packet by its place in a message whose opcode would be `only` were it one packet. */
+uint8_t ibt_op_at(uint8_t only, bool first, bool last);
+
 /* The row of a whole opcode byte, or NULL when that service has no such operation. */
 const struct ibt_op_info *ibt_op_lookup(uint8_t opcode);
 /* "RC SEND_ONLY", for people */

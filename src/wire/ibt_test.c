@@ -92,6 +92,26 @@ static void timer_and_credit_tables_are_the_specifications(void **state)
 		assert_true(ibt_credit_decode(ibt_credit_encode(n)) <= n);
 }
 
+/* First and last set START and END; what a message is, and brings at its end, stays. */
+static void opcodes_follow_the_place_in_the_message(void **state)
+{
+	static const uint8_t only[] = {OP_SEND_ONLY, OP_SEND_ONLY_IMM, OP_SEND_ONLY_INV, OP_WRITE_ONLY,
+		OP_WRITE_ONLY_IMM, OP_READ_RESP_ONLY};
+	const unsigned kind = OPF_SEND | OPF_WRITE | OPF_READ, end = OPF_END | OPF_IMM | OPF_IETH;
+
+	for (unsigned i = 0; i < sizeof(only); i++) {
+		unsigned whole = ibt_op_table[only[i]].flags;
+
+		for (unsigned place = 0; place < 4; place++) {
+			unsigned f = ibt_op_table[ibt_op_at(only[i], place & 1, place & 2)].flags;
+
+			assert_int_equal(f & kind, whole & kind);
+			assert_int_equal(f & OPF_START, place & 1 ? OPF_START : 0);
+			assert_int_equal(f & end, place & 2 ? whole & end : 0);
+		}
+	}
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -99,6 +119,7 @@ int main(void)
 		cmocka_unit_test(extension_headers_come_back_as_they_went),
 		cmocka_unit_test(psns_compare_around_the_circle),
 		cmocka_unit_test(every_service_has_its_operations_and_no_others),
+		cmocka_unit_test(opcodes_follow_the_place_in_the_message),
 		cmocka_unit_test(timer_and_credit_tables_are_the_specifications),
 	};
 

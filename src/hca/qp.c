@@ -539,7 +539,7 @@ static enum ibv_wc_opcode wc_opcode(uint8_t wr_opcode)
  * A completion found no room. What a program does not learn of must not go on: the QP that lost it ends, as
  * with cards; others on the same CQ go on while theirs fit.
  */
-static void completion_lost(struct hca_qp *qp)
+void hca_qp_completion_lost(struct hca_qp *qp)
 {
 	if (hca_qp_state(qp) == IBV_QPS_ERR)
 		return;
@@ -567,7 +567,7 @@ void hca_qp_complete_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t
 	/* Posters look without the lock how much room there is. */
 	__atomic_store_n(&qp->sq.tail, qp->sq.tail + 1, __ATOMIC_RELEASE);
 	if (!told)
-		completion_lost(qp);
+		hca_qp_completion_lost(qp);
 }
 
 bool hca_qp_take_recv(struct hca_qp *qp)
@@ -578,35 +578,14 @@ bool hca_qp_take_recv(struct hca_qp *qp)
 
 bool hca_qp_complete_recv(struct hca_qp *qp, struct ibv_wc *wc, bool solicited, uint64_t now)
 {
-	assert_locked(&qp->lock);
+	struct ibv_wc *to = hca_qp_recv_wc(qp);
+
+	if (!to)
+		return false;
 	wc->wr_id = qp->recv.wr_id;
 	wc->qp_num = hca_qpn(qp);
-	qp->recv.valid = false;
-	if (hca_cq_push(qp->recv_cq, wc, solicited, now))
-		return true;
-	completion_lost(qp);
-	return false;
-}
-
-bool hca_qp_received(struct hca_qp *qp, uint32_t len, const uint8_t *imm, bool solicited)
-{
-	struct ibv_wc *wc = hca_cq_place(qp->recv_cq);
-
-	qp->recv.valid = false;
-	if (!wc) {
-		completion_lost(qp);
-		return false;
-	}
-	*wc = (struct ibv_wc){.wr_id = qp->recv.wr_id,
-		.opcode = IBV_WC_RECV,
-		.byte_len = len,
-		.qp_num = hca_qpn(qp),
-		.src_qp = qp->attr.dest_qp_num};
-	if (imm) {
-		memcpy(&wc->imm_data, imm, sizeof(wc->imm_data));
-		wc->wc_flags = IBV_WC_WITH_IMM;
-	}
-	hca_cq_put(qp->recv_cq, solicited, 0);
+	*to = *wc;
+	hca_cq_put(qp->recv_cq, solicited, now);
 	return true;
 }
 

@@ -14,6 +14,7 @@
 #ifndef HCA_QP_H
 #define HCA_QP_H
 
+#include "base/guard.h"
 #include "hca/cq.h"
 #include "hca/engine.h"
 #include "hca/mr.h"
@@ -270,13 +271,26 @@ void hca_qp_fail_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t now
 enum ibv_wc_status hca_qp_do_local(struct hca_qp *qp, const struct hca_send_wqe *w);
 /* Takes a receive into qp->recv; false: none posted. */
 bool hca_qp_take_recv(struct hca_qp *qp);
+/* A completion found no room: ERR. */
+void hca_qp_completion_lost(struct hca_qp *qp);
 /*
  * Completes qp->recv. wc brings opcode, byte_len, flags and the like. false: the CQ had no room, and the QP
  * is in ERR.
  */
 bool hca_qp_complete_recv(struct hca_qp *qp, struct ibv_wc *wc, bool solicited, uint64_t now);
-/* The same for a SEND of so many bytes; imm: NULL when there is none. Written once, where it is read. */
-bool hca_qp_received(struct hca_qp *qp, uint32_t len, const uint8_t *imm, bool solicited);
+/* The same written once, where it is read: all of *wc, which is recv_cq's until hca_cq_put(); NULL: no room.
+ */
+static inline struct ibv_wc *hca_qp_recv_wc(struct hca_qp *qp)
+{
+	struct ibv_wc *wc = hca_cq_place(qp->recv_cq);
+
+	assert_locked(&qp->lock);
+	qp->recv.valid = false;
+	if (!wc)
+		hca_qp_completion_lost(qp);
+	return wc;
+}
+
 /* The responder met an error: the receive in hand, if any, ends with status; event; ERR. */
 void hca_qp_fail_recv(struct hca_qp *qp, enum ibv_wc_status status, enum ibv_event_type event, uint64_t now);
 void hca_qp_raise(struct hca_qp *qp, enum ibv_event_type event);
@@ -305,7 +319,20 @@ static inline bool hca_wqe_gather(struct hca_qp *qp, struct hca_send_wqe *w, uin
  * reference), and it may: every key is right.
  */
 bool hca_sge_goes_by_ref(struct hca_qp *qp, const struct hca_send_wqe *w);
-/* Copies into a list of entries; false: local protection error. */
+/* Copies to where hca_sge_gather() points; false: memory is gone. */
+static inline bool hca_iov_fill(const struct iovec *iov, unsigned n, const void *src)
+{
+	const char *from = src;
+
+	for (unsigned i = 0; i < n; i++) {
+		if (!guard_copy(iov[i].iov_base, from, iov[i].iov_len))
+			return false;
+		from += iov[i].iov_len;
+	}
+	return true;
+}
+
+/* Both: copies into a list of entries; false: local protection error. */
 bool hca_sge_scatter(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off,
 	const void *src, uint32_t len);
 

@@ -68,17 +68,10 @@ bool hca_sge_scatter(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge
 	const void *src, uint32_t len)
 {
 	struct iovec iov[HCA_MAX_SGE];
-	const char *from = src;
 	unsigned n;
 
-	if (!hca_sge_gather(qp, sge, nsge, off, len, IBV_ACCESS_LOCAL_WRITE, iov, HCA_MAX_SGE, &n))
-		return false;
-	for (unsigned i = 0; i < n; i++) {
-		if (!guard_copy(iov[i].iov_base, from, iov[i].iov_len))
-			return false;
-		from += iov[i].iov_len;
-	}
-	return true;
+	return hca_sge_gather(qp, sge, nsge, off, len, IBV_ACCESS_LOCAL_WRITE, iov, HCA_MAX_SGE, &n) &&
+	       hca_iov_fill(iov, n, src);
 }
 
 /* ---- atomics ---- */

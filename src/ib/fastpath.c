@@ -8,13 +8,9 @@
  *
  * The spec's timer runs all the same, but is not set anew for each: see ibt_timer().
  */
-#include "ib/ibt.h"
+#include "ib/execute.h"
 
-#include "base/guard.h"
-#include "hca/adapter.h"
 #include "hca/flow.h"
-
-#include <string.h>
 
 /* ---- requests ---- */
 static bool is_data(const struct hca_send_wqe *w)
@@ -161,78 +157,24 @@ static bool takes_requests(const struct hca_qp *qp)
 }
 
 /* A full member of our partition matches whatever we are; a limited one is left to the slow path. */
-bool ibt_is_next(struct hca_qp *qp, const struct frame_in *in)
+bool ibt_is_next(struct hca_qp *qp, const struct frame_in *in, uint32_t psn)
 {
 	const struct ibt_responder *r = &ibt_qp(qp)->resp;
 	const uint8_t *b = in->bytes;
 
-	return qp->service.reliable && takes_requests(qp) && bth_psn(b) == r->epsn && !bth_tver(b) &&
+	return qp->service.reliable && takes_requests(qp) && psn == r->epsn && !bth_tver(b) &&
 	       !bth_ackreq(b) && bth_pkey(b) == (qp->path.pkey | PKEY_FULL) && !r->nak_sent && !r->nak_due &&
 	       !r->gap && gid_same(in->sgid, qp->path.dest.dgid) && gid_same(in->dgid, qp->path.dest.sgid);
 }
 
-/* The payload of an only packet; false: its lengths do not agree. */
-static bool payload_of(struct hca_qp *qp, const struct frame_in *in, const struct ibt_op_info *op,
-	const uint8_t **from, uint32_t *len)
-{
-	uint32_t hdr = BTH_LEN + op->ext_len, pad = bth_pad(in->bytes);
-
-	if (in->len < hdr + pad || (in->payload_ext && in->head_len != hdr))
-		return false;
-	*from = in->payload_ext ? in->payload_ext : in->bytes + hdr;
-	*len = in->len - hdr - pad;
-	return *len <= ibt_mtu(qp);
-}
-
-/* What it leaves of a receive it took is in qp->recv, as if the slow path had taken it. */
-static bool take_send(struct hca_qp *qp, const uint8_t *from, uint32_t len)
-{
-	return (qp->recv.valid || hca_qp_take_recv(qp)) && len <= qp->recv.length &&
-	       hca_sge_scatter(qp, qp->recv.sge, qp->recv.nsge, 0, from, len);
-}
-
-static bool take_write(struct hca_qp *qp, const uint8_t *ext, const uint8_t *from, uint32_t len)
-{
-	struct reth h = reth_get(ext);
-	void *to;
-
-	if (h.len != len || !hca_qp_allows(qp, IBV_ACCESS_REMOTE_WRITE))
-		return false;
-	if (!len)
-		return true;
-	to = hca_qp_target(qp, h.rkey, h.va, len, IBV_ACCESS_REMOTE_WRITE);
-	return to && guard_copy(to, from, len);
-}
-
-/*
- * Only what cannot fail any more: a WRITE with immediate data also takes a receive, after its data, and is
- * left to the slow path; and a completion that finds no room is told as the slow path tells it.
- */
 bool ibt_receive_fast(struct hca_qp *qp, const struct frame_in *in)
 {
-	struct ibt_responder *r = &ibt_qp(qp)->resp;
-	uint8_t opcode = bth_opcode(in->bytes);
-	const uint8_t *from, *ext = in->bytes + BTH_LEN;
-	uint32_t len;
+	struct ibt_packet p = {.opcode = bth_opcode(in->bytes)};
 
-	if ((opcode != (IBT_RC | OP_SEND_ONLY) && opcode != (IBT_RC | OP_WRITE_ONLY) &&
-		    opcode != (IBT_RC | OP_SEND_ONLY_IMM)) ||
-		!ibt_is_next(qp, in) || r->in_message ||
-		!payload_of(qp, in, &ibt_op_table[opcode & 0x1f], &from, &len))
+	if (!ibt_is_whole(p.opcode) || !ibt_is_next(qp, in, bth_psn(in->bytes)) ||
+		ibt_qp(qp)->resp.in_message)
 		return false;
-	if (opcode == (IBT_RC | OP_WRITE_ONLY)) {
-		if (!take_write(qp, ext, from, len))
-			return false;
-	} else {
-		if (hca_cq_full(qp->recv_cq) || !take_send(qp, from, len))
-			return false;
-		ibt_took(r);
-		r->msn = (r->msn + 1) & PSN_MASK;
-		hca_qp_received(qp, len, opcode == (IBT_RC | OP_SEND_ONLY_IMM) ? ext : NULL,
-			bth_solicited(in->bytes));
-		return true;
-	}
-	ibt_took(r);
-	r->msn = (r->msn + 1) & PSN_MASK;
-	return true;
+	p.op = &ibt_op_table[p.opcode & 0x1f];
+	return ibt_parse(in, BTH_LEN, &p) && p.len <= ibt_mtu(qp) &&
+	       ibt_execute_whole(qp, &p, 1, NULL, NULL, 0);
 }

@@ -7,9 +7,10 @@
  *   completer.c   acknowledges, NAKs, read responses: moves `acked` and `una`, completes or rewinds
  *   recovery.c    what does not come back: timers, the probe, going back
  *   responder.c   the peer's requests, as small checks in spec order that give a verdict
- *   answer.c     answers: read responses, atomic results, ACKs and NAKs, in the order of the requests
+ *   execute.h     what a SEND or WRITE does there, by packets or as a whole
+ *   answer.c      answers: read responses, atomic results, ACKs and NAKs, in the order of the requests
  *   ud.c          datagrams
- *   fastpath.c       the usual case on one host
+ *   fastpath.c    the usual case on one host
  *   by_reference.c whole messages whose bytes the receiver fetches itself
  *
  * PSNs of the send queue:
@@ -181,6 +182,41 @@ struct ibt_packet {
 	uint32_t len; /* of payload, without pad */
 };
 
+/* Whether an opcode is that of a message which may be executed as a whole: see execute.h. */
+static inline bool ibt_is_whole(uint8_t opcode)
+{
+	enum {
+		OPS = 1 << OP_SEND_ONLY | 1 << OP_SEND_ONLY_IMM | 1 << OP_WRITE_ONLY | 1 << OP_WRITE_ONLY_IMM
+	};
+
+	return (opcode & IBT_SERVICE_MASK) == IBT_RC && (OPS >> (opcode & 0x1f) & 1);
+}
+
+/*
+ * Takes a frame apart once its opcode, p->op and p->opcode, and the place of its extension headers are known.
+ * Bounds first: after this, every header the opcode promises is there. Lengths are read once: what lies in a
+ * ring its sender may still change.
+ */
+static inline bool ibt_parse(const struct frame_in *in, uint32_t ext, struct ibt_packet *p)
+{
+	const uint8_t *b = in->bytes;
+	uint32_t hdr = ext + p->op->ext_len, pad = bth_pad(b);
+
+	if (in->len < hdr + pad)
+		return false;
+	if (in->payload_ext && hdr != in->head_len)
+		return false;
+	p->ext = b + ext;
+	p->payload = in->payload_ext ? in->payload_ext : b + hdr;
+	p->len = in->len - hdr - pad;
+	p->psn = bth_psn(b);
+	p->ackreq = bth_ackreq(b);
+	p->solicited = bth_solicited(b);
+	p->local = in->local;
+	p->handed = in->handed;
+	return true;
+}
+
 /* Under which a way tells what became of our packets: this QP, since its last reset. */
 static inline uint32_t ibt_note(const struct hca_qp *qp)
 {
@@ -288,13 +324,6 @@ void ibt_probe_answered(struct hca_qp *qp, uint64_t now);
 void ibt_probe_forget(struct ibt_requester *r);
 
 /* responder.c, answer.c */
-/* A packet of a SEND or WRITE was executed: an acknowledge names it, and the next is expected. */
-static inline void ibt_took(struct ibt_responder *r)
-{
-	r->ack_psn = r->epsn;
-	r->epsn = psn_add(r->epsn, 1);
-}
-
 /* A packet that is expected was lost on its way: it is asked for. */
 void ibt_respond_lost(struct hca_qp *qp);
 /* Whether it was executed, now or before. */
@@ -326,6 +355,9 @@ void ibt_answered(struct hca_qp *qp);
  * executed, now or before, as far as its sender can be told so.
  */
 bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now);
+/* The same for a packet that is in a frame, or stands for a part of it. */
+bool ibt_receive_packet(
+	struct hca_qp *qp, const struct frame_in *in, const struct ibt_packet *p, uint64_t now);
 /*
  * For who can do a request without packets (onesided.c): whether nothing of the send queue has begun, so that
  * the oldest request may be done elsewhere; and that it was, and is completed.
@@ -349,8 +381,8 @@ void ibt_by_ref_refused(struct hca_qp *qp, uint32_t psn);
  * (local_channel_put()): one frame, nothing unusual before it, no clock. What it leaves is for the functions
  * above.
  */
-/* It is the packet that the responder waits for, and there is nothing unusual about it. */
-bool ibt_is_next(struct hca_qp *qp, const struct frame_in *in);
+/* The packet of this number is the one that the responder waits for, and nothing is unusual about it. */
+bool ibt_is_next(struct hca_qp *qp, const struct frame_in *in, uint32_t psn);
 enum ibt_fast ibt_request_fast(struct hca_qp *qp, struct frame_out *f, struct iovec *iov);
 /* Executed, and there is nothing to answer or to send. */
 bool ibt_receive_fast(struct hca_qp *qp, const struct frame_in *in);

@@ -4,28 +4,10 @@
  * run in the order of IBA 9.7.4 and 9.8.3 until one has something to say. What a verdict means, on the wire
  * and for the QP, is one row of a table.
  */
-#include "ib/ibt.h"
+#include "ib/execute.h"
 
-#include "base/guard.h"
 #include "base/log.h"
 #include "hca/adapter.h"
-
-#include <string.h>
-
-enum verdict {
-	GO_ON,     /* the next check */
-	DONE,      /* executed */
-	DROP,      /* without a word */
-	DUPLICATE, /* seen before: answer again */
-	OUT_OF_SEQUENCE,
-	NOT_READY,   /* no receive posted */
-	BAD_REQUEST, /* malformed, out of place */
-	TOO_LONG,    /* for the receive */
-	NO_ACCESS,   /* key, range or right */
-	LOCAL_FAULT, /* our program's receive points nowhere */
-	UNTOLD,      /* the completion found no room: the QP is in ERR by now */
-	VERDICTS,
-};
 
 struct outcome {
 	const char *what;
@@ -285,79 +267,20 @@ static enum verdict do_atomic(struct hca_qp *qp, const struct ibt_packet *p)
 	return DONE;
 }
 
-static enum verdict put_payload(struct hca_qp *qp, const struct ibt_packet *p)
-{
-	struct ibt_responder *r = &ibt_qp(qp)->resp;
-
-	if (r->is_write) {
-		void *to;
-
-		if (!p->len)
-			return GO_ON;
-		/* Again for every packet: the region may have gone since the first. */
-		to = hca_qp_target(qp, r->reth.rkey, r->reth.va + r->off, p->len, IBV_ACCESS_REMOTE_WRITE);
-		if (!to)
-			return NO_ACCESS;
-		if (!guard_copy(to, p->payload, p->len))
-			return NO_ACCESS; /* registered, but unmapped since */
-	} else {
-		if (p->len > qp->recv.length - r->off)
-			return TOO_LONG;
-		if (!hca_sge_scatter(qp, qp->recv.sge, qp->recv.nsge, r->off, p->payload, p->len))
-			return LOCAL_FAULT;
-	}
-	return GO_ON;
-}
-
-static bool deliver(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
-{
-	struct ibt_responder *r = &ibt_qp(qp)->resp;
-	unsigned f = p->op->flags;
-	struct ibv_wc wc = {
-		.opcode = r->is_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
-		.byte_len = r->off,
-		.src_qp = qp->attr.dest_qp_num,
-	};
-	const uint8_t *ext = p->ext + (f & OPF_RETH ? RETH_LEN : 0);
-
-	if (f & OPF_IMM) {
-		memcpy(&wc.imm_data, ext, IMM_LEN);
-		wc.wc_flags |= IBV_WC_WITH_IMM;
-	}
-	if (f & OPF_IETH) {
-		wc.invalidated_rkey = get_be32(ext);
-		wc.wc_flags |= IBV_WC_WITH_INV;
-	}
-	return hca_qp_complete_recv(qp, &wc, p->solicited, now);
-}
-
 static enum verdict do_data(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 {
-	struct ibt_responder *r = &ibt_qp(qp)->resp;
-	unsigned f = p->op->flags;
-	enum verdict v;
+	unsigned f = p->op->flags, n;
+	struct iovec to[HCA_MAX_SGE];
+	enum verdict v = ibt_find_place(qp, p, f, to, &n);
 
-	if (f & OPF_START) {
-		r->is_write = f & OPF_WRITE;
-		r->off = 0;
-		if (f & OPF_RETH)
-			r->reth = reth_get(p->ext);
-	}
-	v = put_payload(qp, p);
 	if (v != GO_ON)
 		return v;
-	if ((f & OPF_IETH) && hca_key_invalidate(qp->adapter, qp->pd, get_be32(p->ext), hca_qpn(qp)))
-		return NO_ACCESS;
-	r->off += p->len;
-	if ((f & OPF_END) && (f & (OPF_SEND | OPF_IMM)) && !deliver(qp, p, now))
-		return UNTOLD;
-	r->in_message = !(f & OPF_END);
-	ibt_took(r);
-	if (f & OPF_END)
-		r->msn = (r->msn + 1) & PSN_MASK;
-	if (p->ackreq && reliable(qp))
+	if (!hca_iov_fill(to, n, p->payload))
+		return f & OPF_WRITE ? NO_ACCESS : LOCAL_FAULT; /* registered, but unmapped since */
+	v = ibt_finish(qp, p, f, 1, now);
+	if (v == DONE && p->ackreq && reliable(qp))
 		ibt_delay_ack(qp, now);
-	return DONE;
+	return v;
 }
 
 static enum verdict execute(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)

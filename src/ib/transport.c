@@ -78,33 +78,15 @@ void ibt_skip_oldest(struct hca_qp *qp)
 }
 
 /* ---- receiving ---- */
-/* Bounds first: after this, every header the opcode promises is there. */
 static bool take_apart(const struct frame_in *in, struct ibt_packet *p)
 {
 	const uint8_t *b = in->bytes;
-	uint32_t hdr;
 
 	if (in->len < BTH_LEN || bth_tver(b))
 		return false;
 	p->opcode = bth_opcode(b);
 	p->op = ibt_op_lookup(p->opcode);
-	if (!p->op)
-		return false;
-	hdr = BTH_LEN + ((p->opcode & IBT_SERVICE_MASK) == IBT_UD ? DETH_LEN : 0);
-	p->ext = b + hdr;
-	hdr += p->op->ext_len;
-	if (in->len < hdr + bth_pad(b))
-		return false;
-	if (in->payload_ext && hdr != in->head_len)
-		return false;
-	p->payload = in->payload_ext ? in->payload_ext : b + hdr;
-	p->len = in->len - hdr - bth_pad(b);
-	p->psn = bth_psn(b);
-	p->ackreq = bth_ackreq(b);
-	p->solicited = bth_solicited(b);
-	p->local = in->local;
-	p->handed = in->handed;
-	return true;
+	return p->op && ibt_parse(in, BTH_LEN + ((p->opcode & IBT_SERVICE_MASK) == IBT_UD ? DETH_LEN : 0), p);
 }
 
 static bool can_receive(const struct hca_qp *qp)
@@ -127,10 +109,20 @@ static bool for_port(struct hca_qp *qp, const struct frame_in *in)
 
 bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 {
-	bool ud = !qp->service.connected;
 	struct ibt_packet p;
 
-	if (!take_apart(in, &p) || (p.opcode & IBT_SERVICE_MASK) != ibt_service(qp) ||
+	if (take_apart(in, &p))
+		return ibt_receive_packet(qp, in, &p, now);
+	qp->count->dropped++;
+	return false;
+}
+
+bool ibt_receive_packet(
+	struct hca_qp *qp, const struct frame_in *in, const struct ibt_packet *p, uint64_t now)
+{
+	bool ud = !qp->service.connected;
+
+	if ((p->opcode & IBT_SERVICE_MASK) != ibt_service(qp) ||
 		!pkey_matches(bth_pkey(in->bytes), qp->path.pkey)) {
 		qp->count->dropped++;
 		return false;
@@ -152,12 +144,12 @@ bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 	if (ud) {
 		const uint8_t *deth = in->bytes + BTH_LEN;
 
-		ibt_ud_receive(qp, in, &p, get_be32(deth), get_be24(deth + 5), now);
-	} else if (p.op->flags & OPF_RESPONSE) {
+		ibt_ud_receive(qp, in, p, get_be32(deth), get_be24(deth + 5), now);
+	} else if (p->op->flags & OPF_RESPONSE) {
 		if (hca_qp_state(qp) != IBV_QPS_RTR)
-			ibt_complete(qp, &p, now);
+			ibt_complete(qp, p, now);
 	} else {
-		return ibt_respond_to(qp, &p, now);
+		return ibt_respond_to(qp, p, now);
 	}
 	return true;
 }

@@ -2,8 +2,11 @@
 /*
  * The IBA transport: RC, UC and UD, for RoCEv2 and InfiniBand alike. IBA volume 1, chapter 9.
  *
- *   requester.c   turns send descriptors into packets; packet k of a request is computed from the request
- *                 and k, so sending again is computing again
+ *   requester.c   the send queue, in order
+ *   packet.c      its packets; packet k of a request is computed from the request and k, so sending again
+ *                 is computing again
+ *   flight.c      what is in flight, and charged to the flows
+ *   resend.c      what goes again by itself
  *   completer.c   acknowledges, NAKs, read responses: moves `acked` and `una`, completes or rewinds
  *   recovery.c    what does not come back: timers, the probe, going back
  *   responder.c   the peer's requests, as small checks in spec order that give a verdict
@@ -248,6 +251,24 @@ static inline void ibt_again_set(struct ibt_requester *r, uint32_t psn, bool on)
 /* requester.c */
 bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
 void ibt_requester_start(struct hca_qp *qp);
+/* Whether a request that has not begun may begin now. */
+bool ibt_may_start(struct hca_qp *qp, const struct hca_send_wqe *w);
+
+/* flight.c */
+/* Charged cost of PSNs [from, to), returned to the flows. */
+void ibt_release(struct hca_qp *qp, uint32_t from, uint32_t to);
+/* Nothing is in flight any more: everything charged goes back to the flows. */
+void ibt_release_all(struct hca_qp *qp);
+/* The started request that has this PSN; NULL: none. */
+struct hca_send_wqe *ibt_wqe_at(struct hca_qp *qp, uint32_t psn);
+/* The next packet to send is this one: back for a loss, or ahead when it has arrived after all. */
+void ibt_move_to(struct hca_qp *qp, uint32_t psn);
+
+/* resend.c */
+/* Everything that is missing is asked for once more. */
+void ibt_ask_again(struct ibt_requester *r);
+
+/* packet.c */
 /* The opcode of a SEND or WRITE that is one packet, by enum ibv_wr_opcode; 0: it is neither. */
 extern const uint8_t ibt_only_op[];
 /* All headers of a packet of a SEND or WRITE; f->pad is known by now. */
@@ -277,18 +298,6 @@ uint32_t ibt_middles(struct hca_qp *qp, uint32_t k, uint32_t npkts, const struct
 /* Puts n such packets: nothing but a BTH, and a path MTU of bytes each, which follow each other in memory. */
 void ibt_put_middles(
 	struct hca_qp *qp, uint8_t op, uint32_t psn, char *from, uint32_t n, struct frame_batch *out);
-/* Charged cost of PSNs [from, to), returned to the flows. */
-void ibt_release(struct hca_qp *qp, uint32_t from, uint32_t to);
-/* Nothing is in flight any more: everything charged goes back to the flows. */
-void ibt_release_all(struct hca_qp *qp);
-/* The started request that has this PSN; NULL: none. */
-struct hca_send_wqe *ibt_wqe_at(struct hca_qp *qp, uint32_t psn);
-/* Everything that is missing is asked for once more. */
-void ibt_ask_again(struct ibt_requester *r);
-/* Whether a request that has not begun may begin now. */
-bool ibt_may_start(struct hca_qp *qp, const struct hca_send_wqe *w);
-/* The next packet to send is this one: back for a loss, or ahead when it has arrived after all. */
-void ibt_move_to(struct hca_qp *qp, uint32_t psn);
 
 /* completer.c */
 void ibt_complete(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now);

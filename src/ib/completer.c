@@ -16,11 +16,6 @@
 #include <string.h>
 
 /* ---- progress ---- */
-static bool is_done(const struct ibt_requester *r, const struct hca_send_wqe *w)
-{
-	return w->started && psn_diff(r->una, psn_add(w->psn, w->npkts)) >= 0;
-}
-
 /* Nothing of the send queue is on the wire, and no request has begun. */
 static bool drained(struct hca_qp *qp)
 {
@@ -35,8 +30,7 @@ void ibt_settle(struct hca_qp *qp, uint64_t now)
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	assert_locked(&qp->lock);
-	while (qp->sq.tail != r->next && is_done(r, hca_sq_at(&qp->sq, qp->sq.tail)))
-		hca_qp_complete_send(qp, IBV_WC_SUCCESS, now);
+	ibt_complete_done(qp, now);
 	if (r->failed && qp->sq.tail == r->next) {
 		enum ibv_wc_status status = r->failed;
 
@@ -91,7 +85,7 @@ static void advance(struct hca_qp *qp, bool news, uint64_t now)
 		const struct hca_send_wqe *w = hca_sq_at(&qp->sq, i);
 		uint32_t end = psn_add(w->psn, w->npkts);
 
-		if (is_done(r, w))
+		if (ibt_is_done(r, w))
 			continue;
 		if (hca_wqe_has_response(w))
 			take_responses(r, w);

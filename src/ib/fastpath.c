@@ -13,12 +13,6 @@
 #include "hca/flow.h"
 
 /* ---- requests ---- */
-static bool is_data(const struct hca_send_wqe *w)
-{
-	return w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_RDMA_WRITE ||
-	       w->opcode == IBV_WR_SEND_WITH_IMM || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-}
-
 /* All that was sent was sent once, and nothing holds back what follows. */
 static bool runs_smoothly(struct hca_qp *qp)
 {
@@ -49,21 +43,6 @@ static bool put_payload(struct hca_qp *qp, struct hca_send_wqe *w, struct frame_
 	return true;
 }
 
-/* It is the next in number. */
-static void number(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t npkts)
-{
-	struct ibt_requester *r = &ibt_qp(qp)->req;
-
-	w->psn = r->psn;
-	w->npkts = npkts;
-	w->started = 1;
-	r->psn = r->sent = r->high = psn_add(r->psn, npkts);
-	r->next++;
-	r->pkt = 0;
-	if (w->opcode != IBV_WR_RDMA_WRITE)
-		r->credits--;
-}
-
 enum ibt_fast ibt_request_fast(struct hca_qp *qp, struct frame_out *f, struct iovec *iov)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
@@ -71,15 +50,18 @@ enum ibt_fast ibt_request_fast(struct hca_qp *qp, struct frame_out *f, struct io
 
 	if (r->next == qp->sq.head)
 		return FAST_IDLE;
-	if (!qp->service.reliable || hca_qp_state(qp) != IBV_QPS_RTS || w->started || !is_data(w) ||
-		!runs_smoothly(qp) || !ibt_may_start(qp, w) || !put_payload(qp, w, f, iov))
+	if (!qp->service.reliable || hca_qp_state(qp) != IBV_QPS_RTS || w->started ||
+		!ibt_is_whole(ibt_only_op[w->opcode]) || !runs_smoothly(qp) || !ibt_may_start(qp, w) ||
+		!put_payload(qp, w, f, iov))
 		return FAST_DECLINE;
 	if (!hca_qp_flow_take(
 		    qp, qp->path.flow, w->by_ref ? IBT_BY_REF_COST : flow_cost(1, w->length), false)) {
 		w->by_ref = false;
 		return r->una == r->sent ? FAST_DECLINE : FAST_IDLE;
 	}
-	number(qp, w, w->by_ref ? ibt_npkts(w->length, ibt_mtu(qp)) : 1);
+	ibt_number(r, w, w->by_ref ? ibt_npkts(w->length, ibt_mtu(qp)) : 1);
+	r->sent = r->high = r->psn;
+	r->next++;
 	ibt_put_headers(qp, w, ibt_only_op[w->opcode], w->psn, false, f);
 	f->note = ibt_note(qp);
 	f->psn = psn_add(w->psn, w->npkts - 1);
@@ -95,11 +77,6 @@ static bool only_data_out(struct hca_qp *qp)
 	return !r->reads && r->sent == r->high && r->una == r->acked && r->asked == r->acked && !r->failed &&
 	       !r->rnr_until && !r->rec.cautious && !r->rec.probe_flow && !r->rec.probe_due &&
 	       !r->nak_unverified && hca_qp_state(qp) == IBV_QPS_RTS;
-}
-
-static bool is_over(const struct hca_send_wqe *w, uint32_t to)
-{
-	return w->started && psn_diff(to, psn_add(w->psn, w->npkts)) >= 0;
 }
 
 /* What ibt_release() gives back: mostly that of one request, the oldest. */
@@ -144,8 +121,7 @@ bool ibt_executed(struct hca_qp *qp, uint32_t note, uint32_t psn, bool done, uin
 	r->rec.timing = false;
 	r->rec.probes = 0;
 	r->rec.moved = true;
-	while (qp->sq.tail != r->next && is_over(hca_sq_at(&qp->sq, qp->sq.tail), to))
-		hca_qp_complete_send(qp, IBV_WC_SUCCESS, now);
+	ibt_complete_done(qp, now);
 	return true;
 }
 

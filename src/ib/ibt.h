@@ -226,6 +226,12 @@ static inline uint32_t ibt_note(const struct hca_qp *qp)
 	return hca_qpn(qp) | (uint32_t)qp->generation << 24;
 }
 
+/* Nothing of it is open; one that has not begun is not done. */
+static inline bool ibt_is_done(const struct ibt_requester *r, const struct hca_send_wqe *w)
+{
+	return w->started && psn_diff(r->una, psn_add(w->psn, w->npkts)) >= 0;
+}
+
 static inline bool ibt_got(const struct ibt_requester *r, uint32_t psn)
 {
 	return psn_diff(psn, r->una) < IBT_AHEAD && (r->got[psn % IBT_AHEAD / 64] >> psn % 64 & 1);
@@ -251,6 +257,23 @@ static inline void ibt_again_set(struct ibt_requester *r, uint32_t psn, bool on)
 /* requester.c */
 bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out);
 void ibt_requester_start(struct hca_qp *qp);
+static inline bool ibt_takes_receive(const struct hca_send_wqe *w)
+{
+	return w->opcode != IBV_WR_RDMA_WRITE && !hca_wqe_has_response(w) && !hca_wqe_is_local(w);
+}
+
+/* It is the next in number, and has begun. */
+static inline void ibt_number(struct ibt_requester *r, struct hca_send_wqe *w, uint32_t npkts)
+{
+	w->psn = r->psn;
+	w->npkts = npkts;
+	w->started = 1;
+	r->psn = psn_add(r->psn, npkts);
+	r->pkt = 0;
+	if (ibt_takes_receive(w))
+		r->credits--;
+}
+
 /* Whether a request that has not begun may begin now. */
 bool ibt_may_start(struct hca_qp *qp, const struct hca_send_wqe *w);
 
@@ -300,6 +323,15 @@ void ibt_put_middles(
 	struct hca_qp *qp, uint8_t op, uint32_t psn, char *from, uint32_t n, struct frame_batch *out);
 
 /* completer.c */
+/* Ends those that are done: all before `una`. */
+static inline void ibt_complete_done(struct hca_qp *qp, uint64_t now)
+{
+	const struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	while (qp->sq.tail != r->next && ibt_is_done(r, hca_sq_at(&qp->sq, qp->sq.tail)))
+		hca_qp_complete_send(qp, IBV_WC_SUCCESS, now);
+}
+
 void ibt_complete(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now);
 /* Ends requests that are done, reports a failed one when its turn has come, sets the timers. */
 void ibt_settle(struct hca_qp *qp, uint64_t now);

@@ -9,11 +9,6 @@
 
 #include "ib/echo.h"
 
-static bool takes_receive(const struct hca_send_wqe *w)
-{
-	return w->opcode != IBV_WR_RDMA_WRITE && !hca_wqe_has_response(w) && !hca_wqe_is_local(w);
-}
-
 /* A READ's responses leave in few pieces (frame.h) when those in the middle fill them; the ends are apart. */
 static uint32_t in_pieces(uint32_t packets, uint32_t mtu)
 {
@@ -206,7 +201,7 @@ bool ibt_may_start(struct hca_qp *qp, const struct hca_send_wqe *w)
 		(w->opcode == IBV_WR_RDMA_WRITE || hca_wqe_is_read(w)))
 		return false; /* once all before it is done, it is done elsewhere */
 	/* Out of credits: one message at a time, whose acknowledge brings new ones (IBA 9.7.7.2.5). */
-	if (takes_receive(w) && r->credits_used && r->credits <= 0 && r->una != r->psn)
+	if (ibt_takes_receive(w) && r->credits_used && r->credits <= 0 && r->una != r->psn)
 		return false;
 	return true;
 }
@@ -222,13 +217,7 @@ static bool start(struct hca_qp *qp, struct hca_send_wqe *w)
 		r->failed = hca_qp_do_local(qp, w);
 	if (r->failed)
 		return false;
-	w->psn = r->psn;
-	w->npkts = hca_wqe_is_local(w) ? 0 : ibt_npkts(w->length, ibt_mtu(qp));
-	w->started = 1;
-	r->psn = psn_add(r->psn, w->npkts);
-	r->pkt = 0;
-	if (takes_receive(w))
-		r->credits--;
+	ibt_number(r, w, hca_wqe_is_local(w) ? 0 : ibt_npkts(w->length, ibt_mtu(qp)));
 	return true;
 }
 

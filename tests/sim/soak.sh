@@ -1,16 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# soak.sh BUILD SECONDS [FIRST]: the random simulation on all cores for so long, with seeds nobody has run before
+# soak.sh BUILD SECONDS [FIRST]: the random simulations on all cores for so long, with seeds nobody has run before
 # (or from FIRST on). Stops at the first failure, which says how to replay it.
 set -u
 build=$1 seconds=$2 first=${3:-$(date +%s)000000}
-program=$build/tests/sim/sim_test batch=250 workers=$(nproc) start=$SECONDS
+programs=(sim_test stream_test) batch=250 workers=$(nproc) start=$SECONDS
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
-worker() { # INDEX: every workers-th batch
-	local at=$((first + $1 * batch))
+worker() { # INDEX: every workers-th batch, by each program in turn
+	local at=$((first + $1 * batch)) turn=$1 program
 	while [ $((SECONDS - start)) -lt "$seconds" ] && [ ! -e "$dir/failed" ]; do
+		program=$build/tests/sim/${programs[turn++ % ${#programs[@]}]}
 		if ! "$program" --seed $at --seeds $batch >"$dir/out.$1" 2>&1; then
 			mv "$dir/out.$1" "$dir/failed"
 			return

@@ -22,8 +22,6 @@
 
 #include "sim_world.h"
 
-#include <pthread.h>
-
 enum {
 	MAX_SIDES = 16,
 	MAX_WRS = 160,   /* one side posts, over all its lives */
@@ -210,12 +208,12 @@ struct model {
 
 /*
  * Where nodes are processes of their own (two_test.c) all see the model, but use only what is theirs of what
- * it points at: objects and registered memory. It is changed under the lock, which is dropped around what
- * others are to race with.
+ * it points at: objects and registered memory. It is changed between model_enter() and model_leave(), which
+ * are not around what others are to race with.
  */
 struct model_here {
-	int node; /* that we are; -1: all */
-	pthread_mutex_t *lock;
+	int node;                            /* that we are; -1: all */
+	void (*enter)(void), (*leave)(void); /* NULL: nobody else is there */
 	uint8_t *notes; /* what the model writes down for all to see; NULL: in the arena */
 };
 extern struct model_here model_here;

@@ -48,8 +48,8 @@ enum ibt_fast ibt_request_fast(struct hca_qp *qp, struct frame_out *f, struct io
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 	struct hca_send_wqe *w = hca_sq_at(&qp->sq, r->next);
 
-	if (r->next == qp->sq.head)
-		return FAST_IDLE;
+	if (r->next == qp->sq.head) /* but a response may have to be asked for again */
+		return r->rec.probe_due || r->asked != r->acked ? FAST_DECLINE : FAST_IDLE;
 	if (!qp->service.reliable || hca_qp_state(qp) != IBV_QPS_RTS || w->started ||
 		!ibt_is_whole(ibt_only_op[w->opcode]) || !runs_smoothly(qp) || !ibt_may_start(qp, w) ||
 		!put_payload(qp, w, f, iov))

@@ -286,6 +286,35 @@ static void message_longer_than_its_receive_is_refused(void **state)
 	duo_end(d);
 }
 
+/* ---- sending ---- */
+static enum ibt_fast request_fast(struct duo *d)
+{
+	struct frame_out f;
+	struct iovec iov[HCA_MAX_SGE];
+	enum ibt_fast q;
+
+	lock_take(&d->qp[0]->lock);
+	q = ibt_request_fast(d->qp[0], &f, iov);
+	lock_drop(&d->qp[0]->lock);
+	return q;
+}
+
+/* All is sent, but a response may be lost: the fast path does not say that there is nothing to do. */
+static void probe_that_is_due_is_left_to_the_slow_path(void **state)
+{
+	struct duo *d = stage();
+	struct ibt_requester *r = &ibt_qp(d->qp[0])->req;
+
+	post(d, 0, IBV_WR_RDMA_READ, 1, AT, 64);
+	assert_int_equal(request_fast(d), FAST_IDLE);
+	r->rec.probe_due = true;
+	assert_int_equal(request_fast(d), FAST_DECLINE);
+	r->rec.probe_due = false;
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 1, IBV_WC_SUCCESS);
+	duo_end(d);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -297,6 +326,7 @@ int main(void)
 		cmocka_unit_test(message_without_the_right_is_refused),
 		cmocka_unit_test(message_cut_by_another_mtu_is_refused),
 		cmocka_unit_test(message_longer_than_its_receive_is_refused),
+		cmocka_unit_test(probe_that_is_due_is_left_to_the_slow_path),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -226,7 +226,7 @@ static uint64_t own_iova(struct model *m, const struct side *s)
 {
 	size_t len;
 
-	if (!m->world.net)
+	if (model_here.notes)
 		return (uintptr_t)s->target;
 	return MODEL_ARENA_IOVA + (uint64_t)(s->target - (uint8_t *)model_arena(&len));
 }

@@ -20,7 +20,7 @@ const struct sim_bad_kind sim_bads[BAD_COUNT] = {
 
 uint8_t model_source[SOURCE];
 struct model_here model_here = {.node = -1};
-static uint8_t arena[ARENA];
+static _Alignas(4096) uint8_t arena[ARENA]; /* whole pages: see channel_test.c */
 
 void model_enter(void)
 {

@@ -4,7 +4,7 @@
 # (or from FIRST on). Stops at the first failure, which says how to replay it.
 set -u
 build=$1 seconds=$2 first=${3:-$(date +%s)000000}
-programs=(sim_test stream_test) batch=250 workers=$(nproc) start=$SECONDS
+programs=(sim_test stream_test channel_test) batch=100 workers=$(nproc) start=$SECONDS
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 

@@ -99,6 +99,7 @@ void trouble_tell(struct model *m, struct side *s)
 {
 	if (!s->qp)
 		return;
+	model_poll(m); /* that its queue was drained just before is known */
 	trace_say(m, s, "moved to the error state");
 	s->told = s->harmed = s->peer->harmed = true;
 	modify(m, s, IBV_QPS_ERR);

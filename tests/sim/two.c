@@ -3,7 +3,6 @@
 
 #include "act.h"
 #include "draw.h"
-#include "mad/gsi.h"
 #include "trace.h"
 #include "trouble.h"
 
@@ -12,7 +11,8 @@
 enum { PATIENCE_S = 60 };
 
 struct two *two;
-bool two_kills;
+bool two_kills, two_troubles;
+unsigned two_looks = 200;
 
 /* ---- together ---- */
 static void drive(unsigned me)
@@ -33,16 +33,6 @@ static void meet(unsigned me)
 		drive(me);
 		two_nap(50);
 	}
-}
-
-static void node_close(struct model *m, unsigned me)
-{
-	struct sim_node *n = &m->world.node[me];
-
-	if (hca_pd_dealloc(n->pd))
-		model_fail(m, NULL, "something is left in the PD");
-	hca_context_close(n->ctx);
-	mad_gsi_close(&n->adapter);
 }
 
 /* A connection to that queue pair's process, until it goes by memory: on a busy machine that one may be late.
@@ -84,6 +74,8 @@ static void draw_world(struct model *m)
 	struct weather *w = &two->weather;
 
 	*w = (struct weather){.naughty = one_in(2), .timeout = two_kills ? 12 : 18};
+	if (two_troubles)
+		w->troubles = (unsigned)between(1, TROUBLES);
 	m->naughty = w->naughty;
 	m->ordered = m->two_ways = true;
 	m->pairs = one_in(3) ? (unsigned)between(1, MAX_SIDES / 2) : (unsigned)between(1, 3);
@@ -183,7 +175,7 @@ static void run(struct model *m, unsigned me, struct trouble *t)
 	while (!done) {
 		drive(me);
 		step(m, t);
-		if (one_in(200))
+		if (one_in(two_looks))
 			two_nap(draw(2000)); /* the helper's turn */
 		model_enter();
 		done = is_done(m);
@@ -241,13 +233,15 @@ void two_live(unsigned me)
 	meet(me);
 	each_of_ours(m, connect_side);
 	meet(me);
+	for (unsigned i = 0; i < trouble.n; i++)
+		trouble.at[i] += sim_now(&m->world);
 	run(m, me, &trouble);
 	come_to_rest(m, me);
 	check_end(m);
 	meet(me); /* the other one has looked at what we posted, too */
 	each_of_ours(m, life_bury);
 	life_site_close(m, me);
-	node_close(m, me);
+	two_node_close(m, me);
 }
 
 void two_begin(uint64_t seed)

@@ -32,6 +32,10 @@ extern struct two *two;
 /* One of them will be killed: the other gets an error for everything it still had to do, soon, and its memory
  * is what some prefix of the dead one's work would have left. */
 extern bool two_kills;
+/* Queue pairs are destroyed, stopped and moved to the error state, memory is deregistered (trouble.c). */
+extern bool two_troubles;
+/* After so many looks, on average, one naps. */
+extern unsigned two_looks;
 
 /* From here on both have their queue pairs, and may be killed. */
 enum { TWO_CONNECTS = 5 };
@@ -43,6 +47,7 @@ void two_live(unsigned me);
 
 /* ---- what the program has to say ---- */
 void two_node_open(struct model *m, unsigned me);
+void two_node_close(struct model *m, unsigned me);
 /* Nothing happens for so long, or somebody else's turn is. */
 void two_nap(uint64_t us);
 

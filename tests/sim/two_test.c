@@ -78,6 +78,16 @@ void two_node_open(struct model *m, unsigned me)
 	n->up = true;
 }
 
+void two_node_close(struct model *m, unsigned me)
+{
+	struct sim_node *n = &m->world.node[me];
+
+	if (hca_pd_dealloc(n->pd))
+		model_fail(m, NULL, "something is left in the PD");
+	hca_context_close(n->ctx);
+	mad_gsi_close(&n->adapter);
+}
+
 /* ---- a process ---- */
 static pid_t start(unsigned me, pid_t parent)
 {

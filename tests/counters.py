@@ -14,14 +14,15 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RECORD, RECORD_VERSION, SLOTS = struct.Struct("<2IiI16s"), 1, 512
 HEAD, HEAD_LEN = struct.Struct("<4I"), 24  # of the segment: magic, version, pid, slot
-MAGIC, VERSION = 0x79617272, 6
+MAGIC, VERSION = 0x79617272, 7
 libc = ctypes.CDLL(None, use_errno=True)
 libc.shmat.restype = ctypes.c_void_p
 libc.shmdt.argtypes = [ctypes.c_void_p]
 
 
-def names_of(text, macro):
-    return re.findall(r"X\((\w+)\)", re.search(macro + r"\(X\)(.*?)\n\n", text, re.S).group(1))
+def names_of(text, owner):
+    """The counters of the list of probes, in its order, as src/host/counters.h lays them out."""
+    return re.findall(rf"\b{owner}_(?:COUNTER|SUM)\((\w+)\)", re.search(r"#define PROBES\(P\)(.*?)\n\n", text, re.S)[1])
 
 
 def records_of(path):
@@ -48,10 +49,10 @@ class Counters:
     """Those of one process, while it lives and after."""
 
     def __init__(self, slot, pid, segment):
-        with open(os.path.join(ROOT, "src/host/counters.h"), encoding="ascii") as f:
+        with open(os.path.join(ROOT, "src/observe/probe.h"), encoding="ascii") as f:
             text = f.read()
-        self.adapter_names = names_of(text, "HOST_ADAPTER_COUNTERS")
-        self.qp_names = names_of(text, "HOST_QP_COUNTERS")
+        self.adapter_names = names_of(text, "ADAPTER")
+        self.qp_names = names_of(text, "QP")
         self.slot, self.pid, self.segment = slot, pid, segment
         self.at = libc.shmat(segment, None, 0o10000)  # SHM_RDONLY
         if self.at in (None, ctypes.c_void_p(-1).value):

@@ -8,7 +8,7 @@
 
 enum log_level { LOG_NONE, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-extern int log_level;
+extern int log_level __attribute__((visibility("hidden"))); /* each library has its own */
 
 void log_init(void);
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

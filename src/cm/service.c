@@ -10,6 +10,7 @@
 #include "cm/listen.h"
 #include "cm/verbs.h"
 #include "hca/adapter.h"
+#include "observe/probe.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -90,6 +91,7 @@ int rcm_get(struct rcm **cm)
 	pthread_mutex_lock(&mutex);
 	if (!the_rcm) {
 		log_init();
+		probe_init();
 		err = open_rcm(&the_rcm);
 		owner = getpid();
 	}

@@ -37,6 +37,7 @@
 #include "hca/device.h"
 #include "hca/netdev.h"
 #include "host/ports.h"
+#include "observe/probe.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -64,7 +65,7 @@ static void drain_wake(struct hca_engine *e)
 	uint64_t n;
 
 	if (read(e->wake_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
-		log_debug("eventfd: %d", errno);
+		PROBE(CALL_FAILED, .call = "read(eventfd)", .error = errno);
 }
 
 bool hca_engine_unread(struct hca_engine *e)
@@ -347,7 +348,7 @@ void hca_engine_wake_helper(struct hca_engine *e)
 	uint64_t one = 1;
 
 	if (e->wake_fd >= 0 && syscall(SYS_write, e->wake_fd, &one, sizeof(one)) < 0)
-		log_debug("eventfd: %d", errno);
+		PROBE(CALL_FAILED, .call = "write(eventfd)", .error = errno);
 }
 
 void hca_engine_stop_helper(struct hca_engine *e)

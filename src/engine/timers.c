@@ -7,9 +7,9 @@
 #include "engine/parts.h"
 
 #include "base/guard.h"
-#include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/qp.h"
+#include "observe/probe.h"
 
 #include <errno.h>
 #include <sys/timerfd.h>
@@ -86,7 +86,7 @@ void engine_drain_timer(struct hca_engine *e)
 	uint64_t n;
 
 	if (read(e->timer_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
-		log_debug("timerfd: %d", errno);
+		PROBE(CALL_FAILED, .call = "read(timerfd)", .error = errno);
 	hca_engine_alarm_rang(e);
 }
 

@@ -14,6 +14,7 @@
 #include "hca/fork.h"
 #include "hca/sysfs.h"
 #include "mad/gsi.h"
+#include "observe/probe.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -90,6 +91,7 @@ struct hca_adapter *verbs_adapter(void)
 	pthread_mutex_lock(&adapter_mutex);
 	if (!the_adapter) {
 		log_init();
+		probe_init();
 		the_adapter = make_adapter();
 		if (the_adapter && parents)
 			hca_fork_adopt(the_adapter, parents);

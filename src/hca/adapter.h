@@ -71,6 +71,13 @@ struct hca_adapter {
 	uint64_t seed; /* simulations: QPNs and keys come from this instead of the kernel */
 };
 
+/* A probe of the adapter (observe/probe.h): counts, and tells who listens. Any thread. */
+#define hca_adapter_probe(a, name, ...)                                                                      \
+	do {                                                                                                 \
+		host_count_adapter_##name((a)->count);                                                       \
+		PROBE(name, ##__VA_ARGS__);                                                                  \
+	} while (0)
+
 void hca_adapter_init(struct hca_adapter *a);
 void hca_adapter_fini(struct hca_adapter *a);
 /* The process exits without having closed its devices. */

@@ -11,6 +11,7 @@
 #include "hca/adapter.h"
 #include "hca/device.h"
 #include "hca/netdev.h"
+#include "observe/probe.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -139,6 +140,7 @@ void hca_async_raise(struct hca_context *ctx, enum ibv_event_type type, void *ob
 {
 	struct async_record *r = calloc(1, sizeof(*r));
 
+	PROBE(ASYNC_EVENT, .event = type, .object = object);
 	if (!r)
 		return;
 	r->ev.event_type = type;

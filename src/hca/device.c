@@ -6,6 +6,7 @@
 #include "hca/context.h"
 #include "hca/netdev.h"
 #include "hca/sysfs.h"
+#include "observe/probe.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -222,7 +223,7 @@ int hca_devices_refresh(struct hca_adapter *a)
 {
 	struct hca_netdevs *all = malloc(sizeof(*all));
 	struct snapshot *snap = malloc(sizeof(*snap));
-	int err = -ENOMEM;
+	int err = -ENOMEM, unwritten;
 
 	if (!all || !snap)
 		goto out;
@@ -242,8 +243,9 @@ int hca_devices_refresh(struct hca_adapter *a)
 	}
 	take_snapshot(a, snap);
 	lock_drop(&a->lock);
-	if (sysfs_update(snap->dev, snap->n))
-		log_debug("the sysfs-like tree was not written");
+	unwritten = sysfs_update(snap->dev, snap->n);
+	if (unwritten)
+		PROBE(CALL_FAILED, .call = "sysfs_update", .error = -unwritten);
 out:
 	free(snap);
 	free(all);

@@ -6,6 +6,7 @@
 #include "hca/context.h"
 #include "hca/device.h"
 #include "hca/dm.h"
+#include "observe/probe.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -132,6 +133,11 @@ static int key_free(struct hca_adapter *a, struct hca_key *k)
 	return 0;
 }
 
+void hca_key_refused(uint32_t key, uint64_t addr, uint64_t len, unsigned access, uint32_t qpn)
+{
+	PROBE(KEY_REFUSED, .qpn = qpn, .key = key, .addr = addr, .length = len, .access = access);
+}
+
 struct hca_key *hca_key_find(struct hca_adapter *a, uint32_t key)
 {
 	return idmap_get(&a->keys, key);
@@ -236,6 +242,7 @@ struct hca_mr *hca_mr_make(struct hca_pd *pd, void *addr, size_t length, uint64_
 	mr->ibv.length = length;
 	mr->ibv.lkey = mr->ibv.rkey = mr->key->key;
 	pd->objects++;
+	PROBE(MR_REG, .key = mr->ibv.lkey, .addr = (uintptr_t)addr, .length = length, .access = access);
 	return mr;
 }
 
@@ -286,6 +293,7 @@ int hca_mr_dereg(struct hca_mr *mr)
 	if (key_free(a, k))
 		return EBUSY; /* a window is bound to it */
 	hca_unexport_region(a, &x, mr->ibv.addr, mr->ibv.length);
+	PROBE(MR_DEREG, .key = mr->ibv.lkey);
 	if (mr->dm)
 		mr->dm->users--;
 	pd->objects--;
@@ -326,6 +334,8 @@ int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, si
 	hca_unexport_region(a, &old, mr->ibv.addr, mr->ibv.length);
 	mr->ibv.addr = new_addr;
 	mr->ibv.length = new_len;
+	PROBE(MR_REG, .key = mr->ibv.lkey, .addr = (uintptr_t)new_addr, .length = new_len,
+		.access = new_access);
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
 		((struct hca_pd *)mr->ibv.pd)->objects--;
 		pd->objects++;

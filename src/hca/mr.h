@@ -132,6 +132,10 @@ static inline void *hca_key_at(const struct hca_key *k, const struct hca_pd *pd,
 	return atomic_load_explicit(&k->key, memory_order_relaxed) == key ? host + off : NULL;
 }
 
+/* Tells who listens; apart, so that who finds a key pays nothing for it. */
+void hca_key_refused(uint32_t key, uint64_t addr, uint64_t len, unsigned access, uint32_t qpn)
+	__attribute__((cold));
+
 /* The record of a key, or NULL; it may become another one's, but never goes away. */
 struct hca_key *hca_key_find(struct hca_adapter *a, uint32_t key);
 /* How many of these bytes, which hca_key_at() found, others can map. */

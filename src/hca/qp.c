@@ -372,8 +372,8 @@ void hca_qp_count_way(struct hca_qp *qp)
 	qp->count->local = qp->path.shared;
 	*(qp->path.shared ? &c->qps_local : &c->qps_wire) += 1;
 	if (qp->path.shared || qp->by_modify)
-		log_info("QP 0x%06x: to QP 0x%06x %s", hca_qpn(qp), qp->attr.dest_qp_num,
-			qp->path.shared ? "through shared memory" : "over UDP");
+		PROBE(PATH_CHANGED, .qpn = hca_qpn(qp), .peer = qp->attr.dest_qp_num,
+			.path = qp->path.shared ? "through shared memory" : "over UDP");
 	else
 		log_info("QP 0x%06x: connected by TCP", hca_qpn(qp));
 }
@@ -547,12 +547,21 @@ void hca_qp_completion_lost(struct hca_qp *qp)
 	hca_qp_set_state(qp, IBV_QPS_ERR);
 }
 
+static void __attribute__((cold, noinline))
+tell_done(const struct hca_qp *qp, const struct hca_send_wqe *w, enum ibv_wc_status status)
+{
+	PROBE(WR_DONE, .qpn = hca_qpn(qp), .wr_id = w->wr_id, .opcode = w->opcode, .status = status,
+		.wqe = w);
+}
+
 void hca_qp_complete_send(struct hca_qp *qp, enum ibv_wc_status status, uint64_t now)
 {
 	const struct hca_send_wqe *w = hca_sq_at(&qp->sq, qp->sq.tail);
 	bool told = true;
 
 	assert_locked(&qp->lock);
+	if (probe_is_on(WR_DONE))
+		tell_done(qp, w, status);
 	if (status != IBV_WC_SUCCESS || qp->sig_all || (w->flags & IBV_SEND_SIGNALED)) {
 		struct ibv_wc wc = {
 			.wr_id = w->wr_id,
@@ -616,7 +625,7 @@ void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to)
 
 	assert_locked(&qp->lock);
 	assert(hca_qp_has_arrow(from, to));
-	log_debug("QP 0x%06x: %s -> %s", hca_qpn(qp), hca_qp_state_name(from), hca_qp_state_name(to));
+	PROBE(QP_STATE, .qpn = hca_qpn(qp), .from = from, .to = to);
 	__atomic_store_n(&qp->ex.qp_base.state, to, __ATOMIC_RELAXED);
 	qp->attr.qp_state = to;
 	if (to == IBV_QPS_SQD)

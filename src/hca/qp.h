@@ -196,6 +196,13 @@ static inline enum ibv_qp_state hca_qp_state(const struct hca_qp *qp)
 	return __atomic_load_n(&qp->ex.qp_base.state, __ATOMIC_RELAXED); /* posters look without the lock */
 }
 
+/* A probe of a QP, whose lock is held (observe/probe.h): counts, and tells who listens. */
+#define hca_qp_probe(qp, name, ...)                                                                          \
+	do {                                                                                                 \
+		host_count_qp_##name((qp)->count);                                                           \
+		PROBE(name, .qpn = hca_qpn(qp), ##__VA_ARGS__);                                              \
+	} while (0)
+
 /* What carries it, for who posts and has no lock; and its change, under drive lock and lock. */
 static inline struct hca_provider *hca_qp_provider(const struct hca_qp *qp)
 {
@@ -350,7 +357,11 @@ static inline bool hca_qp_allows(const struct hca_qp *qp, unsigned right)
 static inline void *hca_qp_target(
 	struct hca_qp *qp, uint32_t rkey, uint64_t addr, uint64_t len, unsigned right)
 {
-	return hca_key_at(hca_key_find(qp->adapter, rkey), qp->pd, rkey, addr, len, right, hca_qpn(qp));
+	void *at = hca_key_at(hca_key_find(qp->adapter, rkey), qp->pd, rkey, addr, len, right, hca_qpn(qp));
+
+	if (!at)
+		hca_key_refused(rkey, addr, len, right, hca_qpn(qp));
+	return at;
 }
 
 /* Both, for a request that begins: one of no bytes needs no key (IBA C9-88). */

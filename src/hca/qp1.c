@@ -5,7 +5,7 @@
 
 static void drop(struct hca_adapter *a, const struct frame_in *in, uint64_t now)
 {
-	__atomic_fetch_add(&a->count->mads_dropped, 1, __ATOMIC_RELAXED);
+	hca_adapter_probe(a, MAD_DROP, .why = "nobody takes MADs");
 }
 
 static void ignore_timer(struct hca_adapter *a, uint32_t alarms, uint64_t now)

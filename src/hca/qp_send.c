@@ -116,12 +116,24 @@ static int check_wqe(struct hca_qp *qp, const struct hca_send_wqe *w)
 	return 0;
 }
 
+static void __attribute__((cold, noinline)) tell_posted(const struct hca_qp *qp, uint32_t head)
+{
+	for (uint32_t i = qp->sq.head; i != head; i++) {
+		const struct hca_send_wqe *w = hca_sq_at(&qp->sq, i);
+
+		PROBE(WR_POSTED, .qpn = hca_qpn(qp), .wr_id = w->wr_id, .opcode = w->opcode,
+			.length = w->length, .wqe = w);
+	}
+}
+
 /* Hands descriptors up to `head` to the transport, or flushes them when the queue is in error. */
 static void commit(struct hca_qp *qp, uint32_t head)
 {
 	struct hca_engine *e = &qp->adapter->engine;
 	enum ibv_qp_state s = hca_qp_state(qp);
 
+	if (probe_is_on(WR_POSTED))
+		tell_posted(qp, head);
 	qp->sq.head = head;
 	if (s == IBV_QPS_RTS) {
 		hca_engine_post(e, qp);

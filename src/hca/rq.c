@@ -6,6 +6,7 @@
 #include "hca/context.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
+#include "observe/probe.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -34,6 +35,11 @@ void hca_rq_fini(struct hca_rq *rq)
 	lock_fini(&rq->lock);
 }
 
+static void __attribute__((cold, noinline)) tell_posted(const struct hca_rq *rq, const struct hca_recv_wqe *w)
+{
+	PROBE(RECV_POSTED, .rq = rq, .wr_id = w->wr_id, .length = w->length, .nsge = w->nsge);
+}
+
 int hca_rq_post(struct hca_rq *rq, const struct ibv_recv_wr *wr)
 {
 	struct hca_recv_wqe *w;
@@ -56,6 +62,8 @@ int hca_rq_post(struct hca_rq *rq, const struct ibv_recv_wr *wr)
 			w->sge[0] = wr->sg_list[0];
 		else if (wr->num_sge)
 			memcpy(w->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(w->sge[0]));
+		if (probe_is_on(RECV_POSTED))
+			tell_posted(rq, w);
 		atomic_store_explicit(&rq->head, rq->head + 1, memory_order_release);
 	}
 	lock_drop(&rq->lock);

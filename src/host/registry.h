@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { REGISTRY_MAGIC = 0x79617272, REGISTRY_VERSION = 6, REGISTRY_QPS = 1024 };
+enum { REGISTRY_MAGIC = 0x79617272, REGISTRY_VERSION = 7, REGISTRY_QPS = 1024 };
 
 /* The segment. Readers check magic and version, and believe nothing else without bounds. */
 struct host_registry_counters {

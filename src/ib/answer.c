@@ -139,7 +139,7 @@ static void read_failed(struct hca_qp *qp, struct ibt_responder *r, const struct
 	r->nak_psn = psn_add(a->psn, a->sent);
 	r->nak_syndrome = AETH_NAK | NAK_ACCESS;
 	r->answer_tail = r->answer_head;
-	qp->count->naks_sent++;
+	hca_qp_probe(qp, NAK_TX, .psn = r->nak_psn, .syndrome = r->nak_syndrome);
 	hca_qp_fail_recv(qp, IBV_WC_LOC_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR, now);
 }
 

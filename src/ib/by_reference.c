@@ -157,7 +157,7 @@ bool ibt_receive_by_ref(
 	struct message m = {.fetch = fetch, .arg = arg};
 
 	if (!qp->service.reliable || !take_apart(&m, in)) {
-		qp->count->dropped++;
+		hca_qp_probe(qp, DROP, .why = "a message by reference that makes no sense");
 		return false;
 	}
 	return execute(qp, &m, now) || by_packets(qp, &m, now);

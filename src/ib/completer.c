@@ -9,7 +9,6 @@
  */
 #include "ib/ibt.h"
 
-#include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/flow.h"
 
@@ -141,7 +140,7 @@ void ibt_fail_at(struct hca_qp *qp, uint32_t psn, enum ibv_wc_status status, uin
 		return;
 	ibt_release_all(qp);
 	flush_before(qp, psn, now);
-	log_debug("QP 0x%06x: request failed, status %d", hca_qpn(qp), status);
+	PROBE(WR_FAILED, .qpn = hca_qpn(qp), .status = status);
 	if (hca_qp_state(qp) != IBV_QPS_ERR)
 		hca_qp_fail_send(qp, status, now);
 }
@@ -150,7 +149,7 @@ static void rnr(struct hca_qp *qp, uint32_t psn, unsigned code, uint64_t now)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
-	qp->count->rnr_received++;
+	hca_qp_probe(qp, RNR_RX, .psn = psn, .code = code);
 	r->retries = qp->attr.retry_cnt; /* the peer answers: what was lost before does not add up for ever */
 	if (qp->attr.rnr_retry != 7) {
 		if (!r->rnr_retries) {
@@ -177,13 +176,13 @@ static enum ibv_wc_status nak_status(unsigned code)
 
 static void nak(struct hca_qp *qp, uint32_t psn, unsigned code, uint64_t now)
 {
-	qp->count->naks_received++;
+	hca_qp_probe(qp, NAK_RX, .psn = psn, .code = code);
 	if (code == NAK_SEQ) {
 		ibt_sequence_nak(qp, psn, now);
 	} else if (code <= NAK_INV_RD) {
 		ibt_fail_at(qp, psn, nak_status(code), now);
 	} else {
-		qp->count->dropped++; /* reserved code */
+		hca_qp_probe(qp, DROP, .why = "a NAK with a reserved code");
 	}
 }
 
@@ -207,10 +206,10 @@ static bool defer_nak(struct hca_qp *qp, const struct ibt_packet *p, enum ibv_wc
 {
 	if (p->local || is_plausible(qp, p) || !ibt_timeout_ns(qp->attr.timeout))
 		return false;
-	log_debug("QP 0x%06x: a NAK with an impossible MSN is not believed", hca_qpn(qp));
+	PROBE(NAK_UNVERIFIED, .qpn = hca_qpn(qp), .psn = p->psn);
 	ibt_qp(qp)->req.nak_unverified = status;
 	ibt_qp(qp)->req.nak_unverified_psn = p->psn;
-	qp->count->stale_responses++;
+	hca_qp_probe(qp, STALE_RESPONSE, .psn = p->psn);
 	return true;
 }
 
@@ -260,7 +259,7 @@ static void got_ack(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 		nak(qp, p->psn, value, now);
 		break;
 	default:
-		qp->count->dropped++;
+		hca_qp_probe(qp, DROP, .why = "an acknowledge with a reserved syndrome");
 	}
 }
 
@@ -294,11 +293,11 @@ static void got_response(struct hca_qp *qp, const struct ibt_packet *p, uint64_t
 	bool news;
 
 	if (!fits(w, p) || psn_diff(p->psn, r->una) >= IBT_AHEAD) {
-		qp->count->dropped++; /* not what we asked for there, or too far ahead */
+		hca_qp_probe(qp, DROP, .why = "a response to what was not asked there, or too far ahead");
 		return;
 	}
 	if (ibt_got(r, p->psn)) {
-		qp->count->stale_responses++;
+		hca_qp_probe(qp, STALE_RESPONSE, .psn = p->psn);
 		return;
 	}
 	status = place(qp, w, p);
@@ -323,7 +322,7 @@ void ibt_complete(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 
 	/* Acknowledges of the past are late duplicates, of the future nonsense (IBA 9.7.6.1: "ghost"). */
 	if (psn_diff(p->psn, r->una) < 0 || psn_diff(p->psn, r->high) >= 0) {
-		qp->count->stale_responses++;
+		hca_qp_probe(qp, STALE_RESPONSE, .psn = p->psn);
 		return;
 	}
 	if (p->op == &ibt_op_table[OP_ACK]) {

@@ -142,8 +142,10 @@ void ibt_port_deliver_by_ref(struct ibt_port *p, const struct frame_in *in, uint
 	struct source s = {p, qp, in};
 	bool done;
 
+	if (probe_is_on(FRAME_RX))
+		ibt_port_tell_rx(in);
 	if (!qp || qp->provider != &p->provider) {
-		p->adapter->count->no_qp++;
+		hca_adapter_probe(p->adapter, NO_QP, .qpn = bth_dqpn(in->bytes));
 		return;
 	}
 	lock_take(&qp->lock);

@@ -74,10 +74,21 @@ static void wait_or_not(struct ibt_port *p, struct hca_qp *qp)
 	local_channel_leave(p->channel, qp->path.flow->slot);
 }
 
+static void __attribute__((cold, noinline))
+tell_onesided(const struct hca_qp *qp, const struct hca_send_wqe *w)
+{
+	PROBE(ONESIDED, .qpn = hca_qpn(qp), .wr_id = w->wr_id, .opcode = w->opcode, .length = w->length,
+		.wqe = w);
+}
+
 static void done(struct hca_qp *qp, uint64_t now)
 {
-	qp->count->direct++;
-	qp->count->direct_bytes += hca_sq_at(&qp->sq, qp->sq.tail)->length;
+	const struct hca_send_wqe *w = hca_sq_at(&qp->sq, qp->sq.tail);
+
+	qp->count->direct_bytes += w->length;
+	host_count_qp_ONESIDED(qp->count);
+	if (probe_is_on(ONESIDED))
+		tell_onesided(qp, w);
 	hca_qp_complete_send(qp, IBV_WC_SUCCESS, now);
 	ibt_skip_oldest(qp);
 }

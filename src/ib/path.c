@@ -16,7 +16,6 @@
  */
 #include "ib/port.h"
 
-#include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/flow.h"
 #include "hca/qp.h"
@@ -81,7 +80,7 @@ void ibt_path_leave_ring(struct ibt_port *p, struct hca_qp *qp)
 	hca_path_go_by(&qp->path, p->wire, false);
 	qp->path.peer_shared = false;
 	qp->count->local = 0;
-	log_info("QP 0x%06x: to QP 0x%06x over UDP from now on", hca_qpn(qp), qp->attr.dest_qp_num);
+	PROBE(PATH_CHANGED, .qpn = hca_qpn(qp), .peer = qp->attr.dest_qp_num, .path = "over UDP from now on");
 	hca_export_qp(qp->adapter, qp);
 }
 

@@ -16,6 +16,7 @@
 #include "base/list.h"
 #include "hca/provider.h"
 #include "ib/ibt.h"
+#include "observe/probe.h"
 
 struct local_export;
 struct link;
@@ -67,6 +68,7 @@ static inline struct ibt_port *ibt_port_of(const struct hca_qp *qp)
 void ibt_port_drain(struct ibt_port *p);
 
 /* ---- port_in.c; drive lock ---- */
+void ibt_port_tell_rx(const struct frame_in *in) __attribute__((cold));
 /* A frame that the link, another process or a test brought. */
 void ibt_port_deliver(struct ibt_port *p, const struct frame_in *in, uint64_t now);
 /* One that came through shared memory, if it is of the kind that the fast path takes. */

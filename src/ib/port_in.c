@@ -13,6 +13,12 @@
 
 #include <string.h>
 
+void ibt_port_tell_rx(const struct frame_in *in)
+{
+	PROBE(FRAME_RX, .qpn = bth_dqpn(in->bytes), .opcode = bth_opcode(in->bytes),
+		.psn = bth_psn(in->bytes), .length = in->len, .frame = in);
+}
+
 static void give(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 {
 	bool done = false;
@@ -21,11 +27,11 @@ static void give(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *i
 	qp->count->rx_packets++;
 	qp->count->rx_bytes += in->len;
 	if (qp->provider != &p->provider)
-		qp->count->dropped++; /* it moves bytes, no frames */
+		hca_qp_probe(qp, DROP, .why = "the queue pair moves bytes, no frames");
 	else if (ibt_path_hears(p, qp, in))
 		done = ibt_receive(qp, in, now);
 	else
-		qp->count->wrong_peer++;
+		hca_qp_probe(qp, WRONG_PEER);
 	if (in->from)
 		local_channel_took(in, done);
 	lock_drop(&qp->lock);
@@ -44,6 +50,8 @@ bool ibt_port_deliver_fast(struct ibt_port *p, const struct frame_in *in)
 	if (done) {
 		qp->count->rx_packets++;
 		qp->count->rx_bytes += in->len;
+		if (probe_is_on(FRAME_RX))
+			ibt_port_tell_rx(in);
 		local_channel_took(in, true);
 	}
 	lock_drop(&qp->lock);
@@ -99,10 +107,10 @@ static void handle_echo(struct ibt_port *p, const struct frame_in *in)
 	frame_batch_begin(b);
 	if (ibt_echo_reply(in, b)) {
 		if (!may_ask(p->adapter, in)) {
-			p->adapter->count->no_qp++;
+			hca_adapter_probe(p->adapter, NO_QP, .qpn = bth_dqpn(in->bytes));
 			return;
 		}
-		p->adapter->count->echo_requests++;
+		hca_adapter_probe(p->adapter, ECHO_REQUEST, .qpn = bth_dqpn(in->bytes));
 		b->link = in->from ? local_channel_link(p->channel) : p->wire;
 		b->slot = in->from ? qpn_slot(bth_dqpn(b->frame[0].hdr)) : 0;
 		ibt_port_send_batch(p, b);
@@ -123,6 +131,8 @@ void ibt_port_deliver(struct ibt_port *p, const struct frame_in *in, uint64_t no
 	struct hca_qp *qp;
 
 	assert_locked(&p->provider.e->drive);
+	if (probe_is_on(FRAME_RX))
+		ibt_port_tell_rx(in);
 	if (bth_opcode(in->bytes) == OPCODE_ECHO_REQUEST || bth_opcode(in->bytes) == OPCODE_ECHO_REPLY) {
 		handle_echo(p, in);
 		return;
@@ -148,5 +158,5 @@ void ibt_port_deliver(struct ibt_port *p, const struct frame_in *in, uint64_t no
 	if (qp && (in->from || qp->home == &p->provider))
 		give(p, qp, in, now);
 	else
-		a->count->no_qp++;
+		hca_adapter_probe(a, NO_QP, .qpn = qpn);
 }

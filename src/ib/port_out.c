@@ -25,6 +25,12 @@ void ibt_port_send_batch(struct ibt_port *p, const struct frame_batch *b)
 	b->link->ops->send(b->link, b);
 }
 
+static void __attribute__((cold, noinline)) tell_tx(const struct frame_out *f)
+{
+	PROBE(FRAME_TX, .qpn = bth_dqpn(f->hdr), .opcode = bth_opcode(f->hdr), .psn = bth_psn(f->hdr),
+		.length = frame_len(f), .frame = f);
+}
+
 /* ---- requests ---- */
 /* Frames of the batch from `first` on are this QP's. */
 static void count_frames(struct ibt_port *p, struct hca_qp *qp, const struct frame_batch *b, unsigned first)
@@ -32,8 +38,11 @@ static void count_frames(struct ibt_port *p, struct hca_qp *qp, const struct fra
 	unsigned n = b->nframes - first;
 	uint64_t bytes = 0;
 
-	for (unsigned i = first; i < b->nframes; i++)
+	for (unsigned i = first; i < b->nframes; i++) {
 		bytes += frame_len(&b->frame[i]);
+		if (probe_is_on(FRAME_TX))
+			tell_tx(&b->frame[i]);
+	}
 	qp->count->tx_packets += n;
 	qp->count->tx_bytes += bytes;
 	hca_engine_count_sent(p->provider.e, n, bytes);
@@ -96,6 +105,8 @@ static bool send_fast(struct ibt_port *p, struct hca_qp *qp)
 		qp->count->tx_packets++;
 		qp->count->tx_bytes += frame_len(&f);
 		hca_engine_count_sent(p->provider.e, 1, frame_len(&f));
+		if (probe_is_on(FRAME_TX))
+			tell_tx(&f);
 		if (!out)
 			ibt_path_leave_ring(p, qp);
 		if (!out && (f.by_ref || !qp->path.shared))

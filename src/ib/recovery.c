@@ -198,7 +198,7 @@ void ibt_timer(struct hca_qp *qp, uint64_t now)
 	assert_locked(&qp->lock);
 	if (!qp->service.reliable) {
 		if (qp->waits_for && hca_flow_echo_timeout(qp->waits_for, now))
-			qp->adapter->count->echo_timeouts++;
+			hca_adapter_probe(qp->adapter, ECHO_TIMEOUT, .qpn = hca_qpn(qp));
 		return;
 	}
 	if (moved_meanwhile(qp, now))
@@ -209,7 +209,7 @@ void ibt_timer(struct hca_qp *qp, uint64_t now)
 		if (now >= r->rnr_until)
 			r->rnr_until = 0; /* request() goes on from where the NAK put it */
 	} else if (r->rec.ack_by && now >= r->rec.ack_by) {
-		qp->count->timeouts++;
+		hca_qp_probe(qp, ACK_TIMEOUT, .psn = r->acked);
 		hca_flow_loss(qp->path.flow);
 		go_back(qp, now);
 	} else if (r->rec.probe_at && now >= r->rec.probe_at) {

@@ -63,7 +63,7 @@ static void sent_to(struct hca_qp *qp, uint32_t pkt, uint64_t now)
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	if (psn_diff(r->sent, r->high) < 0)
-		qp->count->retransmits++;
+		hca_qp_probe(qp, RETRANSMIT, .psn = r->sent);
 	else
 		ibt_time_packet(r, now);
 	r->sent = psn_add(r->sent, pkt - r->pkt);

@@ -33,7 +33,7 @@ enum step ibt_send_probe(struct hca_qp *qp, struct frame_batch *out)
 		ibt_put_atomic(qp, w, out);
 	else if (!ibt_put_data(qp, w, k, true, out))
 		return STEP_ON; /* its memory is gone: the timer goes back there and says so */
-	qp->count->probes++;
+	hca_qp_probe(qp, LOSS_PROBE, .psn = r->una);
 	return STEP_ON;
 }
 
@@ -75,7 +75,7 @@ static void ask(struct hca_qp *qp, const struct hca_send_wqe *w, uint32_t first,
 		ibt_put_atomic(qp, w, out);
 	for (uint32_t k = first; k < end; k++)
 		ibt_again_set(r, psn_add(w->psn, k), true);
-	qp->count->retransmits++;
+	hca_qp_probe(qp, RETRANSMIT, .psn = psn_add(w->psn, first));
 	hca_flow_loss(qp->adapter->read_flow);
 }
 

@@ -6,7 +6,6 @@
  */
 #include "ib/execute.h"
 
-#include "base/log.h"
 #include "hca/adapter.h"
 
 struct outcome {
@@ -80,7 +79,7 @@ static enum verdict check_psn(struct hca_qp *qp, const struct ibt_packet *p)
 		r->in_message = false;
 		r->discard = !(p->op->flags & OPF_START);
 		r->epsn = p->psn;
-		qp->count->out_of_sequence++;
+		hca_qp_probe(qp, OUT_OF_SEQUENCE, .psn = p->psn);
 	}
 	if (p->op->flags & OPF_START)
 		r->discard = false;
@@ -333,7 +332,7 @@ static void duplicate_atomic(struct hca_qp *qp, const struct ibt_packet *p)
 
 static void duplicate(struct hca_qp *qp, const struct ibt_packet *p)
 {
-	qp->count->duplicates++;
+	hca_qp_probe(qp, DUPLICATE, .psn = p->psn);
 	qp->answer_at = 0; /* the peer is waiting */
 	if (p->op->flags & OPF_READ)
 		duplicate_read(qp, p);
@@ -357,9 +356,9 @@ static void answer_nak(struct hca_qp *qp, const struct outcome *o)
 	r->nak_syndrome = (uint8_t)o->nak;
 	if (o->nak == AETH_RNR) {
 		r->nak_syndrome |= qp->attr.min_rnr_timer;
-		qp->count->rnr_sent++;
+		hca_qp_probe(qp, RNR_TX, .psn = r->nak_psn);
 	} else {
-		qp->count->naks_sent++;
+		hca_qp_probe(qp, NAK_TX, .psn = r->nak_psn, .syndrome = r->nak_syndrome);
 	}
 }
 
@@ -368,7 +367,7 @@ static void act_unreliable(struct hca_qp *qp, enum verdict v, const struct outco
 {
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
 
-	qp->count->dropped++;
+	hca_qp_probe(qp, DROP, .why = o->what);
 	r->in_message = false;
 	r->discard = true;
 	r->epsn = psn_add(r->epsn, 1);
@@ -384,7 +383,7 @@ static void note_gap(struct hca_qp *qp, const struct ibt_packet *p)
 {
 	struct ibt_responder *r = &ibt_qp(qp)->resp;
 
-	qp->count->out_of_sequence++;
+	hca_qp_probe(qp, OUT_OF_SEQUENCE, .psn = p->psn);
 	if (!r->gap) {
 		r->gap = true;
 		r->gap_past = false;
@@ -400,7 +399,6 @@ static void note_gap(struct hca_qp *qp, const struct ibt_packet *p)
 static void act(struct hca_qp *qp, const struct ibt_packet *p, enum verdict v, uint64_t now)
 {
 	const struct outcome *o = &outcomes[v];
-	char name[32];
 
 	if (v == DONE)
 		return;
@@ -408,12 +406,11 @@ static void act(struct hca_qp *qp, const struct ibt_packet *p, enum verdict v, u
 		duplicate(qp, p);
 		return;
 	}
-	log_debug(
-		"QP 0x%06x: %s, PSN 0x%06x: %s", hca_qpn(qp), ibt_op_name(p->opcode, name), p->psn, o->what);
+	PROBE(VERDICT, .qpn = hca_qpn(qp), .opcode = p->opcode, .psn = p->psn, .verdict = o->what);
 	if (v == OUT_OF_SEQUENCE)
 		note_gap(qp, p);
 	if (v == DROP) {
-		qp->count->dropped++;
+		hca_qp_probe(qp, DROP, .why = o->what);
 		return;
 	}
 	if (!reliable(qp)) {

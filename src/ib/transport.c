@@ -113,7 +113,7 @@ bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 
 	if (take_apart(in, &p))
 		return ibt_receive_packet(qp, in, &p, now);
-	qp->count->dropped++;
+	hca_qp_probe(qp, DROP, .why = "malformed");
 	return false;
 }
 
@@ -124,15 +124,15 @@ bool ibt_receive_packet(
 
 	if ((p->opcode & IBT_SERVICE_MASK) != ibt_service(qp) ||
 		!pkey_matches(bth_pkey(in->bytes), qp->path.pkey)) {
-		qp->count->dropped++;
+		hca_qp_probe(qp, DROP, .why = "of another service, or of another partition");
 		return false;
 	}
 	if (!can_receive(qp)) {
-		qp->count->not_ready++;
+		hca_qp_probe(qp, NOT_READY, .state = hca_qp_state(qp));
 		return false;
 	}
 	if (ud ? !for_port(qp, in) : !from_peer(qp, in)) {
-		qp->count->wrong_peer++;
+		hca_qp_probe(qp, WRONG_PEER);
 		return false;
 	}
 	if (hca_qp_state(qp) == IBV_QPS_RTR && !ud && !qp->comm_est_raised) {

@@ -154,7 +154,7 @@ void ibt_ud_receive(struct hca_qp *qp, const struct frame_in *in, const struct i
 	/* No receive, wrong key, no room: a datagram is lost, nobody is told (IBA 9.8.3). */
 	if (qkey != qp->attr.qkey || !(p->op->flags & OPF_SEND) ||
 		(!qp->recv.valid && !hca_qp_take_recv(qp)) || wc.byte_len > qp->recv.length) {
-		qp->count->dropped++;
+		hca_qp_probe(qp, DROP, .why = "a datagram with a wrong Q_Key, or no receive it fits");
 		return;
 	}
 	put_grh(grh, in);

@@ -3,6 +3,7 @@
 
 #include "base/asserts.h"
 #include "base/log.h"
+#include "observe/probe.h"
 
 static uint16_t least(uint16_t a, uint16_t b)
 {
@@ -53,13 +54,13 @@ static const unsigned from[] = {
 static void set_state(struct iwarp_connect *c, enum iwarp_connect_state state)
 {
 	assert_that(from[state] >> c->state & 1);
-	log_debug("MPA: %s -> %s", names[c->state], names[state]);
+	PROBE(MPA_STATE, .from = names[c->state], .to = names[state]);
 	c->state = state;
 }
 
 static void broken(struct iwarp_connect *c, enum rdmap_error error)
 {
-	log_debug("MPA: %s", rdmap_errors[error].text);
+	PROBE(MPA_ERROR, .error = rdmap_errors[error].text);
 	c->error = error;
 	set_state(c, CONNECT_BROKEN);
 }

@@ -5,8 +5,6 @@
  */
 #include "iwarp/iwarp.h"
 
-#include "base/log.h"
-
 struct outcome {
 	enum ibv_wc_status receive; /* met here: the receive in hand ends with it */
 	enum ibv_event_type event;  /* when there is none */
@@ -132,7 +130,7 @@ static void end(struct hca_qp *qp, enum rdmap_error error, struct rdmap_term *t)
 	t->layer = e->layer;
 	t->type = e->type;
 	t->code = e->code;
-	qp->count->naks_sent++;
+	hca_qp_probe(qp, NAK_TX, .syndrome = e->code);
 	if (s->rx.blamed && iwarp_oldest_asked(qp, &index))
 		iwarp_fail_request(qp, index, s->rx.blamed);
 	else
@@ -149,8 +147,8 @@ void iwarp_end(struct hca_qp *qp, enum rdmap_error error)
 
 	if (iwarp_qp(qp)->life != IWARP_OPEN)
 		return;
-	log_debug("QP 0x%06x: %s: %s", hca_qpn(qp), r->in_hand && r->op->name ? r->op->name : "stream",
-		rdmap_errors[error].text);
+	PROBE(TERMINATE_TX, .qpn = hca_qpn(qp), .message = r->in_hand && r->op->name ? r->op->name : "stream",
+		.error = rdmap_errors[error].text);
 	if (rdmap_errors[error].layer != 2)
 		quote(qp, &t);
 	end(qp, error, &t);
@@ -162,7 +160,7 @@ void iwarp_end_answer(struct hca_qp *qp, uint32_t index)
 
 	if (iwarp_qp(qp)->life != IWARP_OPEN)
 		return;
-	log_debug("QP 0x%06x: a READ cannot be answered: its source is gone", hca_qpn(qp));
+	PROBE(TERMINATE_TX, .qpn = hca_qpn(qp), .message = "READ answer", .error = "its source is gone");
 	quote_answer(qp, index, &t);
 	end(qp, ERR_RDMAP_STAG, &t);
 }
@@ -206,9 +204,9 @@ void iwarp_terminated(struct hca_qp *qp, const struct rdmap_term *t)
 	enum rdmap_error e = rdmap_term_error(t);
 	uint32_t index;
 
-	log_debug("QP 0x%06x: the peer ends the connection: %s (%u %u 0x%02x)", hca_qpn(qp),
-		rdmap_errors[e].text, t->layer, t->type, t->code);
-	qp->count->naks_received++;
+	PROBE(TERMINATE_RX, .qpn = hca_qpn(qp), .error = rdmap_errors[e].text, .layer = t->layer,
+		.type = t->type, .code = t->code);
+	hca_qp_probe(qp, NAK_RX, .code = t->code);
 	if (find_blamed(qp, t, &index)) {
 		iwarp_fail_request(qp, index, outcomes[e].request);
 		return;

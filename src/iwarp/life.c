@@ -16,7 +16,6 @@
 #include "iwarp/iwarp.h"
 
 #include "base/asserts.h"
-#include "base/log.h"
 
 #include <string.h>
 
@@ -48,7 +47,7 @@ static void set_life(struct hca_qp *qp, enum iwarp_life life)
 	if (s->life == life)
 		return;
 	assert_that(from[life] >> s->life & 1);
-	log_debug("QP 0x%06x: iWARP %s -> %s", hca_qpn(qp), names[s->life], names[life]);
+	PROBE(RDMAP_STATE, .qpn = hca_qpn(qp), .from = names[s->life], .to = names[life]);
 	s->life = life;
 }
 

@@ -14,6 +14,7 @@
 #include "hca/qp.h"
 #include "iwarp/iwarp.h"
 #include "link/tcp.h"
+#include "observe/probe.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -79,6 +79,7 @@ static void count_out(struct hca_engine *e, struct hca_qp *qp, size_t n)
 {
 	qp->count->tx_packets++;
 	qp->count->tx_bytes += n;
+	PROBE(STREAM_TX, .qpn = hca_qpn(qp), .length = n);
 	hca_engine_count_sent(e, 1, n);
 }
 
@@ -189,6 +190,7 @@ static bool receive_once(struct stream *s, struct hca_qp *qp, uint64_t now, int 
 	} else {
 		qp->count->rx_packets++;
 		qp->count->rx_bytes += (uint64_t)got;
+		PROBE(STREAM_RX, .qpn = hca_qpn(qp), .length = (uint64_t)got);
 		iwarp_received(qp, (size_t)got, now);
 	}
 	return got > 0 && (size_t)got == length(iov, n);

@@ -37,8 +37,8 @@
 #include "iwarp/port.h"
 
 #include "base/asserts.h"
-#include "base/log.h"
 #include "hca/qp.h"
+#include "observe/probe.h"
 
 static const char *const names[] = {
 	[STREAM_FRESH] = "FRESH",
@@ -76,7 +76,7 @@ void stream_set_state(struct stream *s, enum stream_state state)
 	if (s->qp && (s->state == STREAM_OPEN || state == STREAM_OPEN))
 		assert_locked(&s->qp->lock); /* who posts asks whether it is open */
 	assert_that(from[state] >> s->state & 1);
-	log_debug("iWARP connection of QP 0x%06x, descriptor %d: %s -> %s", s->qpn, s->fd, names[s->state],
-		names[state]);
+	PROBE(STREAM_STATE, .qpn = s->qpn, .fd = (uint64_t)s->fd, .from = names[s->state],
+		.to = names[state]);
 	s->state = state;
 }

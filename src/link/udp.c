@@ -3,8 +3,8 @@
 #include "link/udp.h"
 
 #include "base/fd.h"
-#include "base/log.h"
 #include "link/udp_parts.h"
+#include "observe/probe.h"
 
 #include <errno.h>
 #include <netinet/udp.h>
@@ -103,7 +103,7 @@ static void asked_to_look(void *arg)
 static void set(int fd, int level, int name, int value)
 {
 	if (setsockopt(fd, level, name, &value, sizeof(value)))
-		log_debug("setsockopt(%d, %d): %s", level, name, strerror(errno));
+		PROBE(CALL_FAILED, .call = "setsockopt", .error = errno);
 }
 
 static int open_socket(int family)

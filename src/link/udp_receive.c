@@ -7,6 +7,7 @@
 
 #include "base/guard.h"
 #include "host/slot.h"
+#include "observe/probe.h"
 #include "wire/ibt.h"
 #include "wire/icrc.h"
 #include "wire/qpn.h"
@@ -76,6 +77,7 @@ static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len,
 
 	if (len < BTH_LEN + ICRC_LEN || len % 4) {
 		st->bad_length++;
+		PROBE(BAD_LENGTH, .length = len);
 		return false;
 	}
 	if (pkt[0] == OPCODE_PLACE) {
@@ -85,6 +87,8 @@ static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len,
 	/* Packets of a batch are numbered from 0. */
 	if (!icrc_check(&meta->flow, pkt, len, false, meta->ip_id++)) {
 		st->bad_icrc++;
+		PROBE(BAD_ICRC, .qpn = bth_dqpn(pkt), .opcode = bth_opcode(pkt), .psn = bth_psn(pkt),
+			.length = len);
 		return false;
 	}
 	st->rx_packets++;
@@ -95,6 +99,7 @@ static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len,
 	if (slot != l->steer.slot && slot != 0 && bth_dqpn(pkt) != QP_MULTICAST &&
 		!link_udp_hand_over(&l->link, slot, &in, false)) {
 		st->handed_over++;
+		PROBE(HANDED_OVER, .qpn = bth_dqpn(pkt), .opcode = bth_opcode(pkt));
 		steer_misled(&l->steer);
 		return true;
 	}

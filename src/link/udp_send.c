@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/guard.h"
 #include "base/log.h"
+#include "observe/probe.h"
 #include "wire/ibt.h"
 #include "wire/icrc.h"
 
@@ -335,7 +336,7 @@ again:
 			goto again;
 		}
 		/* No route, buffer full, host unreachable: as good as lost on the way. */
-		log_debug("cannot send a packet: %s", strerror(errno));
+		PROBE(TX_ERROR, .error = errno);
 		__atomic_fetch_add(&l->link.stats.tx_errors, 1, __ATOMIC_RELAXED);
 		failed = true;
 		done++;

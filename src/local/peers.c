@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "local/handshake.h"
+#include "observe/probe.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -52,11 +53,21 @@ static void end_close(struct local_channel *c, struct local_end *end)
 }
 
 /* ---- writers ---- */
+static void set_state(struct local_writer *w, enum local_writer_state to)
+{
+	static const char *const names[] = {
+		[WRITER_DOWN] = "DOWN", [WRITER_ASKED] = "ASKED", [WRITER_UP] = "UP"};
+
+	if (w->state != to)
+		PROBE(CHANNEL_STATE, .slot = w->slot, .from = names[w->state], .to = names[to]);
+	atomic_store(&w->state, to);
+}
+
 void local_peers_drop_writer(struct local_channel *c, struct local_writer *w)
 {
 	if (w->state == WRITER_UP)
 		log_info("process in slot %u: no longer through shared memory, it is gone", w->slot);
-	atomic_store(&w->state, WRITER_DOWN);
+	set_state(w, WRITER_DOWN);
 	atomic_store(&w->reverse, NULL);
 	w->ended = w->proving = false;
 	end_close(c, &w->end);
@@ -143,7 +154,7 @@ static int ask(struct local_channel *c, struct local_writer *w)
 		local_peers_drop_writer(c, w);
 		return err;
 	}
-	atomic_store(&w->state, WRITER_ASKED);
+	set_state(w, WRITER_ASKED);
 	return 0;
 }
 
@@ -212,7 +223,7 @@ static void welcome(
 		return;
 	}
 	w->rung = atomic_load(&w->bell->wakes) - 1;
-	atomic_store(&w->state, WRITER_UP);
+	set_state(w, WRITER_UP);
 	for (unsigned i = 0; i < c->nreaders; i++) {
 		struct local_reader *r = c->reader[i];
 

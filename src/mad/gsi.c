@@ -65,7 +65,7 @@ int mad_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t m
 		atomic_fetch_add(&a->qp1.gsi->psn, 1));
 	err = hand_to_neighbour(a, to, f->hdr, mad) ? 0 : hca_engine_send(&a->engine, &b);
 	if (!err)
-		mad_count(&a->count->mads_sent);
+		mad_probe(a, MAD_TX, mad);
 	return err;
 }
 
@@ -128,7 +128,7 @@ static void receive(struct hca_adapter *a, const struct frame_in *in, uint64_t n
 
 	assert_locked(&a->engine.drive);
 	if (!is_mad(a, in)) {
-		mad_count(&a->count->mads_dropped);
+		hca_adapter_probe(a, MAD_DROP, .why = "no MAD, or not for us");
 		return;
 	}
 	from = from_of(in);

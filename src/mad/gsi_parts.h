@@ -4,7 +4,9 @@
 #define MAD_GSI_PARTS_H
 
 #include "base/list.h"
+#include "hca/adapter.h"
 #include "mad/gsi.h"
+#include "wire/mad.h"
 
 #include <stdatomic.h>
 
@@ -21,10 +23,16 @@ struct mad_gsi {
 	struct list late; /* see late.c; drive lock */
 };
 
-/* Counts beside other threads: anyone may send. */
-static inline void mad_count(uint64_t *counter)
+#define mad_probe(a, name, mad)                                                                              \
+	hca_adapter_probe(a, name, .mgmt_class = (mad)[1], .method = (mad)[3], .attr = get_be16((mad) + 16))
+
+/* It went to the process of that slot, or it is lost. */
+static inline void mad_tell_handed(struct hca_adapter *a, uint32_t slot, bool went)
 {
-	__atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+	if (went)
+		hca_adapter_probe(a, MAD_HANDED_OVER, .slot = slot);
+	else
+		hca_adapter_probe(a, MAD_DROP, .why = "the process it is for has no room");
 }
 
 /* ---- route.c ---- */

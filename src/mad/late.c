@@ -84,7 +84,6 @@ static bool went(struct mad_gsi *g, struct late *m, struct slots *full)
 
 void mad_late_retry(struct mad_gsi *g, uint64_t now)
 {
-	struct host_adapter_counters *count = g->adapter->count;
 	struct slots full = {0};
 
 	list_for_each_safe(n, &g->late)
@@ -94,7 +93,7 @@ void mad_late_retry(struct mad_gsi *g, uint64_t now)
 
 		if (!gone && now - m->since <= GIVE_UP_NS)
 			continue;
-		mad_count(gone ? &count->mads_handed_over : &count->mads_dropped);
+		mad_tell_handed(g->adapter, m->slot, gone);
 		end(g, m);
 	}
 	set_alarm(g, now);

@@ -36,7 +36,7 @@ static bool hand_over(struct mad_gsi *g, uint32_t slot, const struct frame_in *i
 		return false;
 	if (err && mad_late_keep(g, slot, in, now))
 		return true;
-	mad_count(err ? &a->count->mads_dropped : &a->count->mads_handed_over);
+	mad_tell_handed(a, slot, !err);
 	return true;
 }
 
@@ -51,7 +51,7 @@ static void hand_to_listeners(struct hca_adapter *a, const struct frame_in *in)
 			continue;
 		err = hca_engine_hand_over(&a->engine, slot, in, false);
 		if (!err || err == -EAGAIN)
-			mad_count(err ? &a->count->mads_dropped : &a->count->mads_handed_over);
+			mad_tell_handed(a, slot, !err);
 	}
 }
 
@@ -67,17 +67,20 @@ bool mad_route(struct mad_gsi *g, const struct frame_in *in, const uint8_t mad[M
 		if (slot != a->slot && hand_over(g, slot, in, now))
 			return false;
 		/* Another's that cannot be handed over: it is dead by now. */
-		mad_count(slot == a->slot ? &a->count->mads_received : &a->count->mads_unclaimed);
+		if (slot == a->slot)
+			mad_probe(a, MAD_RX, mad);
+		else
+			mad_probe(a, MAD_UNCLAIMED, mad);
 		break;
 	case MAD_FOR_LISTENERS:
 		hand_to_listeners(a, in);
-		mad_count(&a->count->mads_received);
+		mad_probe(a, MAD_RX, mad);
 		break;
 	case MAD_FOR_NOBODY:
-		mad_count(&a->count->mads_unclaimed);
+		mad_probe(a, MAD_UNCLAIMED, mad);
 		break;
 	case MAD_LOST:
-		mad_count(&a->count->mads_dropped);
+		hca_adapter_probe(a, MAD_DROP, .why = "the port file is being mended");
 		hca_engine_look(&a->engine, false);
 		return false;
 	}

@@ -15,7 +15,7 @@
  */
 #include "rsocket/stream.h"
 
-#include "base/log.h"
+#include "observe/probe.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -47,7 +47,7 @@ void rs_stream_set_state(struct rs_stream *s, enum rs_state state)
 {
 	assert_locked(&s->lock);
 	assert(from[state] & 1u << s->state);
-	log_debug("rsocket %d: %s -> %s", s->rs.fd, names[s->state], names[state]);
+	PROBE(RSOCKET_STATE, .fd = (uint64_t)s->rs.fd, .from = names[s->state], .to = names[state]);
 	s->state = state;
 	s->can_read = s->can_write = state == RS_CONNECTED;
 }

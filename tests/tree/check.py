@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks the source tree itself: check.py layers | protocol | spdx | format | conformance | cancel | names | claims [BUILD] | sets [BUILD]
+"""Checks the source tree itself: check.py layers | protocol | spdx | format | conformance | cancel | names | probes | claims [BUILD] | sets [BUILD]
 
 layers  reads the #includes of src/ and fails where a folder sees one it may not see (docs/architecture.md)
 protocol  protocol logic (PROTOCOL below) does no I/O, has no clock and allocates nothing
@@ -10,6 +10,7 @@ conformance  every test that docs/conformance.md names exists in the program of 
 claims  every row of docs/coverage.md names tests that BUILD (build/) has, and every row of the README's table is there
 sets    every name in the sanitizers' sets is that of an entry of BUILD (tests/sanitize/CMakeLists.txt)
 names   every identifier in backquotes in README.md and docs/, and every file of src/ named there, exists
+probes  every row of src/observe/probe.h is told somewhere, and its counters by nobody else
 cancel  every entry point of the libraries is safe from pthread_cancel (src/base/cancel.h), or listed with a reason
 
 Each prints one line per breach, file:line first, and ends with status 1 if there was any.
@@ -29,21 +30,22 @@ SKIP = 77  # CTest's SKIP_RETURN_CODE
 MAY_SEE = {
     "base": set(),
     "wire": {"base"},
+    "observe": {"base", "wire"},  # base does not see it
     "local/pages": {"base"},  # hca registers memory with it
     "local/export": {"local/pages", "base"},  # and exports with this
-    "host": {"base", "wire"},
-    "link": {"host", "base", "wire"},
-    "hca": {"local/export", "local/pages", "host", "base", "wire"},
-    "engine": {"hca", "host", "base", "wire"},
-    "local": {"local/export", "local/pages", "hca", "link", "base", "wire"},
-    "ib": {"hca", "link", "local", "base", "wire"},
-    "iwarp": {"hca", "link", "local", "ib", "base", "wire"},  # on one host, frames of ib carry its connections
+    "host": {"observe", "base", "wire"},
+    "link": {"host", "observe", "base", "wire"},
+    "hca": {"local/export", "local/pages", "host", "observe", "base", "wire"},
+    "engine": {"hca", "host", "observe", "base", "wire"},
+    "local": {"local/export", "local/pages", "hca", "link", "observe", "base", "wire"},
+    "ib": {"hca", "link", "local", "observe", "base", "wire"},
+    "iwarp": {"hca", "link", "local", "ib", "observe", "base", "wire"},  # on one host, frames of ib carry its connections
     "bringup": {"ib", "iwarp", "local", "link", "hca", "host", "base", "wire"},
     "mad": {"hca", "host", "base", "wire"},
-    "cm/ib": {"base", "wire"},  # the simulation and the fuzzer drive it as it is
-    "cm": {"cm/ib", "iwarp", "mad", "hca", "host", "base", "wire"},
-    "rsocket": {"base"},  # and the public headers, as a program
-    "front": {"rsocket", "cm", "mad", "hca", "host", "base", "wire"},
+    "cm/ib": {"observe", "base", "wire"},  # the simulation and the fuzzer drive it as it is
+    "cm": {"cm/ib", "iwarp", "mad", "hca", "host", "observe", "base", "wire"},
+    "rsocket": {"observe", "base"},  # and the public headers, as a program
+    "front": {"rsocket", "cm", "mad", "hca", "host", "observe", "base", "wire"},
     "tool": {"hca", "host", "base", "wire"},
     "shim": {"host", "base"},
     "preload": {"base"},  # and librdmacm's public headers
@@ -358,6 +360,32 @@ def check_names():
                     yield f"{where}:{number}: there is no src/{name}"
 
 
+def check_probes():
+    """Counters that go up by one do so where the probe is told: hca_qp_probe(), hca_adapter_probe()."""
+    header = SRC / "observe/probe.h"
+    lines = header.read_text().splitlines()
+    rows = [(n, m[1]) for n, line in enumerate(lines, 1) if (m := re.match(r"\tP\((\w+),", line))]
+    counters = re.findall(r"(?:QP|ADAPTER)_COUNTER\((\w+)\)", "\n".join(lines))
+    by_hand = re.compile(rf"count->(?:{'|'.join(counters)})(?:\+\+| \+=)")
+    told = set()
+    for path in c_files("src"):
+        text = path.read_text()
+        if path == header or path.name.endswith("_test.c"):
+            continue
+        told |= set(re.findall(r"\bPROBE\((\w+)[,)]|_probe\([^,()]+(?:\([^()]*\))?, ([A-Z]\w+)[,)]", text))
+        for number, line in enumerate(text.splitlines(), 1):
+            if by_hand.search(line):
+                yield f"{path.relative_to(ROOT)}:{number}: counted by a probe: hca_qp_probe(), hca_adapter_probe()"
+            if "log_debug(" in line and path.parent.name not in ("base", "preload"):
+                yield f"{path.relative_to(ROOT)}:{number}: what is for developers is a probe with words (observe/probe.h)"
+    told = {name for pair in told for name in pair if name}
+    for number, name in rows:
+        if name not in told:
+            yield f"src/observe/probe.h:{number}: nobody tells {name}"
+    for name in sorted(told - {name for _, name in rows} - {"name"}):
+        yield f"src/observe/probe.h:1: no row for {name}"
+
+
 def main():
     checks = {
         "layers": check_layers,
@@ -367,6 +395,7 @@ def main():
         "conformance": check_conformance,
         "cancel": lambda: [*check_cancel(), *check_cancel_preload()],
         "names": check_names,
+        "probes": check_probes,
         "claims": check_claims,
         "sets": check_sets,
     }

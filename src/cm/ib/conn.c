@@ -41,10 +41,10 @@
  * as long as its request may be repeated; the specification forgets it, and the user would be asked twice.
  */
 #include "cm/ib/core.h"
+#include "observe/probe.h"
 #include "wire/qpn.h"
 
 #include "base/list.h"
-#include "base/log.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -142,7 +142,7 @@ static const uint32_t ways[CM_STATE_COUNT] = {
 void cm_set_state(struct cm_core *core, struct cm_conn *c, enum cm_state next)
 {
 	assert(ways[c->state] >> next & 1);
-	log_debug("cm %08x: %s -> %s", c->local_id, cm_state_name(c->state), cm_state_name(next));
+	PROBE(CM_STATE, .id = c->local_id, .from = cm_state_name(c->state), .to = cm_state_name(next));
 	c->state = next;
 	timer_clear(&core->timers, &c->timer);
 	if (next == CM_S_IDLE)
@@ -182,6 +182,7 @@ void cm_send(struct cm_core *core, const struct cm_path *path, const struct cm_m
 {
 	uint8_t mad[MAD_LEN];
 
+	PROBE(CM_TX, .message = cm_attr_name(m->attr), .id = m->local_id, .remote_id = m->remote_id);
 	cm_msg_pack(m, mad);
 	core->ops->send(core->arg, path, mad);
 }
@@ -194,6 +195,7 @@ void cm_send_kept(struct cm_core *core, struct cm_conn *c, const struct cm_msg *
 
 void cm_send_again(struct cm_core *core, struct cm_conn *c)
 {
+	PROBE(CM_TX, .message = cm_attr_name(cm_kept(c)), .id = c->local_id, .remote_id = c->remote_id);
 	core->ops->send(core->arg, &c->path, c->repeat);
 }
 

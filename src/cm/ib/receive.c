@@ -11,6 +11,8 @@
  */
 #include "cm/ib/core.h"
 
+#include "observe/probe.h"
+
 #include <string.h>
 
 /* ---- answers without a connection ---- */
@@ -472,8 +474,10 @@ enum cm_verdict cm_receive(
 	struct cm_msg m;
 	enum cm_verdict v = CM_V_MALFORMED;
 
-	if (cm_msg_parse(mad, len, &m))
+	if (cm_msg_parse(mad, len, &m)) {
+		PROBE(CM_RX, .message = cm_attr_name(m.attr), .id = m.remote_id, .remote_id = m.local_id);
 		v = handlers[m.attr - CM_REQ](core, path, &m, now);
+	}
 	core->verdicts[v]++;
 	return v;
 }

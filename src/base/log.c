@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/log.h"
 
+#include "base/env.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -15,17 +15,7 @@ static const char *const level_name[] = {"none", "error", "warn", "info", "debug
 
 void log_init(void)
 {
-	const char *want = getenv("ANYRDMA_LOG");
-
-	if (!want || !*want)
-		return;
-	for (int i = LOG_NONE; i <= LOG_DEBUG; i++) {
-		if (!strcmp(want, level_name[i])) {
-			log_level = i;
-			return;
-		}
-	}
-	log_warn("ANYRDMA_LOG=%s is not one of none, error, warn, info, debug: using warn", want);
+	log_level = (int)env_value(ANYRDMA_LOG);
 }
 
 void log_write(enum log_level level, const char *fmt, ...)

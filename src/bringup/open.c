@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Putting a real adapter together: links, providers, the registry, the helper. */
+#include "base/env.h"
 #include "base/fd.h"
 #include "base/guard.h"
 #include "base/log.h"
@@ -21,21 +22,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static uint16_t wanted_port(void)
-{
-	const char *v = getenv("ANYRDMA_PORT");
-	char *end;
-	long port;
-
-	if (!v || !*v)
-		return ROCE_UDP_PORT;
-	port = strtol(v, &end, 10);
-	if (!*end && port > 0 && port < 65536)
-		return (uint16_t)port;
-	log_warn("ANYRDMA_PORT=%s is not a UDP port: using %d", v, ROCE_UDP_PORT);
-	return ROCE_UDP_PORT;
-}
 
 static bool is_ours(void *arg, const uint8_t gid[16])
 {
@@ -177,7 +163,7 @@ int bringup_open(struct hca_adapter *a)
 	int err;
 
 	assert(a->qp1.ops != &hca_qp1_none); /* others' MADs come to us, too */
-	a->udp_port = wanted_port();
+	a->udp_port = (uint16_t)env_value(ANYRDMA_PORT);
 	err = open_providers(a);
 	if (err)
 		return err;

@@ -2,6 +2,7 @@
 /* The process's connection manager: opened on first use, closed at exit, left to the parent by fork. */
 #include "cm/service.h"
 
+#include "base/env.h"
 #include "base/log.h"
 #include "cm/device.h"
 #include "cm/event.h"
@@ -46,6 +47,7 @@ static void in_child(void)
 	if (the_rcm)
 		the_rcm->dead = true;
 	the_rcm = NULL;
+	env_forget();
 }
 
 static int open_host(struct rcm *cm)
@@ -90,6 +92,7 @@ int rcm_get(struct rcm **cm)
 
 	pthread_mutex_lock(&mutex);
 	if (!the_rcm) {
+		env_quiet = true; /* libibverbs, which we need, reads the same */
 		log_init();
 		probe_init();
 		err = open_rcm(&the_rcm);

@@ -3,6 +3,7 @@
 #include "front/verbs_front.h"
 
 #include "base/cancel.h"
+#include "base/env.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "cm/router.h"
@@ -63,6 +64,7 @@ static void in_child(void)
 	if (the_adapter)
 		parents = the_adapter;
 	the_adapter = NULL;
+	env_forget();
 	let_go();
 }
 
@@ -121,12 +123,12 @@ static bool is_named(const char *name, const char *word, size_t n)
  */
 static int place_of(const struct hca_device *d)
 {
-	const char *list = getenv("ANYRDMA_DEVICES");
+	const char *list = env_text(ANYRDMA_DEVICES);
 	size_t n;
 
 	if (d->gone)
 		return -1;
-	if (!list || !*list)
+	if (!list)
 		return 0;
 	for (int place = 0; *list; place++, list += n + (list[n] == ',')) {
 		n = strcspn(list, ",");

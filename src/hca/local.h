@@ -3,7 +3,9 @@
 #ifndef HCA_LOCAL_H
 #define HCA_LOCAL_H
 
-/* Each falls back to the one before it. */
+#include "base/env.h"
+
+/* Each falls back to the one before it. In the order of the words in base/env.h. */
 enum hca_local {
 	HCA_LOCAL_OFF,  /* over the network stack */
 	HCA_LOCAL_RING, /* frames through shared memory */
@@ -13,7 +15,9 @@ enum hca_local {
 	HCA_LOCAL_MAP,
 };
 
-/* Reads the environment: when an adapter is made, once. */
-enum hca_local hca_local_wanted(void);
+static inline enum hca_local hca_local_wanted(void)
+{
+	return (enum hca_local)env_value(ANYRDMA_LOCAL);
+}
 
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "hca/sysfs.h"
+
+#include "base/env.h"
 #include "host/rundir.h"
 
 #include <dirent.h>
@@ -50,12 +52,18 @@ static struct sysfs_dev device(const char *name, int index)
 	return d;
 }
 
+static void set_dir(const char *dir)
+{
+	setenv("ANYRDMA_DIR", dir, 1);
+	env_forget();
+}
+
 static int setup(void **state)
 {
 	(void)state;
 	strcpy(top, "/tmp/sysfs-test-XXXXXX");
 	assert_non_null(mkdtemp(top));
-	setenv("ANYRDMA_DIR", top, 1);
+	set_dir(top);
 	return 0;
 }
 
@@ -285,18 +293,18 @@ static void rundir_refuses_what_is_not_ours(void **state)
 	char dir[PATH_MAX], path[128];
 
 	(void)state;
-	setenv("ANYRDMA_DIR", "relative", 1);
+	set_dir("relative");
 	assert_int_equal(base_rundir(dir, sizeof(dir)), -EINVAL);
 
 	snprintf(path, sizeof(path), "%s/link", top);
 	assert_int_equal(symlink(top, path), 0);
-	setenv("ANYRDMA_DIR", path, 1);
+	set_dir(path);
 	assert_int_equal(base_rundir(dir, sizeof(dir)), -EPERM);
 
 	snprintf(path, sizeof(path), "%s/open", top);
 	assert_int_equal(mkdir(path, 0700), 0);
 	assert_int_equal(chmod(path, 0777), 0);
-	setenv("ANYRDMA_DIR", path, 1);
+	set_dir(path);
 	assert_int_equal(base_rundir(dir, sizeof(dir)), -EPERM);
 
 	if (geteuid() == 0) {

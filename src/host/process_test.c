@@ -2,6 +2,8 @@
 /* Processes enter themselves, live and die, and others read their counters. */
 #include "host/ports.h"
 #include "host/process.h"
+
+#include "base/env.h"
 #include "host/registry.h"
 #include "host/rundir.h"
 
@@ -32,6 +34,7 @@ static int own_dir(void **state)
 
 	assert_non_null(mkdtemp(top));
 	setenv("ANYRDMA_DIR", top, 1);
+	env_forget();
 	*state = top;
 	err = base_rundir(path, sizeof(path) - 20);
 	strcat(path, "/");

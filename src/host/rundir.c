@@ -10,6 +10,8 @@
  * system calls and the hand-made string building, which a signal handler may also use. */
 #include "host/rundir.h"
 
+#include "base/env.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -103,12 +105,12 @@ static int open_below(struct text *t, bool create)
 static int rundir(char *buf, size_t len, bool create)
 {
 	static const char *const tops[] = {"/dev/shm/anyrdma-", "/tmp/anyrdma-"};
-	const char *env = secure_getenv("ANYRDMA_DIR");
+	const char *env = env_text(ANYRDMA_DIR);
 	int first = 0;
 
 	if (!len)
 		return -ENAMETOOLONG;
-	if (env && *env) {
+	if (env) {
 		struct text t = {.buf = buf, .len = len};
 
 		if (*env != '/')

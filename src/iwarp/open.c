@@ -6,9 +6,9 @@
 #include "iwarp/port.h"
 
 #include "base/asserts.h"
+#include "base/env.h"
 #include "base/fd.h"
 #include "base/gid.h"
-#include "base/log.h"
 #include "hca/qp.h"
 #include "link/tcp.h"
 
@@ -29,50 +29,12 @@
 enum { RETRIES = 5, MOST_AT_ONCE = 16, MOST_PENDING = 4096 };
 
 /* ---- options ---- */
-enum option { CRC, MARKERS, MPA1, CLIENT_SERVER, PLAIN, RTR_WRITE, RTR_READ, RTR_ZERO, MSS, OPTIONS };
-
-static const char *const option_names[OPTIONS] = {
-	[CRC] = "crc",
-	[MARKERS] = "markers",
-	[MPA1] = "mpa1",
-	[CLIENT_SERVER] = "client-server",
-	[PLAIN] = "plain",
-	[RTR_WRITE] = "rtr-write",
-	[RTR_READ] = "rtr-read",
-	[RTR_ZERO] = "rtr-zero",
-	[MSS] = "mss",
-};
-
-static unsigned option_named(const char *word, size_t n)
-{
-	static _Atomic unsigned told;
-
-	for (unsigned i = 0; i < OPTIONS; i++) {
-		if (strlen(option_names[i]) == n && !strncmp(option_names[i], word, n))
-			return 1u << i;
-	}
-	if (!told++) /* and not of each connection anew */
-		log_warn("ANYRDMA_IWARP: there is no option \"%.*s\"", (int)n, word);
-	return 0;
-}
-
-/* The words of ANYRDMA_IWARP as bits. */
-static unsigned chosen(void)
-{
-	const char *words = getenv("ANYRDMA_IWARP");
-	unsigned set = 0;
-
-	for (size_t n; words && *words; words += n + (words[n] == ',')) {
-		n = strcspn(words, ",");
-		if (n)
-			set |= option_named(words, n);
-	}
-	return set;
-}
+/* In the order of the words in base/env.h. */
+enum option { CRC, MARKERS, MPA1, CLIENT_SERVER, PLAIN, RTR_WRITE, RTR_READ, RTR_ZERO, MSS };
 
 static struct iwarp_options our_options(struct stream *s)
 {
-	unsigned set = chosen();
+	unsigned set = (unsigned)env_value(ANYRDMA_IWARP);
 	uint8_t rtr = (uint8_t)((set >> RTR_WRITE & 1 ? MPA_RTR_WRITE : 0) |
 				(set >> RTR_READ & 1 ? MPA_RTR_READ : 0) |
 				(set >> RTR_ZERO & 1 ? MPA_RTR_ZERO : 0));

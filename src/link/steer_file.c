@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -56,7 +57,7 @@ void steer_attach(struct steer *s, struct steer_group *g)
 /* ---- the group file ---- */
 static void say_no_directory(int err)
 {
-	if (secure_getenv("ANYRDMA_DIR"))
+	if (env_text(ANYRDMA_DIR))
 		log_error("ANYRDMA_DIR must be yours, no link, and writable by nobody else (%s)",
 			strerror(-err));
 	else

@@ -2,6 +2,7 @@
 /* RoCEv2 over plain UDP sockets: their life. What moves is in udp_send.c and udp_receive.c. */
 #include "link/udp.h"
 
+#include "base/env.h"
 #include "base/fd.h"
 #include "link/udp_parts.h"
 #include "observe/probe.h"
@@ -141,13 +142,6 @@ static uint32_t received_most(int fd)
 	return (uint32_t)v;
 }
 
-static bool gso_wanted(void)
-{
-	const char *v = getenv("ANYRDMA_GSO");
-
-	return !v || strcmp(v, "off");
-}
-
 int link_udp_open(struct link **out, uint16_t port, uint32_t *slot)
 {
 	struct udp_link *l = calloc(1, sizeof(*l));
@@ -182,7 +176,7 @@ int link_udp_open(struct link **out, uint16_t port, uint32_t *slot)
 	l->link.ops = &udp_ops;
 	l->link.rcvbuf = received_most(fd4);
 	l->port = port;
-	l->gso = gso_wanted();
+	l->gso = env_value(ANYRDMA_GSO);
 	l->frag4 = l->frag6 = -1;
 	pthread_mutex_init(&l->frag_mutex, NULL);
 	err = steer_join(&l->steer, port, fd4, fd6 < 0 ? -1 : fd6);

@@ -5,6 +5,9 @@
  * there, says which programs and which of their sockets. */
 #include "preload/config.h"
 
+#include "base/env.h"
+#include "base/log.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <netinet/in.h>
@@ -69,9 +72,23 @@ static void add_line(const char *line)
 	rules[nrules++] = r;
 }
 
+static void read_environment(void)
+{
+	enum { STREAM, DGRAM, ALL }; /* in the order of the words in base/env.h */
+	int64_t wanted;
+
+	env_quiet = true; /* libibverbs tells of it */
+	log_init();
+	env_quiet = false;
+	wanted = env_value(ANYRDMA_SOCKETS);
+	if (wanted == ENV_UNSET)
+		wanted = nrules > 0 ? ALL : STREAM;
+	streams = wanted != DGRAM;
+	datagrams = wanted != STREAM;
+}
+
 static void read_config(void)
 {
-	const char *wanted = getenv("ANYRDMA_SOCKETS");
 	FILE *file = fopen(CONFIG_FILE, "re");
 	char line[160];
 
@@ -81,10 +98,7 @@ static void read_config(void)
 			add_line(line);
 		fclose(file);
 	}
-	if (!wanted || !*wanted)
-		wanted = nrules > 0 ? "all" : "stream";
-	streams = strcmp(wanted, "dgram") != 0;
-	datagrams = strcmp(wanted, "stream") != 0;
+	read_environment();
 }
 
 static bool matches(const struct rule *r, int domain, int type, int protocol)
@@ -112,31 +126,22 @@ bool config_wants(int domain, int type, int protocol)
 	return nrules <= 0;
 }
 
-static int number(const char *variable)
-{
-	const char *text = getenv(variable);
-
-	return text ? atoi(text) : 0;
-}
-
 int config_silence_ms(void)
 {
-	int ms = number("ANYRDMA_SOCKETS_SILENCE");
-
-	return ms > 0 ? ms : 3000;
+	return (int)env_value(ANYRDMA_SOCKETS_SILENCE);
 }
 
-static void apply(int rs, int option, const char *variable)
+static void apply(int rs, int option, enum env variable)
 {
-	int value = number(variable);
+	int value = (int)env_value(variable);
 
-	if (value > 0)
+	if (value != ENV_UNSET)
 		rsetsockopt(rs, SOL_RDMA, option, &value, sizeof(value));
 }
 
 void config_apply(int rs)
 {
-	apply(rs, RDMA_SQSIZE, "RS_SQ_SIZE");
-	apply(rs, RDMA_RQSIZE, "RS_RQ_SIZE");
-	apply(rs, RDMA_INLINE, "RS_INLINE");
+	apply(rs, RDMA_SQSIZE, RS_SQ_SIZE);
+	apply(rs, RDMA_RQSIZE, RS_RQ_SIZE);
+	apply(rs, RDMA_INLINE, RS_INLINE);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Libraries, files and what else the host itself gives. */
 #include "tool/doctor.h"
+#include "base/env.h"
 #include "host/rundir.h"
 #include "tool/tool.h"
 #include "tool/devlist.h"
@@ -131,7 +132,7 @@ void doctor_check_devices(void)
 			devs[i].ngids, devs[i].ngids == 1 ? "" : "s");
 	if (!n) {
 		doctor_say(DOCTOR_FATAL, "devices", "a program would see no device");
-		doctor_advise(getenv("ANYRDMA_DEVICES")
+		doctor_advise(env_text(ANYRDMA_DEVICES)
 				      ? "ANYRDMA_DEVICES is set: does it name one that exists?"
 				      : "an interface must be up; see there");
 	}
@@ -192,7 +193,7 @@ void doctor_check_rundir(void)
 	unsigned long long mib;
 
 	if (err) {
-		const char *env = getenv("ANYRDMA_DIR");
+		const char *env = env_text(ANYRDMA_DIR);
 
 		doctor_say(DOCTOR_FATAL, "directory",
 			"no directory for the programs to find each other: %s%s%s%s", strerror(-err),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Interfaces, and what the kernel's UDP offers: sharing a port, batches, buffers. */
 #include "tool/doctor.h"
+#include "base/env.h"
 #include "tool/tool.h"
 
 #include <arpa/inet.h>
@@ -266,8 +267,6 @@ static void check_receive(void)
 
 void doctor_check_offload(void)
 {
-	const char *env = getenv("ANYRDMA_GSO");
-
-	check_send(env && !strcmp(env, "off") ? ", but ANYRDMA_GSO=off turns that off" : "");
+	check_send(env_value(ANYRDMA_GSO) ? "" : ", but ANYRDMA_GSO=off turns that off");
 	check_receive();
 }

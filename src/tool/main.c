@@ -2,6 +2,8 @@
 /* anyrdma: the command. A file per subcommand; this one holds the table and the way in. */
 #include "tool/tool.h"
 
+#include "base/env.h"
+
 #include <locale.h>
 #include <string.h>
 
@@ -120,6 +122,7 @@ int main(int argc, char **argv)
 {
 	const struct tool_cmd *cmd;
 
+	env_quiet = true; /* the libraries tell of what they do not understand */
 	setlocale(LC_CTYPE, "");
 	if (argc < 2) {
 		usage(stderr);

@@ -6,6 +6,7 @@
  * of their own (DT_RPATH). The path shim comes by LD_PRELOAD alone, and so does the library that stands in
  * front of the program's sockets, when it is asked for. */
 #include "tool/tool.h"
+#include "base/env.h"
 #include "tool/devlist.h"
 
 #include <elf.h>
@@ -140,13 +141,14 @@ static int set_library_path(const char *dir)
 /* The program may change its directory: make the path absolute while we know from where it counts. */
 static void fix_dir(void)
 {
-	const char *dir = getenv("ANYRDMA_DIR");
+	const char *dir = env_text(ANYRDMA_DIR);
 	char cwd[PATH_MAX], path[2 * PATH_MAX];
 
-	if (!dir || !*dir || *dir == '/' || !getcwd(cwd, sizeof(cwd)))
+	if (!dir || *dir == '/' || !getcwd(cwd, sizeof(cwd)))
 		return;
 	snprintf(path, sizeof(path), "%s/%s", cwd, dir);
 	setenv("ANYRDMA_DIR", path, 1);
+	env_forget();
 }
 
 /* Whether an ELF program of this machine's word size asks for no dynamic loader. */

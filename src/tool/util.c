@@ -2,6 +2,8 @@
 /* Small things that every subcommand needs: where we are installed, messages, JSON. */
 #include "tool/tool.h"
 
+#include "base/env.h"
+
 #include <errno.h>
 #include <langinfo.h>
 #include <limits.h>
@@ -155,8 +157,5 @@ const char *tool_base(const char *path)
 
 uint16_t tool_udp_port(void)
 {
-	const char *env = getenv("ANYRDMA_PORT");
-	int port = env ? atoi(env) : 0;
-
-	return port > 0 && port < 65536 ? (uint16_t)port : 4791;
+	return (uint16_t)env_value(ANYRDMA_PORT);
 }

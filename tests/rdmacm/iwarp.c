@@ -757,16 +757,21 @@ static void child_begins_anew(void **state)
 }
 
 /* ---- no UDP ---- */
+/* Before the child looks at its devices. */
+static void with_roce(void)
+{
+	setenv("ANYRDMA_DEVICES", "iwarp_lo,roce_lo", 1);
+}
+
 static void no_roce(int err)
 {
 	struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 1, .max_recv_wr = 1}};
-	struct ibv_device **list;
+	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *ctx;
 	struct ibv_pd *own_pd;
 
-	setenv("ANYRDMA_DEVICES", "roce_lo", 1);
-	list = ibv_get_device_list(NULL);
-	ctx = ibv_open_device(list[0]);
+	assert_string_equal(list[1]->name, "roce_lo"); /* with_roce() */
+	ctx = ibv_open_device(list[1]);
 	ibv_free_device_list(list);
 	assert_non_null(ctx);
 	own_pd = ibv_alloc_pd(ctx);
@@ -786,6 +791,7 @@ static void with_taken_port(void *arg)
 
 	snprintf(port, sizeof(port), "%u", *(unsigned *)arg);
 	setenv("ANYRDMA_PORT", port, 1);
+	with_roce();
 	connect_once(NULL);
 	no_roce(EADDRINUSE);
 }
@@ -841,6 +847,7 @@ static void without_udp(void *arg)
 	assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
 	assert_int_equal(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog), 0);
 	assert_int_equal(socket(AF_INET, SOCK_DGRAM, 0), -1);
+	with_roce();
 	connect_once(NULL);
 	no_roce(EPERM);
 }
@@ -850,32 +857,38 @@ static void refused_udp_is_no_obstacle(void **state)
 	in_child(without_udp, NULL);
 }
 
+struct list_row {
+	const char *list;
+	enum ibv_transport_type first;
+};
+
+static void with_list(void *arg)
+{
+	const struct list_row *row = arg;
+	struct sockaddr_in any = loopback(0);
+	struct rdma_cm_id *id;
+	struct ibv_device **list;
+
+	setenv("ANYRDMA_DEVICES", row->list, 1);
+	id = new_id();
+	list = ibv_get_device_list(NULL);
+	assert_int_equal(list[0]->transport_type, row->first);
+	ibv_free_device_list(list);
+	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&any), 0);
+	assert_int_equal(rdma_listen(id, 1), 0);
+	assert_int_equal(id->verbs->device->transport_type, row->first);
+	end(id);
+}
+
+/* Each in a process of its own: the list is read once. */
 static void users_list_decides(void **state)
 {
-	static const struct {
-		const char *list;
-		enum ibv_transport_type first;
-	} rows[] = {{"", IBV_TRANSPORT_IB}, {"roce,iwarp", IBV_TRANSPORT_IB},
+	static struct list_row rows[] = {{"", IBV_TRANSPORT_IB}, {"roce,iwarp", IBV_TRANSPORT_IB},
 		{"iwarp,roce", IBV_TRANSPORT_IWARP}, {"iwarp_lo,lo", IBV_TRANSPORT_IWARP},
 		{"lo", IBV_TRANSPORT_IB}, {"iwarp", IBV_TRANSPORT_IWARP}};
-	char *before = strdup(getenv("ANYRDMA_DEVICES"));
 
-	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct sockaddr_in any = loopback(0);
-		struct rdma_cm_id *id = new_id();
-		struct ibv_device **list;
-
-		setenv("ANYRDMA_DEVICES", rows[i].list, 1);
-		list = ibv_get_device_list(NULL);
-		assert_int_equal(list[0]->transport_type, rows[i].first);
-		ibv_free_device_list(list);
-		assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&any), 0);
-		assert_int_equal(rdma_listen(id, 1), 0);
-		assert_int_equal(id->verbs->device->transport_type, rows[i].first);
-		end(id);
-	}
-	setenv("ANYRDMA_DEVICES", before, 1);
-	free(before);
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		in_child(with_list, &rows[i]);
 }
 
 int main(int argc, char **argv)

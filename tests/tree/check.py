@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks the source tree itself: check.py layers | protocol | spdx | format | conformance | cancel | names | probes | claims [BUILD] | sets [BUILD]
+"""Checks the source tree itself: check.py layers | protocol | spdx | format | conformance | cancel | names | probes | env | claims [BUILD] | sets [BUILD]
 
 layers  reads the #includes of src/ and fails where a folder sees one it may not see (docs/architecture.md)
 protocol  protocol logic (PROTOCOL below) does no I/O, has no clock and allocates nothing
@@ -11,6 +11,7 @@ claims  every row of docs/coverage.md names tests that BUILD (build/) has, and e
 sets    every name in the sanitizers' sets is that of an entry of BUILD (tests/sanitize/CMakeLists.txt)
 names   every identifier in backquotes in README.md and docs/, and every file of src/ named there, exists
 probes  every row of src/observe/probe.h is told somewhere, and its counters by nobody else
+env     the variables of src/base/env.h are those of the manual, and nobody else reads the environment
 cancel  every entry point of the libraries is safe from pthread_cancel (src/base/cancel.h), or listed with a reason
 
 Each prints one line per breach, file:line first, and ends with status 1 if there was any.
@@ -386,6 +387,27 @@ def check_probes():
         yield f"src/observe/probe.h:1: no row for {name}"
 
 
+# What is not ours, or of a build for tests alone.
+READ_ELSEWHERE = {"src/tool": {"PATH", "NO_COLOR", "TERM", "LD_PRELOAD", "LD_LIBRARY_PATH"}, "src/base": {"ANYRDMA_CHAOS_SEED"}}
+
+
+def check_env():
+    table = re.findall(r"^\tV\((\w+),", (SRC / "base/env.h").read_text(), re.M)
+    manual = (ROOT / "man/anyrdma.1").read_text()
+    section = re.search(r"^\.Sh ENVIRONMENT\n(.*?)^\.Sh ", manual, re.M | re.S)[1]
+    told = [name for line in re.findall(r"^\.It Ev (.*)$", section, re.M) for name in re.split(r" , ", line)]
+    if [name for name in told if name != "NO_COLOR"] != table:  # that one is the command's
+        yield f"man/anyrdma.1:1: ENVIRONMENT has {', '.join(told)}; src/base/env.h {', '.join(table)}"
+    for path in c_files("src"):
+        name = path.relative_to(ROOT)
+        if path.name.endswith("_test.c") or name.as_posix() == "src/base/env.c":
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for what in re.findall(r"getenv\(([^)]*)\)", line):
+                if what.strip('"') not in READ_ELSEWHERE.get(name.parent.as_posix(), ()):
+                    yield f"{name}:{number}: {what} is for base/env.h to read"
+
+
 def main():
     checks = {
         "layers": check_layers,
@@ -396,6 +418,7 @@ def main():
         "cancel": lambda: [*check_cancel(), *check_cancel_preload()],
         "names": check_names,
         "probes": check_probes,
+        "env": check_env,
         "claims": check_claims,
         "sets": check_sets,
     }

@@ -40,6 +40,7 @@ enum env_kind {
 	V(ANYRDMA_SOCKETS, ENV_WORD,   "stream, dgram, all",          NULL,    "which sockets go by RDMA") \
 	V(ANYRDMA_SOCKETS_SILENCE, ENV_NUMBER, "1 to 2147483647",     "3000", \
 		"ms without a word until a socket connects by TCP") \
+	V(ANYRDMA_TRACE,   ENV_TEXT,   NULL,                          NULL,    "probes, and a file: observe/to_trace.c") \
 	V(RS_SQ_SIZE,      ENV_NUMBER, "1 to 2147483647",             NULL,    "of the stock rsockets: send queue") \
 	V(RS_RQ_SIZE,      ENV_NUMBER, "1 to 2147483647",             NULL,    "receive queue") \
 	V(RS_INLINE,       ENV_NUMBER, "1 to 2147483647",             NULL,    "inline data")

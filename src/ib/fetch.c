@@ -142,12 +142,12 @@ void ibt_port_deliver_by_ref(struct ibt_port *p, const struct frame_in *in, uint
 	struct source s = {p, qp, in};
 	bool done;
 
-	if (probe_is_on(FRAME_RX))
-		ibt_port_tell_rx(in);
 	if (!qp || qp->provider != &p->provider) {
 		hca_adapter_probe(p->adapter, NO_QP, .qpn = bth_dqpn(in->bytes));
 		return;
 	}
+	if (probe_is_on(FRAME_RX))
+		ibt_port_tell_rx(in);
 	lock_take(&qp->lock);
 	done = ibt_path_hears(p, qp, in) && ibt_receive_by_ref(qp, in, fetch, &s, now);
 	local_channel_took(in, done);

@@ -68,6 +68,7 @@ static inline struct ibt_port *ibt_port_of(const struct hca_qp *qp)
 void ibt_port_drain(struct ibt_port *p);
 
 /* ---- port_in.c; drive lock ---- */
+/* A probe: this one came. */
 void ibt_port_tell_rx(const struct frame_in *in) __attribute__((cold));
 /* A frame that the link, another process or a test brought. */
 void ibt_port_deliver(struct ibt_port *p, const struct frame_in *in, uint64_t now);

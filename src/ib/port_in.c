@@ -23,6 +23,8 @@ static void give(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *i
 {
 	bool done = false;
 
+	if (probe_is_on(FRAME_RX))
+		ibt_port_tell_rx(in);
 	lock_take(&qp->lock);
 	qp->count->rx_packets++;
 	qp->count->rx_bytes += in->len;
@@ -131,8 +133,6 @@ void ibt_port_deliver(struct ibt_port *p, const struct frame_in *in, uint64_t no
 	struct hca_qp *qp;
 
 	assert_locked(&p->provider.e->drive);
-	if (probe_is_on(FRAME_RX))
-		ibt_port_tell_rx(in);
 	if (bth_opcode(in->bytes) == OPCODE_ECHO_REQUEST || bth_opcode(in->bytes) == OPCODE_ECHO_REPLY) {
 		handle_echo(p, in);
 		return;

@@ -7,6 +7,7 @@
 /* Who is told. A new subscriber is a file of its own, and a line here. */
 static const struct probe_subscriber *const table[] = {
 	&probe_to_log,
+	&probe_to_trace,
 };
 
 enum { SUBSCRIBERS = 8 }; /* bits in probe_subscribed[] */
@@ -40,7 +41,7 @@ void probe_subscribe(const struct probe_subscriber *s)
 
 	probe_unsubscribe(s);
 	place = place_of(NULL);
-	if (place < 0)
+	if (place < 0 || (s->start && !s->start()))
 		return;
 	subscribers[place] = s;
 	for (unsigned p = 0; p < PROBE_COUNT; p++)

@@ -29,11 +29,6 @@
 #define PROBES(P) \
 	/* ---- queue pairs and work requests: numbers of verbs ---- */ \
 	P(QP_STATE, LOG_DEBUG, "QP {qpn}: {from} -> {to}", NOTHING, QPN(qpn) STATE(from) STATE(to)) \
-	P(PATH_CHANGED, LOG_INFO, "QP {qpn}: to QP {peer} {path}", \
-		QP_SUM(local)         /* 1: its peer is on this host and what it sends goes by memory */ \
-		ADAPTER_SUM(qps_local) /* times a QP was connected to a peer by memory */ \
-		ADAPTER_SUM(qps_wire), /* and to one by the wire */ \
-		QPN(qpn) QPN(peer) TEXT(path)) \
 	P(WR_POSTED, LOG_NONE, NULL, NOTHING, QPN(qpn) HEX(wr_id) WR_OPCODE(opcode) NUMBER(length) OBJECT(wqe)) \
 	P(RECV_POSTED, LOG_NONE, NULL, NOTHING, OBJECT(rq) HEX(wr_id) NUMBER(length) NUMBER(nsge)) \
 	P(WR_DONE, LOG_NONE, NULL, NOTHING, QPN(qpn) HEX(wr_id) WR_OPCODE(opcode) WC_STATUS(status) OBJECT(wqe)) \
@@ -48,7 +43,7 @@
 	P(MR_REG, LOG_NONE, NULL, NOTHING, KEY(key) HEX(addr) NUMBER(length) HEX(access)) \
 	P(MR_DEREG, LOG_NONE, NULL, NOTHING, KEY(key)) \
 	P(KEY_REFUSED, LOG_NONE, NULL, NOTHING, QPN(qpn) KEY(key) HEX(addr) NUMBER(length) HEX(access)) \
-	/* ---- packets of IBA's transport; qpn: whom they are for ---- */ \
+	/* ---- packets between queue pairs; qpn: whom they are for ---- */ \
 	P(FRAME_TX, LOG_NONE, NULL, \
 		QP_SUM(tx_packets) QP_SUM(tx_bytes) ADAPTER_SUM(tx_packets) ADAPTER_SUM(tx_bytes), \
 		QPN(qpn) OPCODE(opcode) PSN(psn) NUMBER(length) OBJECT(frame)) \
@@ -96,6 +91,11 @@
 	P(WRONG_PEER, LOG_NONE, NULL, \
 		QP_COUNTER(wrong_peer), /* right QP, but not from the connected peer's address */ \
 		QPN(qpn)) \
+	P(PATH_CHANGED, LOG_INFO, "QP {qpn}: to QP {peer} {path}", \
+		QP_SUM(local)         /* 1: its peer is on this host and what it sends goes by memory */ \
+		ADAPTER_SUM(qps_local) /* times a QP was connected to a peer by memory */ \
+		ADAPTER_SUM(qps_wire), /* and to one by the wire */ \
+		QPN(qpn) QPN(peer) TEXT(path)) \
 	/* ---- iWARP ---- */ \
 	P(STREAM_STATE, LOG_DEBUG, "QP {qpn}: iWARP connection with descriptor {fd}: {from} -> {to}", NOTHING, \
 		QPN(qpn) NUMBER(fd) TEXT(from) TEXT(to)) \
@@ -215,16 +215,18 @@ void probe_tell(enum probe p, const void *values) __attribute__((cold));
  * values: the struct of that probe, as long as the call lasts.
  */
 struct probe_subscriber {
-	bool (*wants)(enum probe p); /* asked once, by probe_subscribe() */
+	bool (*start)(void);         /* by probe_subscribe(); false: it wants nothing. NULL: none needed */
+	bool (*wants)(enum probe p); /* then asked once for each */
 	void (*tell)(enum probe p, const void *values);
 };
 
-/* Subscribes all that are in the table of probe.c: the log, and whoever comes. Behind log_init(). */
+/* Subscribes all that are in the table of probe.c: the log, the trace, and whoever comes. Behind log_init().
+ */
 void probe_init(void);
 /* Again: asks it anew what it wants. At most eight. */
 void probe_subscribe(const struct probe_subscriber *s);
 void probe_unsubscribe(const struct probe_subscriber *s);
 
-extern const struct probe_subscriber probe_to_log; /* to_log.c */
+extern const struct probe_subscriber probe_to_log, probe_to_trace;
 
 #endif

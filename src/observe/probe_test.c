@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "observe/row.h"
 
+#include "base/env.h"
 #include "host/counters.h"
 
 #include <infiniband/verbs.h>
@@ -9,6 +10,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -31,7 +33,7 @@ static void remember(enum probe p, const void *values)
 	errno = ENOTTY;
 }
 
-static const struct probe_subscriber witness = {wants_qp_state, remember};
+static const struct probe_subscriber witness = {.wants = wants_qp_state, .tell = remember};
 
 static uint32_t evaluated(void)
 {
@@ -64,6 +66,34 @@ static void who_subscribed_is_told_what_it_wants(void **state)
 	probe_unsubscribe(&witness);
 	PROBE(QP_STATE, .qpn = 6);
 	assert_int_equal(told, 1);
+}
+
+static unsigned timeouts;
+
+static bool wants_timeouts(enum probe p)
+{
+	return p == PROBE_ACK_TIMEOUT;
+}
+
+static void count_timeouts(enum probe p, const void *values)
+{
+	timeouts++;
+}
+
+static void each_is_told_what_it_wants(void **state)
+{
+	static const struct probe_subscriber other = {.wants = wants_timeouts, .tell = count_timeouts};
+
+	told = 0;
+	probe_subscribe(&witness);
+	probe_subscribe(&other);
+	PROBE(QP_STATE, .qpn = 1);
+	assert_int_equal(timeouts, 0);
+	PROBE(ACK_TIMEOUT, .qpn = 1);
+	assert_int_equal(timeouts, 1);
+	assert_int_equal(told, 1);
+	probe_unsubscribe(&other);
+	probe_unsubscribe(&witness);
 }
 
 static void there_is_room_for_eight(void **state)
@@ -141,18 +171,19 @@ static void every_row_makes_sense(void **state)
 	}
 }
 
-/* ---- the log ---- */
-static const char *logged(int level)
+/* ---- the log, the trace ---- */
+/* What is said on stderr, of a change of state and a timeout too. */
+static const char *said(void)
 {
-	static char text[200];
+	static char text[1000];
 	FILE *f = tmpfile();
 	int err = dup(STDERR_FILENO);
 	ssize_t n;
 
-	log_level = level;
-	probe_init();
 	dup2(fileno(f), STDERR_FILENO);
+	probe_init();
 	PROBE(QP_STATE, .qpn = 0x801, .from = IBV_QPS_INIT, .to = IBV_QPS_RTR);
+	PROBE(ACK_TIMEOUT, .qpn = 0x801, .psn = 3);
 	dup2(err, STDERR_FILENO);
 	close(err);
 	n = pread(fileno(f), text, sizeof(text) - 1, 0);
@@ -162,10 +193,69 @@ static const char *logged(int level)
 	return text;
 }
 
+static const char *logged(int level)
+{
+	log_level = level;
+	return said();
+}
+
 static void log_has_the_probes_of_its_level(void **state)
 {
 	assert_non_null(strstr(logged(LOG_DEBUG), " debug: QP 0x000801: INIT -> RTR\n"));
+	assert_null(strstr(logged(LOG_DEBUG), "000003"));
 	assert_string_equal(logged(LOG_WARN), "");
+}
+
+static const char *traced(const char *list)
+{
+	setenv("ANYRDMA_TRACE", list, 1);
+	env_forget();
+	return said();
+}
+
+static int untraced(void **state)
+{
+	return strcmp(traced(""), "");
+}
+
+#define STATE_LINE   "] QP_STATE qpn=0x000801 from=INIT to=RTR\n"
+#define TIMEOUT_LINE "] ACK_TIMEOUT qpn=0x000801 psn=0x000003\n"
+
+static void trace_has_the_probes_it_names(void **state)
+{
+	const char *s = traced("QP_*,CQE");
+
+	assert_non_null(strstr(s, STATE_LINE));
+	assert_null(strstr(s, "ACK_TIMEOUT"));
+	assert_null(strstr(traced("CQE"), "QP_STATE"));
+	assert_non_null(strstr(traced("*"), TIMEOUT_LINE));
+	assert_non_null(strstr(traced("QP_STAT"), "there is no probe QP_STAT;"));
+}
+
+static void trace_goes_to_a_file(void **state)
+{
+	char dir[] = "/tmp/probe-test-XXXXXX", file[64], link[64], list[100], text[400] = "";
+	FILE *f;
+
+	assert_non_null(mkdtemp(dir));
+	snprintf(file, sizeof(file), "%s/file", dir);
+	snprintf(link, sizeof(link), "%s/link", dir);
+	snprintf(list, sizeof(list), "ACK_TIMEOUT,%s", file);
+	assert_string_equal(traced(list), "");
+	assert_string_equal(traced(file), ""); /* all of them */
+	f = fopen(file, "r");
+	assert_non_null(f);
+	assert_true(fread(text, 1, sizeof(text) - 1, f) > 0);
+	fclose(f);
+	assert_int_equal(strncmp(strchr(text, ']'), TIMEOUT_LINE, strlen(TIMEOUT_LINE)), 0);
+	assert_non_null(strstr(text, STATE_LINE));
+	unlink(file);
+	/* What somebody else may have put there is not followed. */
+	assert_int_equal(symlink(file, link), 0);
+	assert_non_null(strstr(traced(link), STATE_LINE));
+	assert_int_equal(access(file, F_OK), -1);
+	unlink(link);
+	rmdir(dir);
 }
 
 /* ---- counters ---- */
@@ -190,12 +280,15 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_is_evaluated_when_nobody_listens),
 		cmocka_unit_test(who_subscribed_is_told_what_it_wants),
+		cmocka_unit_test(each_is_told_what_it_wants),
 		cmocka_unit_test(there_is_room_for_eight),
 		cmocka_unit_test(fields_are_shown_by_name),
 		cmocka_unit_test(words_have_the_names_of_verbs),
 		cmocka_unit_test(what_does_not_fit_is_cut),
 		cmocka_unit_test(every_row_makes_sense),
 		cmocka_unit_test(log_has_the_probes_of_its_level),
+		cmocka_unit_test_teardown(trace_has_the_probes_it_names, untraced),
+		cmocka_unit_test_teardown(trace_goes_to_a_file, untraced),
 		cmocka_unit_test(probes_count_for_queue_pair_and_adapter),
 	};
 

@@ -15,4 +15,4 @@ static void tell(enum probe p, const void *values)
 	log_write(probe_rows[p].level, "%s", words);
 }
 
-const struct probe_subscriber probe_to_log = {wants, tell};
+const struct probe_subscriber probe_to_log = {.wants = wants, .tell = tell};

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "seeds.h"
 
+#include "observe/row.h"
+
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +23,21 @@ void seeds_note(const void *bytes, size_t len)
 static void print_digest(void)
 {
 	printf("digest %016llx\n", (unsigned long long)digest);
+}
+
+/* Packets, requests and completions have lines of their own, with what the model knows of them. */
+static bool is_news(enum probe p)
+{
+	return p != PROBE_FRAME_TX && p != PROBE_FRAME_RX && p != PROBE_WR_POSTED && p != PROBE_RECV_POSTED &&
+	       p != PROBE_CQE;
+}
+
+static void print_probe(enum probe p, const void *values)
+{
+	char line[300];
+
+	probe_in_fields(p, values, line, sizeof(line));
+	printf("%17s%s\n", "", line);
 }
 
 static void on_crash(int sig)
@@ -49,7 +66,11 @@ void seeds_init(int argc, char **argv)
 		} else if (c == 'n') {
 			seeds.count = strtoull(optarg, NULL, 0);
 		} else if (c == 't') {
+			static const struct probe_subscriber printer = {
+				.wants = is_news, .tell = print_probe};
+
 			seeds.trace = true;
+			probe_subscribe(&printer);
 			setvbuf(stdout, NULL, _IOLBF, 0); /* nothing is lost in a crash */
 		} else if (c == 'd') {
 			seeds.digests = true;

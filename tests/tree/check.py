@@ -10,7 +10,7 @@ conformance  every test that docs/conformance.md names exists in the program of 
 claims  every row of docs/coverage.md names tests that BUILD (build/) has, and every row of the README's table is there
 sets    every name in the sanitizers' sets is that of an entry of BUILD (tests/sanitize/CMakeLists.txt)
 names   every identifier in backquotes in README.md and docs/, and every file of src/ named there, exists
-probes  every row of src/observe/probe.h is told somewhere, and its counters by nobody else
+probes  every row of src/observe/probe.h is told somewhere, is in the manual, and its counters are counted by nobody else
 env     the variables of src/base/env.h are those of the manual, and nobody else reads the environment
 cancel  every entry point of the libraries is safe from pthread_cancel (src/base/cancel.h), or listed with a reason
 
@@ -380,9 +380,12 @@ def check_probes():
             if "log_debug(" in line and path.parent.name not in ("base", "preload"):
                 yield f"{path.relative_to(ROOT)}:{number}: what is for developers is a probe with words (observe/probe.h)"
     told = {name for pair in told for name in pair if name}
+    manual = set(re.findall(r"\b[A-Z_]+\b", (ROOT / "man/anyrdma.1").read_text()))
     for number, name in rows:
         if name not in told:
             yield f"src/observe/probe.h:{number}: nobody tells {name}"
+        if name not in manual:
+            yield f"src/observe/probe.h:{number}: {name} is not in man/anyrdma.1"
     for name in sorted(told - {name for _, name in rows} - {"name"}):
         yield f"src/observe/probe.h:1: no row for {name}"
 

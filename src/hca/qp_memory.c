@@ -8,9 +8,14 @@
 /* ---- scatter and gather ---- */
 static void *own_range(struct hca_qp *qp, uint32_t key, uint64_t addr, uint32_t len, unsigned access)
 {
+	void *at;
+
 	if (!qp->last_key || atomic_load_explicit(&qp->last_key->key, memory_order_relaxed) != key)
 		qp->last_key = hca_key_find(qp->adapter, key);
-	return hca_key_at(qp->last_key, qp->pd, key, addr, len, access, 0);
+	at = hca_key_at(qp->last_key, qp->pd, key, addr, len, access, 0);
+	if (!at)
+		hca_key_refused(key, addr, len, access, hca_qpn(qp));
+	return at;
 }
 
 bool hca_sge_gather(struct hca_qp *qp, const struct ibv_sge *sge, unsigned nsge, uint32_t off, uint32_t len,

@@ -113,7 +113,7 @@ static bool execute(struct hca_qp *qp, const struct message *m, uint64_t now)
 }
 
 /* ---- packet by packet ---- */
-/* Packet k of it, without its bytes. Its headers are those of the whole from the first or the last on. */
+/* Packet k of it, without its bytes: the first has the first headers of the whole, the last has the last. */
 static struct ibt_packet packet_at(const struct message *m, uint32_t k)
 {
 	uint8_t op = ibt_op_at(m->p.opcode & 0x1f, !k, k + 1 == m->npkts);

@@ -261,18 +261,24 @@ static void give_turn(unsigned who)
 		p->until = turns.rules.now() + draw_own(turns.rules.stall_max);
 }
 
-static void make(unsigned i)
+static void *stack_of(const struct process *p)
 {
-	struct process *p = &turns.p[i];
 	void *stack = p->stack;
 
 	if (!stack)
 		stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (stack == MAP_FAILED)
 		abort();
-	*p = (struct process){.stack = stack, .fd = -1, .draw = draw_state + i};
+	return stack;
+}
+
+static void make(unsigned i)
+{
+	struct process *p = &turns.p[i];
+
+	*p = (struct process){.stack = stack_of(p), .fd = -1, .draw = draw_state + i};
 	getcontext(&p->context);
-	p->context.uc_stack.ss_sp = stack;
+	p->context.uc_stack.ss_sp = p->stack;
 	p->context.uc_stack.ss_size = STACK;
 	makecontext(&p->context, begin_process, 0);
 }

@@ -24,11 +24,16 @@
 enum { HERE_LEN = 4 };
 
 /* ---- which link ---- */
-void ibt_path_choose(struct ibt_port *p, struct hca_path *path)
+static inline void choose(struct ibt_port *p, struct hca_path *path)
 {
 	bool shared = path->flow->here && p->channel && local_channel_is_up(p->channel, path->flow->slot);
 
 	hca_path_go_by(path, shared ? local_channel_link(p->channel) : p->wire, shared);
+}
+
+void ibt_path_choose(struct ibt_port *p, struct hca_path *path)
+{
+	choose(p, path);
 }
 
 void ibt_path_aim(struct hca_qp *qp, const struct frame_dest *dest, uint32_t qpn)
@@ -44,7 +49,7 @@ void ibt_path_aim(struct hca_qp *qp, const struct frame_dest *dest, uint32_t qpn
 	}
 	if (!path->flow || !hca_flow_is_to(path->flow, dest->dgid, qpn_slot(qpn)))
 		hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, dest->dgid, qpn));
-	ibt_path_choose(p, path);
+	choose(p, path);
 	if (!path->shared && path->flow->here && p->channel)
 		local_channel_want(p->channel, path->flow->slot);
 }

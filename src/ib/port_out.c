@@ -149,22 +149,23 @@ static bool send_requests(
 	return more;
 }
 
+/* A program that sends datagrams and hears of nothing may not drive for long. */
+static void drive_for_wanted(struct ibt_port *p)
+{
+	enum { ASK_NS = 10 * 1000000 };
+
+	if (p->channel && local_channel_has_wanted(p->channel))
+		hca_engine_drive_within(p->provider.e, ASK_NS);
+}
+
 /* Who posts has a batch of its own; who drives has the port's. */
 static bool send_posted(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 {
 	struct frame_batch b;
+	bool more = send_requests(p, qp, &b, UINT32_MAX, now);
 
-	return send_requests(p, qp, &b, UINT32_MAX, now);
-}
-
-/* A program that sends datagrams and hears of nothing may not drive for long. */
-static bool send_datagrams(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
-{
-	enum { ASK_NS = 10 * 1000000 };
-	bool more = send_posted(p, qp, now);
-
-	if (p->channel && local_channel_has_wanted(p->channel))
-		hca_engine_drive_within(p->provider.e, ASK_NS);
+	if (!qp->service.connected && !qp->path.shared)
+		drive_for_wanted(p);
 	return more;
 }
 
@@ -174,11 +175,7 @@ bool ibt_port_send(struct hca_qp *qp, bool driving, uint64_t now)
 
 	if (qp->connecting)
 		return false;
-	if (driving)
-		return send_requests(p, qp, &p->batch, ROUND_BATCHES, now);
-	if (!qp->service.connected)
-		return send_datagrams(p, qp, now);
-	return send_posted(p, qp, now);
+	return driving ? send_requests(p, qp, &p->batch, ROUND_BATCHES, now) : send_posted(p, qp, now);
 }
 
 /* ---- answers ---- */

@@ -106,8 +106,8 @@ void ibt_put_atomic(struct hca_qp *qp, const struct hca_send_wqe *w, struct fram
 	bool cas = w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
 	struct frame_out *f = ibt_frame(out, BTH_LEN + ATOMICETH_LEN);
 
-	bth_put(f->hdr, IBT_RC | (cas ? OP_CMP_SWAP : OP_FETCH_ADD), false, 0, qp->path.pkey, qp->attr.dest_qp_num,
-		true, w->psn);
+	bth_put(f->hdr, IBT_RC | (cas ? OP_CMP_SWAP : OP_FETCH_ADD), false, 0, qp->path.pkey,
+		qp->attr.dest_qp_num, true, w->psn);
 	atomiceth_put(f->hdr + BTH_LEN, w->remote.addr, w->remote.rkey,
 		cas ? w->remote.swap : w->remote.compare_add, cas ? w->remote.compare_add : 0);
 }

@@ -42,6 +42,8 @@ MAY_SEE = {
     "ib": {"hca", "link", "local", "observe", "base", "wire"},
     "iwarp": {"hca", "link", "local", "ib", "observe", "base", "wire"},  # on one host, frames of ib carry its connections
     "bringup": {"ib", "iwarp", "local", "link", "hca", "host", "base", "wire"},
+    "fabric": {"wire", "base"},  # what programs and the subnet's process share
+    "subnet": {"fabric", "wire", "base"},
     "mad": {"hca", "host", "base", "wire"},
     "cm/ib": {"observe", "base", "wire"},  # the simulation and the fuzzer drive it as it is
     "cm": {"cm/ib", "iwarp", "mad", "hca", "host", "observe", "base", "wire"},

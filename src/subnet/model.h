@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A subnet of InfiniBand nodes: what there is, and how it is cabled. No I/O, no clock, no threads: time and
+ * packets come in, packets and events go out through struct subnet_ops, so that unit tests, fuzzers and the
+ * simulation drive a thousand nodes from a seed in one process. One thread at a time.
+ *
+ * A description (topo_make.h, topo_parse.h) adds nodes and cables; subnet_start() then plugs everything in:
+ * links train, ports go to INIT and wait for a subnet manager.
+ */
+#ifndef SUBNET_MODEL_H
+#define SUBNET_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct packet;
+struct subnet;
+struct subnet_node;
+struct subnet_switch;
+
+enum {
+	SUBNET_NAME = 64,      /* bytes of a name or node description, its end included */
+	SUBNET_MAX_PORTS = 254 /* of a node; 255 says "all" or "none" on the wire */
+};
+
+enum subnet_node_type { SUBNET_CA = 1, SUBNET_SWITCH = 2, SUBNET_ROUTER = 3 }; /* NodeInfo.NodeType */
+
+/* What a cable and its two ends can do, as PortInfo encodes it. */
+struct subnet_link_caps {
+	uint8_t width;     /* LinkWidthSupported: 1 1x, 2 4x, 4 8x, 8 12x, 16 2x */
+	uint8_t speed;     /* LinkSpeedSupported: 1 SDR, 2 DDR, 4 QDR */
+	uint8_t speed_ext; /* LinkSpeedExtSupported: 1 FDR, 2 EDR, 4 HDR, 8 NDR */
+	uint8_t mtu;       /* enum ibv_mtu */
+};
+
+struct subnet_port {
+	struct subnet_node *node;
+	struct subnet_port *peer; /* the other end of the cable; NULL: nothing is plugged in */
+	uint8_t num;              /* 0: a switch's own port */
+	bool cut;                 /* the cable is there and does not conduct */
+	uint64_t guid;
+	struct subnet_link_caps caps;
+	uint32_t index; /* among all ports of the subnet */
+};
+
+struct subnet_node {
+	struct subnet *subnet;
+	enum subnet_node_type type;
+	unsigned nports;          /* external ones */
+	struct subnet_port *port; /* [0] a switch's own (unused for others), [1] to [nports] */
+	char id[SUBNET_NAME];     /* its name in a description: unique */
+	char desc[SUBNET_NAME + 1];
+	uint64_t guid, sys_guid;
+	uint32_t vendor_id, device_id, revision;
+	struct subnet_switch *sw; /* NULL: not a switch */
+	uint32_t index;           /* among all nodes */
+};
+
+enum subnet_change { /* becomes verbs events and files of the device tree */
+	SUBNET_PORT_STATE,
+	SUBNET_LID_CHANGED,
+	SUBNET_SM_CHANGED,
+	SUBNET_PKEYS_CHANGED,
+	SUBNET_GUIDS_CHANGED,
+	SUBNET_REREGISTER,
+};
+
+struct subnet_ops {
+	/* A packet has reached a CA port, or the own port of a switch, and the SMA and PMA did not want it.
+	 */
+	void (*arrived)(void *arg, struct subnet_port *at, const struct packet *p);
+	/* A packet leaves by this port: for captures. NULL: nobody looks. */
+	void (*seen)(void *arg, struct subnet_port *from, const struct packet *p);
+	void (*changed)(void *arg, struct subnet_port *at, enum subnet_change what);
+};
+
+/* ---- making one ---- */
+/* seed: of faults. NULL: no memory. */
+struct subnet *subnet_open(const struct subnet_ops *ops, void *arg, uint64_t seed);
+void subnet_close(struct subnet *s);
+
+/*
+ * Adds a node with a name nobody has yet. GUIDs are 0x02616e, site, node and port, until the caller sets
+ * others (subnet_set_guid); caps are 4x, up to HDR, MTU 4096, until the caller sets others. NULL with errno:
+ * EEXIST the name, EINVAL ports or name, ENOSPC too many nodes, ENOMEM.
+ */
+struct subnet_node *subnet_add(struct subnet *s, enum subnet_node_type type, unsigned nports, const char *id);
+/* Plugs a cable in at both ends: 0; -EBUSY one of them has one; -EINVAL a port with itself or port 0. */
+int subnet_join(struct subnet_port *a, struct subnet_port *b);
+/* Sets a node's GUID, and those of its ports by counting up from it: 0, or -EINVAL for 0. */
+int subnet_set_guid(struct subnet_node *n, uint64_t guid);
+
+/* Everything is plugged in now. Descriptions are not changed any more. 0 or -ENOMEM. */
+int subnet_start(struct subnet *s, uint64_t now);
+
+/* ---- looking ---- */
+unsigned subnet_nodes(const struct subnet *s);
+struct subnet_node *subnet_node(const struct subnet *s, unsigned index);
+struct subnet_node *subnet_find(const struct subnet *s, const char *id);
+/* NULL: it has no such port. */
+struct subnet_port *subnet_port(const struct subnet_node *n, unsigned num);
+
+/* ---- running ---- */
+/* A host sends a packet by its port; it is judged like any other. */
+void subnet_inject(struct subnet *s, struct subnet_port *from, struct packet *p, uint64_t now);
+/* When subnet_expire() wants to be called next (traps, leases, delayed packets); UINT64_MAX: not at all. */
+uint64_t subnet_deadline(const struct subnet *s);
+void subnet_expire(struct subnet *s, uint64_t now);
+
+/* Cuts and mends the cable at this port: -ENOTCONN when there is none, -EALREADY when it is so already. */
+int subnet_cut(struct subnet_port *p, uint64_t now);
+int subnet_mend(struct subnet_port *p, uint64_t now);
+
+#endif

@@ -14,7 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct fabric_port;
+struct fabric_table;
 struct packet;
+struct port_regs;
 struct subnet;
 struct subnet_node;
 struct subnet_switch;
@@ -41,7 +44,10 @@ struct subnet_port {
 	bool cut;                 /* the cable is there and does not conduct */
 	uint64_t guid;
 	struct subnet_link_caps caps;
-	uint32_t index; /* among all ports of the subnet */
+	uint32_t index; /* among all ports of the subnet; an adapter's port 0 has none */
+	struct fabric_port
+		*shared;        /* what programs may know of it, from subnet_start() on (fabric/shared.h) */
+	struct port_regs *regs; /* the rest of its attributes and its counters (parts.h) */
 };
 
 struct subnet_node {
@@ -55,6 +61,7 @@ struct subnet_node {
 	uint32_t vendor_id, device_id, revision;
 	struct subnet_switch *sw; /* NULL: not a switch */
 	uint32_t index;           /* among all nodes */
+	struct subnet_node *next; /* of those with the same hash of their names */
 };
 
 enum subnet_change { /* becomes verbs events and files of the device tree */
@@ -67,12 +74,17 @@ enum subnet_change { /* becomes verbs events and files of the device tree */
 };
 
 struct subnet_ops {
-	/* A packet has reached a CA port, or the own port of a switch, and the SMA and PMA did not want it.
+	/*
+	 * A packet has reached a CA port, or the own port of a switch, and the SMA and PMA did not want it.
+	 * It is there for as long as the call lasts. Answers may be injected from here.
 	 */
 	void (*arrived)(void *arg, struct subnet_port *at, const struct packet *p);
 	/* A packet leaves by this port: for captures. NULL: nobody looks. */
 	void (*seen)(void *arg, struct subnet_port *from, const struct packet *p);
 	void (*changed)(void *arg, struct subnet_port *at, enum subnet_change what);
+	/* Zeroed memory for the fabric's table, which lives until subnet_close(); NULL is no memory. No such
+	 * function: the subnet has its own. */
+	void *(*table)(void *arg, size_t len);
 };
 
 /* ---- making one ---- */
@@ -100,9 +112,17 @@ struct subnet_node *subnet_node(const struct subnet *s, unsigned index);
 struct subnet_node *subnet_find(const struct subnet *s, const char *id);
 /* NULL: it has no such port. */
 struct subnet_port *subnet_port(const struct subnet_node *n, unsigned num);
+/* What programs are shown; NULL before subnet_start(). */
+struct fabric_table *subnet_table(const struct subnet *s);
+/* Where the management of a port lives: the port itself, or port 0 of a switch. */
+struct subnet_port *subnet_end_port(struct subnet_port *p);
 
 /* ---- running ---- */
-/* A host sends a packet by its port; it is judged like any other. */
+/*
+ * A host sends a packet by its port, or a switch by its own; it is judged like any other. When this returns,
+ * it has arrived, was dropped or is a copy that waits: its bytes may have been changed and are the caller's
+ * again.
+ */
 void subnet_inject(struct subnet *s, struct subnet_port *from, struct packet *p, uint64_t now);
 /* When subnet_expire() wants to be called next (traps, leases, delayed packets); UINT64_MAX: not at all. */
 uint64_t subnet_deadline(const struct subnet *s);

@@ -11,10 +11,37 @@ enum {
 	MAD_LEN = 256,
 	MAD_HDR_LEN = 24,
 	MAD_BASE_VERSION = 1,
-	MAD_CLASS_CM = 7,
-	MAD_METHOD_SEND = 3,
-	GSI_QPN = 1,
+	SMI_QPN = 0, /* subnet management */
+	GSI_QPN = 1, /* all other management */
 };
+
+enum { /* management classes */
+	MAD_CLASS_SUBN = 0x01,
+	MAD_CLASS_SA = 0x03,
+	MAD_CLASS_PERF = 0x04,
+	MAD_CLASS_CM = 0x07,
+	MAD_CLASS_SUBN_DIRECTED = 0x81,
+};
+
+enum { /* methods */
+	MAD_METHOD_GET = 0x01,
+	MAD_METHOD_SET = 0x02,
+	MAD_METHOD_SEND = 0x03,
+	MAD_METHOD_TRAP = 0x05,
+	MAD_METHOD_TRAP_REPRESS = 0x07,
+	MAD_METHOD_RESPONSE = 0x80, /* this bit makes one of a request */
+	MAD_METHOD_GET_RESP = 0x81,
+};
+
+/* Bits 4 to 2 of the status say what was wrong with a request (IBA 13.4.7). */
+enum {
+	MAD_STATUS_OK = 0x0000,
+	MAD_STATUS_BAD_VERSION = 0x0004,
+	MAD_STATUS_NO_METHOD = 0x0008,
+	MAD_STATUS_NO_ATTRIBUTE = 0x000c, /* or not with this method */
+	MAD_STATUS_BAD_FIELD = 0x001c,
+};
+
 #define GSI_QKEY 0x80010000u
 
 struct mad_hdr {

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * anyrdma-fabricd: a subnet, as a process. It owns the subnet (src/subnet) and the loop; its parts each open
+ * a socket or a file in the fabric's directory and hang themselves into the loop. One thread, so no locks.
+ *
+ * A part is a pair of functions, NAME_open() and NAME_close(), and a pointer in struct fabricd which is its
+ * own. What the subnet has to tell goes to every part that wants it, by subnet_ops of main.c.
+ */
+#ifndef FABRICD_FABRICD_H
+#define FABRICD_FABRICD_H
+
+#include "fabricd/loop.h"
+#include "subnet/model.h"
+#include "subnet/topo.h"
+
+#include <limits.h>
+
+struct packet;
+struct capture;
+struct console;
+struct trees;
+struct umad;
+
+struct fabricd {
+	char name[SUBNET_NAME];
+	char dir[PATH_MAX]; /* <run dir>/fabric-<name>, mode 0700: sockets, trees, logs */
+	struct loop *loop;
+	struct subnet *subnet;
+	struct topo topo; /* hosts: topo_host(&d->topo, "node3") */
+
+	struct capture *capture;
+	struct console *console;
+	struct trees *trees;
+	struct umad *umad;
+};
+
+/*
+ * A listening Unix socket `name` in the fabric's directory, non-blocking, of the given type (SOCK_STREAM or
+ * SOCK_SEQPACKET). The path is written to the log when it cannot be. Descriptor or -errno.
+ */
+int fabricd_listen(struct fabricd *d, const char *name, int type);
+/* The next connection of our own user, non-blocking; others are hung up on. -EAGAIN: no more. */
+int fabricd_accept(int listener);
+
+/* The IP address table of a host, for what says who is who: the first address of the port, or NULL. */
+const struct topo_ip *fabricd_ip(const struct fabricd *d, const struct subnet_port *port);
+
+/* ---- umad.c: the socket `umad` for libibumad, QP0 and QP1 of all adapters ---- */
+int umad_open(struct fabricd *d); /* 0 or -errno, logged */
+void umad_close(struct fabricd *d);
+/* What reached a port and was neither the SMA's nor the PMA's business. */
+void umad_arrived(struct fabricd *d, struct subnet_port *at, const struct packet *p);
+void umad_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what);
+
+/* ---- trees.c: per host, the files a machine would have in /sys and /dev, in <dir>/host-<name>/sys/ ---- */
+int trees_open(struct fabricd *d);
+void trees_close(struct fabricd *d);
+/* Writes the tree of a host unless it is there, and keeps it up to date from now on. 0 or -errno. */
+int trees_need(struct fabricd *d, struct topo_host *h);
+/*
+ * The file whose openers make a port an SM's (IsSM): watched, so it must be opened where this says. hca:
+ * index in the host; port from 1. 0, -ENOENT no such port, -ENAMETOOLONG. Calls trees_need().
+ */
+int trees_issm_path(
+	struct fabricd *d, struct topo_host *h, unsigned hca, unsigned port, char *buf, size_t len);
+/* Whether somebody has it open. */
+bool trees_issm_held(const struct fabricd *d, const struct subnet_port *port);
+void trees_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what);
+
+/* ---- capture.c: pcapng files of what passes on links ---- */
+int capture_open(struct fabricd *d);
+void capture_close(struct fabricd *d);
+void capture_seen(struct fabricd *d, struct subnet_port *from, const struct packet *p);
+
+/* ---- console.c: the socket `console` for `anyrdma fabric` ---- */
+int console_open(struct fabricd *d);
+void console_close(struct fabricd *d);
+
+#endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The RoCEv2 ICRC. The CRC-32 itself is isa-l's, which folds with the vector unit; here is what is RoCE's:
- * the masked pseudo header, and the check of a packet whose IP identification nobody told us.
+ * The ICRC of RoCEv2 and of InfiniBand. The CRC-32 itself is isa-l's, which folds with the vector unit; here
+ * is what is theirs: the masked headers, and the check of a packet whose IP identification nobody told us.
  *
  * That check. The ICRC covers the IPv4 identification, and the kernel does not hand it to a UDP socket. But a
  * CRC is linear: two messages of equal length that differ by D have CRCs that differ by the CRC (without its
@@ -22,6 +22,7 @@
 
 #include "base/bytes.h"
 #include "wire/ibt.h"
+#include "wire/lrh.h"
 
 #include <isa-l/crc.h>
 #include <stdatomic.h>
@@ -32,7 +33,6 @@
 #define X_MINUS_8   0x6567cb95u /* x^(-8) */
 #define BTH_MASKED  4           /* FECN, BECN, reserved: switches write here */
 #define HEADERS_MAX 64          /* no packet has more: copied at once */
-#define LRH_LEN     8           /* RoCEv2 has no LRH: eight 0xff stand in its place */
 #define UDP_LEN     8
 #define IPV4_LEN    20
 #define IPV4_ID     4 /* offset of the identification */
@@ -84,7 +84,8 @@ static uint8_t *put_ipv6(uint8_t *p, const struct icrc_flow *flow, uint32_t udp_
 	return put_bytes(p, flow->dst, 16);
 }
 
-/* The pseudo header, at most PSEUDO_MAX bytes; returns its end. The UDP checksum is masked. */
+/* The pseudo header, at most PSEUDO_MAX bytes; returns its end. RoCEv2 has no LRH: eight 0xff stand in its
+ * place. The UDP checksum is masked. */
 static uint8_t *put_pseudo(uint8_t *p, const struct icrc_flow *flow, uint32_t udp_len, uint16_t ip_id)
 {
 	memset(p, 0xff, LRH_LEN);
@@ -131,6 +132,25 @@ uint32_t icrc_packet(const struct icrc_flow *flow, const uint8_t *pkt, size_t le
 {
 	size_t n = len < HEADERS_MAX ? len : BTH_LEN;
 	return icrc_bytes(front(flow, len + ICRC_LEN, ip_id, pkt, n), pkt + n, len - n);
+}
+
+uint32_t icrc_iba(const uint8_t *pkt, size_t len)
+{
+	bool global = lrh_get(pkt).lnh == LNH_GLOBAL;
+	size_t n = LRH_LEN + (global ? GRH_LEN : 0) + BTH_LEN;
+	uint8_t head[LRH_LEN + GRH_LEN + BTH_LEN], *grh = head + LRH_LEN;
+
+	if (len < n)
+		return 0;
+	memcpy(head, pkt, n);
+	head[0] |= 0xf0; /* VL */
+	if (global) {
+		grh[0] |= 0x0f; /* traffic class, flow label */
+		memset(grh + 1, 0xff, 3);
+		grh[7] = 0xff; /* hop limit */
+	}
+	head[n - BTH_LEN + BTH_MASKED] = 0xff;
+	return icrc_bytes(icrc_bytes(0, head, n), pkt + n, len - n);
 }
 
 void icrc_put(uint8_t out[4], uint32_t crc)

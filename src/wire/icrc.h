@@ -4,7 +4,8 @@
 
 /*
  * The invariant CRC that ends every RoCEv2 packet (IBA 7.8.1, Annex A17.3.3): CRC-32 over the IP, UDP and IBA
- * headers, with the fields a router may change taken as all ones, and over payload and pad.
+ * headers (of an InfiniBand packet: over LRH, GRH and IBA headers), with the fields a router may change taken
+ * as all ones, and over payload and pad.
  *
  * The CRC value that passes between these functions is the CRC of everything so far. All functions are pure:
  * no I/O, no allocation, no lock, safe from any thread.
@@ -38,6 +39,13 @@ uint32_t icrc_bytes(uint32_t crc, const void *data, size_t len);
 /* icrc_packet: all of it at once, for a packet in one piece; len bytes from the BTH to the pad, at least the
  * BTH. */
 uint32_t icrc_packet(const struct icrc_flow *flow, const uint8_t *pkt, size_t len, uint16_t ip_id);
+
+/*
+ * icrc_iba: the ICRC of an InfiniBand packet in one piece, len bytes from the LRH to the pad (IBA 7.8.1): the
+ * VL, the GRH's traffic class, flow label and hop limit, and the BTH's byte 4 are taken as all ones. 0 when
+ * its headers are not whole.
+ */
+uint32_t icrc_iba(const uint8_t *pkt, size_t len);
 
 /* icrc_put: writes the four bytes that go on the wire. */
 void icrc_put(uint8_t out[4], uint32_t crc);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks the ICRC of every RoCEv2 packet in pcap and pcapng captures.
+"""Checks the ICRC of every RoCEv2 packet, and ICRC and VCRC of every InfiniBand packet, in pcap and pcapng captures.
 
 A second opinion: it shares no code with anyrdma and takes the IP header, identification included, as
 captured. Exit status 0 when every packet is right, 1 when one is wrong, could not be checked, or none was there.
@@ -17,6 +17,7 @@ ROCE_PORT = 4791
 SMALLEST = 16           # BTH and ICRC
 LARGEST = 4096 + 64     # the largest path MTU and more headers than any packet has
 ETHERNET, RAW, SLL, SLL2 = 1, 101, 113, 276
+ERF, ERF_INFINIBAND = 197, 21
 IPV4, IPV6 = 0x0800, 0x86DD
 VLANS = (0x8100, 0x88A8)
 
@@ -176,29 +177,91 @@ def verdict(datagram, gso):
     return "good", len(parts), ""
 
 
+# --- InfiniBand: LRH to VCRC in an ERF record ---
+
+def vcrc(data):
+    """CRC-16 of IBA 7.8.2, bit by bit."""
+    crc = 0xFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0xD008 if crc & 1 else 0)
+    return struct.pack("<H", crc ^ 0xFFFF)
+
+
+def iba_icrc(packet):
+    """The ICRC bytes of a packet, LRH to pad: what changes on the way is taken as ones."""
+    data, at = bytearray(packet), 8
+    data[0] |= 0xF0                                     # VL
+    if data[1] & 3 == 3:                                # GRH: traffic class, flow label, hop limit
+        data[at] |= 0x0F
+        data[at + 1:at + 4] = b"\xff\xff\xff"
+        data[at + 7] = 0xFF
+        at += 40
+    data[at + 4] = 0xFF                                 # FECN, BECN, reserved
+    return struct.pack("<I", zlib.crc32(data))
+
+
+def infiniband_packet(frame, length):
+    """The packet inside an ERF record."""
+    if len(frame) < length:
+        raise Malformed("cut by the snap length, %d of %d bytes captured" % (len(frame), length))
+    kind, flags, rlen, _, wlen = struct.unpack_from(">8xBBHHH", frame)
+    if kind != ERF_INFINIBAND or rlen != len(frame) or wlen != len(frame) - 16:
+        raise Malformed("not an ERF record of InfiniBand: type %d, %d of %d bytes" % (kind, rlen, len(frame)))
+    return frame[16:]
+
+
+def infiniband_verdict(packet):
+    if len(packet) < 8 + 12 + 6 or packet[1] & 3 < 2 or (packet[1] & 3 == 3 and len(packet) < 8 + 40 + 12 + 6):
+        return "bad", 1, "%d bytes are too short for an InfiniBand packet" % len(packet)
+    words = struct.unpack_from(">H", packet, 4)[0] & 0x7FF
+    if 4 * words != len(packet) - 2:
+        return "bad", 1, "PktLen says %d bytes, there are %d" % (4 * words, len(packet) - 2)
+    if vcrc(packet[:-2]) != packet[-2:]:
+        return "bad", 1, "VCRC %s, should be %s" % (packet[-2:].hex(), vcrc(packet[:-2]).hex())
+    if iba_icrc(packet[:-6]) != packet[-6:-2]:
+        return "bad", 1, "ICRC %s, should be %s" % (packet[-6:-2].hex(), iba_icrc(packet[:-6]).hex())
+    return "good", 1, ""
+
+
+def judge(link, frame, length, options):
+    """(which packet, what to count it as, packets in it, what to print), or None: not for us."""
+    if link == ERF:
+        packet = infiniband_packet(frame, length)
+        lids = struct.unpack_from(">HxxH", packet + bytes(8), 2)
+        return ("LID %d -> %d" % (lids[1], lids[0]), *infiniband_verdict(packet))
+    datagram = roce_datagram(link, frame, length)
+    if datagram is None:
+        return None
+    which = "%s -> %s, opcode %s" % (datagram.src, datagram.dst, datagram.payload[:1].hex() or "none")
+    return (which, *verdict(datagram, options.gso))
+
+
 # --- reporting ---
 
 def check_file(path, options):
-    count = collections.Counter()
+    count, family = collections.Counter(), "RoCE"
     with open(path, "rb") as file:
         data = file.read()
     for number, (link, frame, length) in enumerate(frames(data), 1):
-        if link not in (ETHERNET, RAW, SLL, SLL2):
+        if link not in (ETHERNET, RAW, SLL, SLL2, ERF):
             raise Malformed("link type %d is not known here" % link)
         where = "%s: frame %d" % (path, number)
+        family = "InfiniBand" if link == ERF else family
         try:
-            datagram = roce_datagram(link, frame, length)
-            if datagram is None:
+            judged = judge(link, frame, length, options)
+            if judged is None:
                 continue
-            where += ", %s -> %s, opcode %s" % (datagram.src, datagram.dst, datagram.payload[:1].hex() or "none")
-            kind, packets, text = verdict(datagram, options.gso)
+            which, kind, packets, text = judged
+            where += ", " + which
         except Malformed as error:
             kind, packets, text = "bad", 1, str(error)
         count[kind] += packets
         if text:
             print("%s: %s" % (where, text))
     total = sum(count.values())
-    print("%s: %d RoCE packets, %d right, %d wrong%s" % (path, total, count["good"], count["bad"],
+    print("%s: %d %s packets, %d right, %d wrong%s" % (path, total, family, count["good"], count["bad"],
           ", %d in batches not checked" % count["batch"] if count["batch"] else ""))
     if count["batch"]:
         print("%s: %s" % (path, OFFLOADS))

@@ -136,6 +136,33 @@ class Checker(unittest.TestCase):
         self.passes(pcap([]), 0, "--allow-empty")
         self.passes(pcap([self.frames[0][:30]]), 0, "--allow-empty")
 
+    # The example of IBA 7.8.1, with its VCRC.
+    EXAMPLE = bytes.fromhex("7012375c000e17d20a2024870087b1b3000dec2a01710a1c015d400238f27a050000000e"
+                            "bb884d85fd5cfba4728bc0690ed40000" "9625b75a" "45fa")
+
+    @staticmethod
+    def erf(packet):
+        return bytes(8) + struct.pack(">BBHHH", 21, 4, 16 + len(packet), 0, len(packet)) + packet
+
+    def test_infiniband_is_checked(self):
+        status, text = self.run_on(pcap([self.erf(self.EXAMPLE)], link=197))
+        self.assertEqual(status, 0, text)
+        self.assertIn("1 InfiniBand packets, 1 right, 0 wrong", text)
+        damaged = [self.erf(flipped(self.EXAMPLE, at)) for at in range(len(self.EXAMPLE))]
+        self.fails(pcap(damaged, link=197), " 0 right, %d wrong" % len(damaged))
+
+    def test_infiniband_icrc_is_checked_under_a_right_vcrc(self):
+        damaged = flipped(self.EXAMPLE, 30)[:-2]
+        self.fails(pcap([self.erf(damaged + icrc_check.vcrc(damaged))], link=197), "ICRC 9625b75a, should be")
+        other_vl = flipped(self.EXAMPLE, 0, 0x10)[:-2]   # VLs change from hop to hop
+        status, text = self.run_on(pcap([self.erf(other_vl + icrc_check.vcrc(other_vl))], link=197))
+        self.assertEqual(status, 0, text)
+
+    def test_infiniband_short_and_foreign_records_are_not_passed(self):
+        short = [self.erf(self.EXAMPLE[:size]) for size in range(len(self.EXAMPLE))]
+        self.fails(pcap(short, link=197), " 0 right, %d wrong" % len(short))
+        self.fails(pcap([self.EXAMPLE], link=197), "not an ERF record")
+
     def test_other_files_are_refused(self):
         self.fails(b"not a capture at all, but long enough", "neither pcap nor pcapng")
         self.fails(b"")

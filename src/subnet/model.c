@@ -40,6 +40,7 @@ void subnet_close(struct subnet *s)
 {
 	if (!s)
 		return;
+	subnet_stop(s);
 	for (unsigned i = 0; i < s->nnodes; i++)
 		free_node(s->node[i]);
 	free(s->node);

@@ -37,6 +37,12 @@ struct subnet_link_caps {
 	uint8_t mtu;       /* enum ibv_mtu */
 };
 
+/* What a cable does to packets, each drawn from the subnet's seed: the same seed gives the same fates. */
+struct subnet_fault {
+	uint32_t loss, corrupt, duplicate; /* of a million packets */
+	uint64_t delay;                    /* nanoseconds */
+};
+
 struct subnet_port {
 	struct subnet_node *node;
 	struct subnet_port *peer; /* the other end of the cable; NULL: nothing is plugged in */
@@ -131,5 +137,27 @@ void subnet_expire(struct subnet *s, uint64_t now);
 /* Cuts and mends the cable at this port: -ENOTCONN when there is none, -EALREADY when it is so already. */
 int subnet_cut(struct subnet_port *p, uint64_t now);
 int subnet_mend(struct subnet_port *p, uint64_t now);
+
+/*
+ * What the cable at this port does to packets from now on, in both directions: -ENOTCONN when there is none,
+ * -EINVAL for more than a million of a million. All zero: nothing. A port with faults, or whose packets
+ * somebody watches, is not plain: programs send through the subnet then.
+ */
+int subnet_set_fault(struct subnet_port *p, const struct subnet_fault *f);
+int subnet_set_watched(struct subnet_port *p, bool watched);
+
+/*
+ * The host changes what it says of an end port: capability bits (IsSM when a subnet manager binds, in the
+ * place of those in `mask`), or of its node, whose description is cut to 64 bytes. Both raise trap 144.
+ */
+void subnet_set_capability(struct subnet_port *end, uint32_t mask, uint32_t bits, uint64_t now);
+void subnet_set_description(struct subnet_node *n, const char *desc, uint64_t now);
+
+/*
+ * A host found a key in a packet that it does not have (QP layer): counted, and told by trap 257 or 258. The
+ * subnet itself looks at those of QP1.
+ */
+void subnet_bad_pkey(struct subnet_port *end, const struct packet *p, uint64_t now);
+void subnet_bad_qkey(struct subnet_port *end, const struct packet *p, uint64_t now);
 
 #endif

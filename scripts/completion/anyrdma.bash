@@ -4,7 +4,7 @@ _anyrdma() {
 	local cur=${COMP_WORDS[COMP_CWORD]} cmd=${COMP_WORDS[1]} first=2 words=
 
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W 'run devices doctor demo help --help --version' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'run devices doctor demo fabric help --help --version' -- "$cur")
 		return
 	fi
 	case $cmd in
@@ -13,7 +13,7 @@ _anyrdma() {
 			first=$((first + 1))
 		done
 		if ((COMP_CWORD <= first)) && [[ $cur == -* ]]; then
-			words='--sockets -- --help'
+			words='--host --sockets -- --help'
 		elif declare -F _command_offset >/dev/null; then
 			_command_offset "$first"
 			return
@@ -27,7 +27,28 @@ _anyrdma() {
 		;;
 	devices | doctor) words='--json --help' ;;
 	demo) words='--rounds --seconds --json --help' ;;
-	help) ((COMP_CWORD == 2)) && words='run devices doctor demo help' ;;
+	fabric)
+		if ((COMP_CWORD == 2)); then
+			words='up status hosts map topology counters cut mend inject capture sm down run --help'
+		else
+			case ${COMP_WORDS[2]} in
+			up | run)
+				words='--name --sm=off --mtu --speed --seed --ports-per-hca --ip --quiet
+					pair star:4 ring:6 fat-tree:4 tree:4,2,8 torus:3x3 dragonfly:4,2,2'
+				mapfile -t COMPREPLY < <(compgen -W "$words" -A file -- "$cur")
+				return
+				;;
+			sm) words='opensm stop --host --' ;;
+			map) words='--svg= --name' ;;
+			capture)
+				mapfile -t COMPREPLY < <(compgen -W 'stop' -A file -- "$cur")
+				return
+				;;
+			*) words='--name' ;;
+			esac
+		fi
+		;;
+	help) ((COMP_CWORD == 2)) && words='run devices doctor demo fabric help' ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 }

@@ -14,6 +14,7 @@
 #include "subnet/topo.h"
 
 #include <limits.h>
+#include <sys/types.h>
 
 struct packet;
 struct capture;
@@ -26,7 +27,16 @@ struct fabricd {
 	char dir[PATH_MAX]; /* <run dir>/fabric-<name>, mode 0700: sockets, trees, logs */
 	struct loop *loop;
 	struct subnet *subnet;
-	struct topo topo; /* hosts: topo_host(&d->topo, "node3") */
+	struct topo topo;        /* hosts: topo_host(&d->topo, "node3") */
+	struct loop_timer timer; /* of the subnet's deadline */
+	uint64_t started;
+	int signals;
+	unsigned next_host; /* for `--host auto` */
+	const char *tool;   /* the path of `anyrdma` */
+
+	pid_t sm;      /* 0: none that we started */
+	int sm_status; /* of the last one; -1: it is running, or there was none */
+	char sm_host[SUBNET_NAME];
 
 	struct capture *capture;
 	struct console *console;
@@ -63,7 +73,9 @@ int trees_need(struct fabricd *d, struct topo_host *h);
  */
 int trees_issm_path(
 	struct fabricd *d, struct topo_host *h, unsigned hca, unsigned port, char *buf, size_t len);
-/* Whether somebody has it open. */
+/* The directory of a host's files, with class/ and dev/ in it. Calls trees_need(). 0 or -errno. */
+int trees_path(struct fabricd *d, struct topo_host *h, char *buf, size_t len);
+/* Whether somebody has the file of a port open. */
 bool trees_issm_held(const struct fabricd *d, const struct subnet_port *port);
 void trees_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what);
 
@@ -71,6 +83,19 @@ void trees_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change
 int capture_open(struct fabricd *d);
 void capture_close(struct fabricd *d);
 void capture_seen(struct fabricd *d, struct subnet_port *from, const struct packet *p);
+
+/* Begins a file: what leaves by these ports, or by all. 0 or -errno. */
+int capture_start(struct fabricd *d, const char *path, struct subnet_port *const *ports, unsigned nports);
+/* Ends it: how many packets were written, or -ESRCH when there is none, -EIO when some were not. */
+long capture_stop(struct fabricd *d);
+/* The file that is being written, or NULL. */
+const char *capture_path(const struct fabricd *d, uint64_t *packets);
+
+/* ---- sm.c: a subnet manager that we started, `opensm` ---- */
+int sm_start(struct fabricd *d, const char *host, char *const *words, unsigned nwords); /* -EALREADY */
+int sm_stop(struct fabricd *d); /* -ESRCH: there is none */
+void sm_reap(struct fabricd *d);
+void sm_close(struct fabricd *d);
 
 /* ---- console.c: the socket `console` for `anyrdma fabric` ---- */
 int console_open(struct fabricd *d);

@@ -18,7 +18,7 @@ static const struct tool_cmd help_cmd = {
 };
 
 static const struct tool_cmd *const cmds[] = {
-	&tool_cmd_run, &tool_cmd_devices, &tool_cmd_doctor, &tool_cmd_demo, &help_cmd};
+	&tool_cmd_run, &tool_cmd_devices, &tool_cmd_doctor, &tool_cmd_demo, &tool_cmd_fabric, &help_cmd};
 
 #define NCMDS (sizeof(cmds) / sizeof(cmds[0]))
 

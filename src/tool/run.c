@@ -8,6 +8,7 @@
 #include "tool/tool.h"
 #include "base/env.h"
 #include "tool/devlist.h"
+#include "tool/fabric.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -252,9 +253,22 @@ static bool take_sockets(const char *option)
 	return false;
 }
 
+/* --host=HOST, or --host and HOST as the next word. */
+static bool take_host(char ***argv, const char **host)
+{
+	if (!strncmp(**argv, "--host=", strlen("--host=")))
+		*host = **argv + strlen("--host=");
+	else if (!strcmp(**argv, "--host") && (*argv)[1])
+		*host = *++*argv;
+	else
+		return false;
+	return true;
+}
+
 static int run(int argc, char **argv)
 {
 	char dir[PATH_MAX], path[PATH_MAX];
+	const char *host = getenv("ANYRDMA_HOST");
 	bool sockets = false;
 	int err;
 
@@ -263,6 +277,8 @@ static int run(int argc, char **argv)
 			argv++;
 			break;
 		}
+		if (take_host(&argv, &host))
+			continue;
 		if (!take_sockets(*argv)) {
 			tool_warn("run: there is no option '%s'; see anyrdma help run", *argv);
 			return 2;
@@ -276,6 +292,13 @@ static int run(int argc, char **argv)
 	if (check_libdir(dir, sizeof(dir)))
 		return CANNOT_RUN;
 	err = tool_which(*argv, path, sizeof(path));
+	if (err == -ENOENT && host && !strchr(*argv, '/')) {
+		/* OpenSM and some of the diagnostics are where only root looks. */
+		char sbin[PATH_MAX];
+
+		snprintf(sbin, sizeof(sbin), "/usr/sbin/%s", *argv);
+		err = tool_which(sbin, path, sizeof(path));
+	}
 	if (err == -EACCES) {
 		tool_warn("%s: cannot be executed (a directory, or no permission)", *argv);
 		return CANNOT_RUN;
@@ -286,6 +309,8 @@ static int run(int argc, char **argv)
 	}
 	warn_out_of_reach(path);
 	fix_dir();
+	if (host && *host && fabric_enter(NULL, host))
+		return CANNOT_RUN;
 	write_tree();
 	if (set_library_path(dir) || set_preload(dir, sockets)) {
 		tool_warn("out of memory");
@@ -298,12 +323,15 @@ static int run(int argc, char **argv)
 
 const struct tool_cmd tool_cmd_run = {
 	.name = "run",
-	.synopsis = "[--sockets[=KIND]] [--] PROGRAM [ARGUMENTS]",
+	.synopsis = "[--host HOST] [--sockets[=KIND]] [--] PROGRAM [ARGUMENTS]",
 	.summary = "run a program with anyrdma's devices",
 	.help = "Starts PROGRAM with anyrdma's libibverbs, librdmacm and libibumad in place of the\n"
 		"system's, for itself and for the programs it starts. The exit status is the program's;\n"
 		"127 when it was not found, 126 when it or anyrdma's libraries could not be used.\n\n"
 		"Options:\n"
+		"  --host HOST       as a program on a host of the fabric that is up (see anyrdma help "
+		"fabric);\n"
+		"                    auto: the next host; ANYRDMA_HOST says the same\n"
 		"  --sockets[=KIND]  also let the program's ordinary sockets talk RDMA: stream (as without\n"
 		"                    KIND), dgram or all. Both ends need it; a stream to an end that does "
 		"not\n"

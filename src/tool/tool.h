@@ -17,7 +17,7 @@ struct tool_cmd {
 	int (*run)(int argc, char **argv);
 };
 
-extern const struct tool_cmd tool_cmd_run, tool_cmd_devices, tool_cmd_doctor, tool_cmd_demo;
+extern const struct tool_cmd tool_cmd_run, tool_cmd_devices, tool_cmd_doctor, tool_cmd_demo, tool_cmd_fabric;
 
 /* The path of this program. Returns 0 or -errno. */
 int tool_self(char *buf, size_t len);

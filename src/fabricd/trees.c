@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The files of hosts. A host gets its directory when somebody first asks for it, since a thousand hosts would
+ * be a hundred thousand files:
+ *
+ *   <dir>/host-<name>/issm0      opened by a subnet manager for as long as it runs: watched by inotify
+ *   <dir>/host-<name>/sys/…      class/ and dev/ (sysfs/sysfs.h), written anew when something changed
+ *
+ * A tree is replaced as a whole, and a file that is open must not be: so the issm files lie beside it.
+ */
+#include "fabricd/fabricd.h"
+
+#include "base/log.h"
+#include "wire/smp.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The issm file of a port. */
+struct issm {
+	int wd; /* inotify's; -1 none */
+	struct subnet_port *port;
+	unsigned openers;
+};
+
+struct tree {
+	bool made, dirty;
+	struct issm *issm; /* of all ports of all adapters, in order */
+	unsigned nissms;
+};
+
+struct trees {
+	int inotify;
+	struct tree *tree; /* by the index of the host */
+};
+
+static struct tree *tree_of(const struct fabricd *d, const struct topo_host *h)
+{
+	return &d->trees->tree[h - d->topo.host];
+}
+
+/* Names of hosts come from descriptions: what is no plain file name becomes a number. */
+static int host_dir(const struct fabricd *d, const struct topo_host *h, char *buf, size_t len)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	int n;
+
+	if (strspn(h->name, plain) == strlen(h->name))
+		n = snprintf(buf, len, "%s/host-%s", d->dir, h->name);
+	else
+		n = snprintf(buf, len, "%s/host%u", d->dir, (unsigned)(h - d->topo.host));
+	return (size_t)n < len ? 0 : -ENAMETOOLONG;
+}
+
+/* ---- issm ---- */
+
+static struct issm *issm_by_wd(const struct fabricd *d, int wd)
+{
+	for (unsigned i = 0; i < d->topo.nhosts; i++)
+		for (unsigned k = 0; k < d->trees->tree[i].nissms; k++)
+			if (d->trees->tree[i].issm[k].wd == wd)
+				return &d->trees->tree[i].issm[k];
+	return NULL;
+}
+
+/* Not counted: two that open in the same moment may be told as one. Whoever is there is what matters. */
+static void issm_event(struct fabricd *d, const struct inotify_event *e)
+{
+	struct issm *i = issm_by_wd(d, e->wd);
+	bool held;
+
+	if (!i)
+		return;
+	held = i->openers;
+	if (e->mask & IN_OPEN)
+		i->openers++;
+	else if (e->mask & IN_CLOSE && i->openers)
+		i->openers--;
+	if (held != (i->openers > 0))
+		subnet_set_capability(
+			i->port, PORT_CAP_IS_SM, i->openers ? PORT_CAP_IS_SM : 0, loop_now(d->loop));
+}
+
+static void read_events(void *arg, uint32_t events)
+{
+	char buf[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+	struct fabricd *d = arg;
+	ssize_t n;
+
+	while ((n = read(d->trees->inotify, buf, sizeof(buf))) > 0)
+		for (char *p = buf; p < buf + n;) {
+			const struct inotify_event *e = (const struct inotify_event *)p;
+
+			issm_event(d, e);
+			p += sizeof(*e) + e->len;
+		}
+}
+
+/* issmN is that of the N-th port of the host. */
+static int make_issm(struct fabricd *d, const char *dir, struct issm *i, unsigned number)
+{
+	char path[PATH_MAX];
+	int fd;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/issm%u", dir, number) >= sizeof(path))
+		return -ENAMETOOLONG;
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	i->wd = inotify_add_watch(d->trees->inotify, path, IN_OPEN | IN_CLOSE);
+	return i->wd < 0 ? -errno : 0;
+}
+
+static unsigned count_ports(const struct topo_host *h)
+{
+	unsigned n = 0;
+
+	for (unsigned k = 0; k < h->nhcas; k++)
+		n += h->hca[k]->nports;
+	return n;
+}
+
+static int make_issms(struct fabricd *d, const struct topo_host *h, struct tree *t, const char *dir)
+{
+	int err = 0;
+
+	t->issm = calloc(count_ports(h), sizeof(*t->issm));
+	if (!t->issm)
+		return -ENOMEM;
+	for (unsigned k = 0; k < h->nhcas; k++)
+		for (unsigned p = 1; p <= h->hca[k]->nports && !err; p++) {
+			struct issm *i = &t->issm[t->nissms];
+
+			*i = (struct issm){.wd = -1, .port = &h->hca[k]->port[p]};
+			err = make_issm(d, dir, i, t->nissms++);
+		}
+	return err;
+}
+
+/* ---- trees ---- */
+
+int trees_need(struct fabricd *d, struct topo_host *h)
+{
+	struct tree *t = tree_of(d, h);
+	char dir[PATH_MAX];
+	int err;
+
+	if (t->made)
+		return 0;
+	err = host_dir(d, h, dir, sizeof(dir));
+	if (!err && mkdir(dir, 0700) && errno != EEXIST)
+		err = -errno;
+	if (!err)
+		err = make_issms(d, h, t, dir);
+	if (err) {
+		log_error("the files of %s cannot be written: %s", h->name, strerror(-err));
+		free(t->issm);
+		t->issm = NULL;
+		t->nissms = 0;
+		return err;
+	}
+	t->made = true;
+	return 0;
+}
+
+int trees_path(struct fabricd *d, struct topo_host *h, char *buf, size_t len)
+{
+	int err = trees_need(d, h);
+	size_t n;
+
+	if (!err)
+		err = host_dir(d, h, buf, len);
+	n = err ? 0 : strlen(buf);
+	if (!err && (size_t)snprintf(buf + n, len - n, "/sys") >= len - n)
+		err = -ENAMETOOLONG;
+	return err;
+}
+
+int trees_issm_path(
+	struct fabricd *d, struct topo_host *h, unsigned hca, unsigned port, char *buf, size_t len)
+{
+	unsigned number = port - 1;
+	size_t n;
+	int err;
+
+	if (hca >= h->nhcas || !port || port > h->hca[hca]->nports)
+		return -ENOENT;
+	err = trees_need(d, h);
+	if (!err)
+		err = host_dir(d, h, buf, len);
+	if (err)
+		return err;
+	for (unsigned k = 0; k < hca; k++)
+		number += h->hca[k]->nports;
+	n = strlen(buf);
+	return (size_t)snprintf(buf + n, len - n, "/issm%u", number) < len - n ? 0 : -ENAMETOOLONG;
+}
+
+bool trees_issm_held(const struct fabricd *d, const struct subnet_port *port)
+{
+	for (unsigned i = 0; i < d->topo.nhosts; i++)
+		for (unsigned k = 0; k < d->trees->tree[i].nissms; k++)
+			if (d->trees->tree[i].issm[k].port == port)
+				return d->trees->tree[i].issm[k].openers > 0;
+	return false;
+}
+
+void trees_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what)
+{
+}
+
+int trees_open(struct fabricd *d)
+{
+	struct trees *t = calloc(1, sizeof(*t));
+	int err;
+
+	if (!t)
+		return -ENOMEM;
+	d->trees = t;
+	t->tree = calloc(d->topo.nhosts + 1u, sizeof(*t->tree));
+	t->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	err = !t->tree         ? -ENOMEM
+	      : t->inotify < 0 ? -errno
+			       : loop_add(d->loop, t->inotify, EPOLLIN, read_events, d);
+	if (err)
+		trees_close(d);
+	return err;
+}
+
+void trees_close(struct fabricd *d)
+{
+	struct trees *t = d->trees;
+
+	if (!t)
+		return;
+	for (unsigned i = 0; t->tree && i < d->topo.nhosts; i++)
+		free(t->tree[i].issm);
+	free(t->tree);
+	if (t->inotify >= 0) {
+		loop_remove(d->loop, t->inotify);
+		close(t->inotify);
+	}
+	free(t);
+	d->trees = NULL;
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/* anyrdma fabric: an InfiniBand subnet in software. Each of its words is a row of the table at the end. */
+#include "tool/fabric.h"
+#include "tool/tool.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WORDS = 100, SM_PATIENCE = 60 };
+
+/* --name NAME or --name=NAME in front of the words is taken off them. */
+static const char *take_name(int *argc, char ***argv)
+{
+	const char *name = NULL;
+
+	while (*argc > 1 && !strncmp((*argv)[1], "--name", 6)) {
+		char *value = (*argv)[1] + 6;
+		int used = 1;
+
+		if (*value == '=')
+			name = value + 1;
+		else if (!*value && *argc > 2)
+			name = (*argv)[++used];
+		else
+			break;
+		(*argv)[used] = (*argv)[0];
+		*argv += used;
+		*argc -= used;
+	}
+	return name;
+}
+
+static int ask_and_print(const char *name, const char *const *words)
+{
+	struct fabric_ref f;
+	char *answer;
+
+	if (fabric_find_up(name, &f))
+		return 1;
+	answer = fabric_ask(&f, words);
+	if (!answer)
+		return 1;
+	fputs(answer, stdout);
+	free(answer);
+	return 0;
+}
+
+/* The words as they are. */
+static int plain(int argc, char **argv)
+{
+	const char *words[WORDS + 2] = {argv[0]};
+	const char *name = take_name(&argc, &argv);
+
+	if (argc > WORDS) {
+		tool_warn("fabric %s: too many arguments", argv[0]);
+		return 2;
+	}
+	for (int i = 1; i < argc; i++)
+		words[i] = argv[i];
+	return ask_and_print(name, words);
+}
+
+static int map(int argc, char **argv)
+{
+	const char *name = take_name(&argc, &argv);
+	struct fabric_ref f;
+	char *svg;
+	FILE *to;
+
+	if (argc > 1 && strncmp(argv[1], "--svg=", 6)) {
+		tool_warn("fabric map: there is no option '%s'; --svg=FILE draws a picture", argv[1]);
+		return 2;
+	}
+	if (fabric_find_up(name, &f))
+		return 1;
+	if (argc < 2) {
+		fabric_print_map(&f);
+		return 0;
+	}
+	svg = fabric_ask(&f, (const char *const[]){"map", "svg", NULL});
+	to = svg ? fopen(argv[1] + 6, "w") : NULL;
+	if (svg && (!to || fputs(svg, to) < 0 || fclose(to)))
+		tool_warn("%s cannot be written: %s", argv[1] + 6, strerror(errno));
+	else if (svg)
+		printf("%s\n", argv[1] + 6);
+	free(svg);
+	return to ? 0 : 1;
+}
+
+/* The fabric opens the file, and it has another working directory. */
+static int capture(int argc, char **argv)
+{
+	char cwd[PATH_MAX], path[2 * PATH_MAX];
+	const char *words[WORDS + 2] = {argv[0]};
+	const char *name = take_name(&argc, &argv);
+
+	if (argc < 2 || argc > WORDS) {
+		tool_warn("fabric capture: to which file? See anyrdma help fabric");
+		return 2;
+	}
+	for (int i = 1; i < argc; i++)
+		words[i] = argv[i];
+	if (strcmp(argv[1], "stop") && *argv[1] != '/' && getcwd(cwd, sizeof(cwd))) {
+		snprintf(path, sizeof(path), "%s/%s", cwd, argv[1]);
+		words[1] = path;
+	}
+	return ask_and_print(name, words);
+}
+
+static double seconds_since(const struct timespec *then)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)(now.tv_sec - then->tv_sec) + (double)(now.tv_nsec - then->tv_nsec) / 1e9;
+}
+
+/* sm opensm [--host H] [-- OPTIONS] | sm stop | sm */
+static int sm(int argc, char **argv)
+{
+	const char *name = take_name(&argc, &argv), *words[WORDS + 4] = {"sm", "start", ""};
+	struct timespec begin;
+	struct fabric_ref f;
+	char path[PATH_MAX], *answer;
+	int i = 2, n = 3;
+
+	if (argc < 2 || !strcmp(argv[1], "stop"))
+		return ask_and_print(name, (const char *const[]){"sm", argc < 2 ? "" : "stop", NULL});
+	if (strcmp(argv[1], "opensm") || argc > WORDS) {
+		tool_warn("fabric sm: opensm [--host HOST] [-- OPTIONS], or stop");
+		return 2;
+	}
+	if (i + 1 < argc && !strcmp(argv[i], "--host")) {
+		words[2] = argv[i + 1];
+		i += 2;
+	}
+	if (i < argc && !strcmp(argv[i], "--"))
+		i++;
+	for (; i < argc; i++)
+		words[n++] = argv[i];
+	if (tool_which("opensm", path, sizeof(path))) {
+		/* Debian has it where only root looks. */
+		if (access("/usr/sbin/opensm", X_OK)) {
+			tool_warn("opensm is not installed (Debian: apt install opensm)");
+			return 1;
+		}
+	}
+	if (fabric_find_up(name, &f))
+		return 1;
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	answer = fabric_ask(&f, words);
+	if (!answer)
+		return 1;
+	if (!fabric_wait_active(&f, SM_PATIENCE))
+		printf("All ports are ACTIVE after %.2f s. Its log: %s", seconds_since(&begin), answer);
+	else
+		n = 0;
+	free(answer);
+	return n ? 0 : 1;
+}
+
+static int down(int argc, char **argv)
+{
+	const char *name = take_name(&argc, &argv);
+	struct fabric_ref f;
+
+	return fabric_find_up(name, &f) ? 1 : fabric_down(&f);
+}
+
+/* The program and those it starts are on the first host of the fabric unless they say otherwise. */
+static int run_inside(const struct fabric_ref *f, char **cmd)
+{
+	int status = 0;
+	pid_t pid = fork();
+
+	if (pid < 0)
+		return 126;
+	if (!pid) {
+		setenv("ANYRDMA_FABRIC", f->name, 1);
+		execvp(cmd[0], cmd);
+		tool_warn("%s: %s", cmd[0], strerror(errno));
+		_exit(errno == ENOENT ? 127 : 126);
+	}
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* run [OPTIONS of up] SPEC -- CMD: for scripts and CI. */
+static int run(int argc, char **argv)
+{
+	int split = 1, status, n = 0;
+	char own[32], *up[32];
+	struct fabric_ref f;
+
+	while (split < argc && strcmp(argv[split], "--"))
+		split++;
+	if (split + 1 >= argc || split > 24) {
+		tool_warn("fabric run: SPEC -- PROGRAM; for example: anyrdma fabric run star:4 -- ./test.sh");
+		return 2;
+	}
+	snprintf(own, sizeof(own), "run-%d", (int)getpid());
+	up[n++] = "up";
+	up[n++] = "--quiet";
+	up[n++] = "--name";
+	up[n++] = own;
+	for (int i = 1; i < split; i++)
+		up[n++] = argv[i];
+	up[n] = NULL;
+	status = fabric_up(n, up);
+	if (status || fabric_find_up(own, &f))
+		return status ? status : 1;
+	status = run_inside(&f, argv + split + 1);
+	fabric_down(&f);
+	return status;
+}
+
+static const struct {
+	const char *word;
+	int (*fn)(int argc, char **argv);
+} table[] = {
+	{"up", fabric_up},
+	{"status", plain},
+	{"hosts", plain},
+	{"map", map},
+	{"topology", plain},
+	{"counters", plain},
+	{"cut", plain},
+	{"mend", plain},
+	{"inject", plain},
+	{"capture", capture},
+	{"sm", sm},
+	{"down", down},
+	{"run", run},
+};
+
+static int fabric(int argc, char **argv)
+{
+	if (argc < 2) {
+		tool_usage(stderr, &tool_cmd_fabric);
+		return 2;
+	}
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+		if (!strcmp(argv[1], table[i].word))
+			return table[i].fn(argc - 1, argv + 1);
+	tool_warn("fabric: there is no '%s'; see anyrdma help fabric", argv[1]);
+	return 2;
+}
+
+const struct tool_cmd tool_cmd_fabric = {
+	.name = "fabric",
+	.synopsis = "up|status|hosts|map|topology|counters|cut|mend|inject|capture|sm|down|run ...",
+	.summary = "an InfiniBand subnet in software",
+	.help = "Hosts, switches and cables of an InfiniBand subnet, run by a process of your own user.\n"
+		"OpenSM and the diagnostics take it for real; `anyrdma run --host node1 ibstat` is a\n"
+		"program on one of its hosts.\n\n"
+		"  up [TOPOLOGY|FILE]    pair, star:N (default star:4), ring:N, fat-tree:K, "
+		"tree:LEAVES,SPINES,HOSTS,\n"
+		"                        torus:XxY[xZ], dragonfly:A,H,P, or a file of ibsim's or "
+		"ibnetdiscover's\n"
+		"     --name NAME        several fabrics can be up; all commands take --name as their first "
+		"option\n"
+		"     --mtu BYTES  --speed SDR|...|NDR  --ports-per-hca N  --seed N  --ip 10.47.0.0/16  "
+		"--quiet\n"
+		"     --sm=off|auto      auto: the built-in subnet manager, which is not there yet; as off\n"
+		"  sm opensm [--host H] [-- OPTIONS]   starts OpenSM on a host and waits until ports are "
+		"ACTIVE\n"
+		"  sm stop | sm          ends it; says who manages the subnet\n"
+		"  status | hosts        in a few lines; a table of hosts, LIDs and addresses\n"
+		"  map [--svg=FILE]      draws it\n"
+		"  topology              its description, in ibnetdiscover's format\n"
+		"  counters [PORT]...    packets, bytes, errors; a port is 'S1[3]'\n"
+		"  cut PORT... | mend PORT...          the cable at a port\n"
+		"  inject PORT FAULT...  loss=1% corrupt=0.1% duplicate=1% delay=50us, or none\n"
+		"  capture FILE [PORT]...| capture stop   pcapng, for tshark and wireshark\n"
+		"  down                  ends it\n"
+		"  run TOPOLOGY -- CMD   up, CMD, down; the status is CMD's",
+	.run = fabric,
+};

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* What the parts of `anyrdma fabric` share: finding a fabric, and asking it. */
+#ifndef TOOL_FABRIC_H
+#define TOOL_FABRIC_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define FABRIC_DEFAULT "default"
+
+/* The name is taken from the option, else ANYRDMA_FABRIC, else it is the one fabric that is up, else
+ * "default". */
+struct fabric_ref {
+	char name[64];
+	char dir[PATH_MAX];
+	bool up;
+};
+
+/* 0, or -1 after a message. */
+int fabric_find(const char *name, struct fabric_ref *f);
+/* The same, and it must be up. */
+int fabric_find_up(const char *name, struct fabric_ref *f);
+
+/* Whether somebody holds the lock of a fabric's directory. */
+bool fabric_is_up(const char *dir);
+
+/*
+ * Asks a fabric: words, ended by NULL. The answer, for the caller to free, or NULL after a message that is
+ * the fabric's own sentence.
+ */
+char *fabric_ask(const struct fabric_ref *f, const char *const *words);
+
+/* Sets the environment of a program on a host, "auto" for the next one: 0, or -1 after a message. */
+int fabric_enter(const char *fabric, const char *host);
+
+int fabric_up(int argc, char **argv);
+int fabric_down(const struct fabric_ref *f);
+/* Waits until its ports are ACTIVE: 0, or -1 after a message. */
+int fabric_wait_active(const struct fabric_ref *f, unsigned seconds);
+void fabric_print_map(const struct fabric_ref *f);
+
+#endif

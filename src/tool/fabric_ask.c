@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/* Finding fabrics of this user, and talking to one by its console. */
+#include "tool/fabric.h"
+#include "tool/tool.h"
+
+#include "host/rundir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define PREFIX "fabric-"
+
+static bool good_name(const char *name)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+
+	return *name && strlen(name) < 48 && strspn(name, plain) == strlen(name);
+}
+
+bool fabric_is_up(const char *dir)
+{
+	char path[PATH_MAX + 8];
+	int fd;
+	bool held;
+
+	snprintf(path, sizeof(path), "%s/lock", dir);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	held = flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
+	close(fd);
+	return held;
+}
+
+/* The name of the only fabric that is up. False: there is none, or more than one. */
+static bool only_one(const char *run, char *name, size_t len)
+{
+	unsigned found = 0;
+	struct dirent *e;
+	DIR *d = opendir(run);
+
+	while (d && (e = readdir(d))) {
+		char path[PATH_MAX];
+
+		if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) || !good_name(e->d_name + strlen(PREFIX)) ||
+			(size_t)snprintf(path, sizeof(path), "%s/%s", run, e->d_name) >= sizeof(path) ||
+			!fabric_is_up(path))
+			continue;
+		found++;
+		snprintf(name, len, "%s", e->d_name + strlen(PREFIX));
+	}
+	if (d)
+		closedir(d);
+	return found == 1;
+}
+
+int fabric_find(const char *name, struct fabric_ref *f)
+{
+	char run[PATH_MAX - 128];
+	int err = base_rundir(run, sizeof(run));
+
+	if (err) {
+		tool_warn("the directory for running programs cannot be used (%s); ANYRDMA_DIR names another "
+			  "one",
+			strerror(-err));
+		return -1;
+	}
+	if (!name)
+		name = getenv("ANYRDMA_FABRIC");
+	if (name && *name && !good_name(name)) {
+		tool_warn("'%s' is no name for a fabric: letters, digits, '-' and '_', at most 47", name);
+		return -1;
+	}
+	if (name && *name)
+		snprintf(f->name, sizeof(f->name), "%s", name);
+	else if (!only_one(run, f->name, sizeof(f->name)))
+		snprintf(f->name, sizeof(f->name), "%s", FABRIC_DEFAULT);
+	snprintf(f->dir, sizeof(f->dir), "%s/" PREFIX "%s", run, f->name);
+	f->up = fabric_is_up(f->dir);
+	return 0;
+}
+
+int fabric_find_up(const char *name, struct fabric_ref *f)
+{
+	if (fabric_find(name, f))
+		return -1;
+	if (!f->up)
+		tool_warn("there is no fabric '%s' that is up; `anyrdma fabric up` starts one", f->name);
+	return f->up ? 0 : -1;
+}
+
+/* The path may be too long for a socket's name: by way of the directory's descriptor it is not. */
+static int connect_to(const char *dir)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	int at = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC), fd, err = 0;
+
+	if (at < 0)
+		return -errno;
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "/proc/self/fd/%d/console", at);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof(sa)))
+		err = -errno;
+	close(at);
+	if (err && fd >= 0)
+		close(fd);
+	return err ? err : fd;
+}
+
+static bool send_all(int fd, const char *p, size_t len)
+{
+	while (len) {
+		ssize_t n = send(fd, p, len, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		p += n;
+		len -= (size_t)n;
+	}
+	return true;
+}
+
+/* All that comes, with a zero behind it; for the caller to free. */
+static char *read_all(int fd)
+{
+	size_t len = 0, room = 4096;
+	char *buf = malloc(room);
+
+	for (;;) {
+		ssize_t n;
+
+		if (buf && len + 1 == room) {
+			char *more = realloc(buf, room *= 2);
+
+			if (!more)
+				free(buf);
+			buf = more;
+		}
+		n = buf ? recv(fd, buf + len, room - 1 - len, 0) : 0;
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		len += (size_t)n;
+	}
+	if (buf)
+		buf[len] = '\0';
+	return buf;
+}
+
+char *fabric_ask(const struct fabric_ref *f, const char *const *words)
+{
+	char *answer = NULL, *text;
+	int fd = connect_to(f->dir);
+	bool sent = fd >= 0;
+
+	for (; *words && sent; words++)
+		sent = send_all(fd, *words, strlen(*words) + 1);
+	if (sent && !shutdown(fd, SHUT_WR))
+		answer = read_all(fd);
+	if (fd >= 0)
+		close(fd);
+	text = answer ? strchr(answer, '\n') : NULL;
+	if (!text) {
+		tool_warn("the fabric '%s' does not answer; its log is %s/fabricd.log", f->name, f->dir);
+		free(answer);
+		return NULL;
+	}
+	*text++ = '\0';
+	if (strcmp(answer, "ok")) {
+		text[strcspn(text, "\n")] = '\0';
+		tool_warn("%s", text);
+		free(answer);
+		return NULL;
+	}
+	memmove(answer, text, strlen(text) + 1);
+	return answer;
+}
+
+int fabric_enter(const char *fabric, const char *host)
+{
+	struct fabric_ref f;
+	char *answer, *path;
+
+	if (fabric_find_up(fabric, &f))
+		return -1;
+	answer = fabric_ask(&f, (const char *const[]){"tree", host, NULL});
+	path = answer ? strchr(answer, '\n') : NULL;
+	if (!path) {
+		free(answer);
+		return -1;
+	}
+	*path++ = '\0';
+	path[strcspn(path, "\n")] = '\0';
+	setenv("ANYRDMA_FABRIC", f.name, 1);
+	setenv("ANYRDMA_HOST", answer, 1);
+	setenv("ANYRDMA_TREE", path, 1);
+	free(answer);
+	return 0;
+}

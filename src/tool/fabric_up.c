@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT */
+/* anyrdma fabric up, down: starts anyrdma-fabricd and waits for its word; ends it. */
+#include "tool/fabric.h"
+#include "tool/tool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ARGS_MAX = 24, REPORT_FD = 3 };
+
+/* anyrdma-fabricd lies beside us: ../libexec/anyrdma. */
+static int program_path(char *buf, size_t len)
+{
+	char self[PATH_MAX];
+	int err = tool_self(self, sizeof(self));
+
+	for (int up = 0; !err && up < 2; up++) {
+		char *slash = strrchr(self, '/');
+
+		if (!slash)
+			return -ENOENT;
+		*slash = '\0';
+	}
+	if (err || (size_t)snprintf(buf, len, "%s/libexec/anyrdma/anyrdma-fabricd", self) >= len)
+		return -ENOENT;
+	return access(buf, X_OK) ? -errno : 0;
+}
+
+/* In the child of the child: a process of its own, whose errors go to the fabric's log. */
+static void become(const char *program, char **args, const struct fabric_ref *f, int report)
+{
+	char log[PATH_MAX + 16];
+	int fd = open("/dev/null", O_RDWR);
+
+	dup2(fd, 0);
+	dup2(fd, 1);
+	mkdir(f->dir, 0700);
+	snprintf(log, sizeof(log), "%s/fabricd.log", f->dir);
+	fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+	dup2(fd < 0 ? 0 : fd, 2);
+	dup2(report, REPORT_FD);
+	for (int other = REPORT_FD + 1; other < 256; other++)
+		close(other);
+	unsetenv("ANYRDMA_HOST"); /* it is no program on a host */
+	unsetenv("ANYRDMA_TREE");
+	execv(program, args);
+	dprintf(REPORT_FD, "error %s cannot be started: %s\n", program, strerror(errno));
+	_exit(127);
+}
+
+/* What it says until it is ready. The last line but "ready" is shown while a large fabric is being made. */
+static int follow(FILE *report)
+{
+	bool live = isatty(2), shown = false;
+	char line[512];
+
+	while (fgets(line, sizeof(line), report)) {
+		line[strcspn(line, "\n")] = '\0';
+		if (live && shown)
+			fputs("\r\033[K", stderr);
+		if (!strcmp(line, "ready"))
+			return 0;
+		if (!strncmp(line, "error ", 6)) {
+			tool_warn("%s", line + 6);
+			return -1;
+		}
+		if (live)
+			fprintf(stderr, "%s ...", line);
+		shown = true;
+	}
+	tool_warn("anyrdma-fabricd ended before the fabric was up");
+	return -1;
+}
+
+static int start(const char *program, char **args, const struct fabric_ref *f)
+{
+	int ends[2], status;
+	FILE *report;
+	pid_t pid;
+
+	if (pipe2(ends, O_CLOEXEC)) {
+		tool_warn("no pipe: %s", strerror(errno));
+		return -1;
+	}
+	pid = fork();
+	if (!pid) {
+		setsid();
+		if (fork())
+			_exit(0);
+		become(program, args, f, ends[1]);
+	}
+	close(ends[1]);
+	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	report = fdopen(ends[0], "r");
+	status = pid > 0 && report ? follow(report) : -1;
+	if (report)
+		fclose(report);
+	return status;
+}
+
+void fabric_print_map(const struct fabric_ref *f)
+{
+	struct winsize w = {.ws_col = 80};
+	char columns[16];
+	char *map;
+
+	ioctl(1, TIOCGWINSZ, &w);
+	snprintf(columns, sizeof(columns), "%u", w.ws_col ? w.ws_col : 80);
+	map = fabric_ask(f, (const char *const[]){"map", columns, tool_utf8() ? "utf8" : "ascii", NULL});
+	if (map)
+		fputs(map, stdout);
+	free(map);
+}
+
+static int say_up(const struct fabric_ref *f, const char *sm)
+{
+	char *status = fabric_ask(f, (const char *const[]){"status", NULL});
+
+	if (!status)
+		return 1;
+	fabric_print_map(f);
+	printf("\n%s", status);
+	free(status);
+	if (!strcmp(sm, "auto"))
+		puts("(The built-in subnet manager is not there yet: --sm=auto is as --sm=off.)");
+	return 0;
+}
+
+int fabric_up(int argc, char **argv)
+{
+	static const struct option options[] = {{"name", 1, 0, 'n'}, {"sm", 1, 0, 'S'}, {"mtu", 1, 0, 'm'},
+		{"speed", 1, 0, 'v'}, {"seed", 1, 0, 's'}, {"ports-per-hca", 1, 0, 'p'}, {"ip", 1, 0, 'i'},
+		{"quiet", 0, 0, 'q'}, {0}};
+	char program[PATH_MAX], self[PATH_MAX], *args[ARGS_MAX] = {program, NULL};
+	const char *name = NULL, *sm = "off", *ip = "10.47.0.0/16";
+	bool quiet = false;
+	struct fabric_ref f;
+	int n = 1, c;
+
+	optind = 1;
+	while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0)
+		switch (c) {
+		case 'n':
+			name = optarg;
+			break;
+		case 'S':
+			sm = optarg;
+			break;
+		case 'i':
+			ip = optarg;
+			break;
+		case 'q':
+			quiet = true;
+			break;
+		case 'm':
+		case 'v':
+		case 's':
+		case 'p':
+			args[n++] = c == 'm'   ? "--mtu"
+				    : c == 'v' ? "--speed"
+				    : c == 's' ? "--seed"
+					       : "--ports-per-hca";
+			args[n++] = optarg;
+			if (n > ARGS_MAX - 14)
+				return 2;
+			break;
+		default:
+			return 2;
+		}
+	if (strcmp(sm, "auto") && strcmp(sm, "off")) {
+		tool_warn("--sm is auto or off; `anyrdma fabric sm opensm` starts OpenSM afterwards");
+		return 2;
+	}
+	if (optind + 1 < argc) {
+		tool_warn("fabric up takes one topology; see anyrdma help fabric");
+		return 2;
+	}
+	if (!name && !getenv("ANYRDMA_FABRIC"))
+		name = FABRIC_DEFAULT;
+	if (fabric_find(name, &f))
+		return 1;
+	if (program_path(program, sizeof(program)) || tool_self(self, sizeof(self))) {
+		tool_warn("anyrdma-fabricd is not there (%s): anyrdma is not completely built or installed",
+			program);
+		return 1;
+	}
+	if (f.up) {
+		tool_warn("the fabric '%s' is already up; `anyrdma fabric down` ends it, --name starts "
+			  "another one",
+			f.name);
+		return 1;
+	}
+	args[n++] = "--name";
+	args[n++] = f.name;
+	args[n++] = "--dir";
+	args[n++] = f.dir;
+	args[n++] = "--tool";
+	args[n++] = self;
+	args[n++] = "--ip";
+	args[n++] = (char *)ip;
+	args[n++] = "--report=3";
+	args[n++] = "--";
+	args[n++] = optind < argc ? argv[optind] : "star:4";
+	args[n] = NULL;
+	if (start(program, args, &f))
+		return 1;
+	return quiet ? 0 : say_up(&f, sm);
+}
+
+static void pause_ms(long ms)
+{
+	nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+int fabric_down(const struct fabric_ref *f)
+{
+	char *answer = fabric_ask(f, (const char *const[]){"down", NULL});
+
+	free(answer);
+	for (int i = 0; answer && i < 500; i++) {
+		if (!fabric_is_up(f->dir))
+			return 0;
+		pause_ms(10);
+	}
+	if (answer)
+		tool_warn("the fabric '%s' does not end; its log is %s/fabricd.log", f->name, f->dir);
+	return 1;
+}
+
+int fabric_wait_active(const struct fabric_ref *f, unsigned seconds)
+{
+	unsigned active = 0, all = 0;
+
+	for (unsigned i = 0; i < seconds * 50; i++) {
+		char *answer = fabric_ask(f, (const char *const[]){"ready", NULL});
+		int running = 0, status = 0;
+		bool read = answer && sscanf(answer, "%u %u %d %d", &active, &all, &running, &status) == 4;
+
+		free(answer);
+		if (!read)
+			return -1;
+		if (active == all)
+			return 0;
+		if (!running) {
+			tool_warn("opensm has ended with status %d%s; see %s/opensm/", status,
+				status == 127 ? " (is it installed? Debian: apt install opensm)" : "",
+				f->dir);
+			return -1;
+		}
+		pause_ms(20);
+	}
+	tool_warn("after %u s only %u of %u ports are ACTIVE; see %s/opensm/opensm.log", seconds, active, all,
+		f->dir);
+	return -1;
+}

@@ -153,6 +153,8 @@ static int take_directory(struct fabricd *d, struct options *o)
 	return fd;
 }
 
+enum { DEPTH = 16 }; /* more than of what we write */
+
 /* The directory holds nothing of the user's. Never follows a link. */
 static void remove_below(int at, const char *name, unsigned depth)
 {
@@ -269,6 +271,17 @@ static int run(struct fabricd *d, struct options *o)
 	return err;
 }
 
+/* Whoever starts the fabric again makes a new directory at once: ours gets out of its way first, in one step.
+ */
+static void leave_directory(const struct fabricd *d)
+{
+	char gone[PATH_MAX + 32];
+
+	snprintf(gone, sizeof(gone), "%s/../gone-%d", d->dir, (int)getpid());
+	remove_below(AT_FDCWD, gone, DEPTH); /* of one that was killed here, long ago */
+	remove_below(AT_FDCWD, rename(d->dir, gone) ? d->dir : gone, DEPTH);
+}
+
 static bool read_options(int argc, char **argv, struct options *o)
 {
 	static const struct option names[] = {{"name", 1, 0, 'n'}, {"dir", 1, 0, 'd'}, {"tool", 1, 0, 't'},
@@ -340,7 +353,7 @@ int main(int argc, char **argv)
 	subnet_close(d.subnet);
 	topo_fini(&d.topo);
 	loop_close(d.loop);
-	remove_below(AT_FDCWD, d.dir, 8);
+	leave_directory(&d);
 	close(lock);
 	return err ? 1 : 0;
 }

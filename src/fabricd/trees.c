@@ -10,6 +10,8 @@
  */
 #include "fabricd/fabricd.h"
 
+#include "fabricd/host_tree.h"
+
 #include "base/log.h"
 #include "wire/smp.h"
 
@@ -22,6 +24,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define REFRESH_NS 20000000ull
+
 /* The issm file of a port. */
 struct issm {
 	int wd; /* inotify's; -1 none */
@@ -30,14 +34,15 @@ struct issm {
 };
 
 struct tree {
-	bool made, dirty;
+	bool made;
 	struct issm *issm; /* of all ports of all adapters, in order */
 	unsigned nissms;
 };
 
 struct trees {
 	int inotify;
-	struct tree *tree; /* by the index of the host */
+	struct loop_timer timer; /* runs while a tree may be out of date */
+	struct tree *tree;       /* by the index of the host */
 };
 
 static struct tree *tree_of(const struct fabricd *d, const struct topo_host *h)
@@ -159,6 +164,8 @@ int trees_need(struct fabricd *d, struct topo_host *h)
 		err = -errno;
 	if (!err)
 		err = make_issms(d, h, t, dir);
+	if (!err)
+		err = host_tree_write(d, h, dir);
 	if (err) {
 		log_error("the files of %s cannot be written: %s", h->name, strerror(-err));
 		free(t->issm);
@@ -167,7 +174,19 @@ int trees_need(struct fabricd *d, struct topo_host *h)
 		return err;
 	}
 	t->made = true;
+	loop_timer_set(d->loop, &d->trees->timer, loop_now(d->loop) + REFRESH_NS);
 	return 0;
+}
+
+/* Brings the trees that there are up to date, which costs nothing to those that are. */
+static void refresh(void *arg, uint64_t now)
+{
+	struct fabricd *d = arg;
+	char dir[PATH_MAX];
+
+	for (unsigned i = 0; i < d->topo.nhosts; i++)
+		if (d->trees->tree[i].made && !host_dir(d, &d->topo.host[i], dir, sizeof(dir)))
+			host_tree_write(d, &d->topo.host[i], dir);
 }
 
 int trees_path(struct fabricd *d, struct topo_host *h, char *buf, size_t len)
@@ -177,6 +196,8 @@ int trees_path(struct fabricd *d, struct topo_host *h, char *buf, size_t len)
 
 	if (!err)
 		err = host_dir(d, h, buf, len);
+	if (!err)
+		host_tree_write(d, h, buf); /* whoever asks is about to read */
 	n = err ? 0 : strlen(buf);
 	if (!err && (size_t)snprintf(buf + n, len - n, "/sys") >= len - n)
 		err = -ENAMETOOLONG;
@@ -212,8 +233,11 @@ bool trees_issm_held(const struct fabricd *d, const struct subnet_port *port)
 	return false;
 }
 
+/* Soon, not at once: a subnet manager changes a port three times in a millisecond. */
 void trees_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what)
 {
+	if (d->trees && at->node->type == SUBNET_CA && d->trees->timer.at == UINT64_MAX)
+		loop_timer_set(d->loop, &d->trees->timer, loop_now(d->loop) + REFRESH_NS);
 }
 
 int trees_open(struct fabricd *d)
@@ -224,6 +248,7 @@ int trees_open(struct fabricd *d)
 	if (!t)
 		return -ENOMEM;
 	d->trees = t;
+	loop_timer_init(&t->timer, refresh, d);
 	t->tree = calloc(d->topo.nhosts + 1u, sizeof(*t->tree));
 	t->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 	err = !t->tree         ? -ENOMEM
@@ -243,6 +268,7 @@ void trees_close(struct fabricd *d)
 	for (unsigned i = 0; t->tree && i < d->topo.nhosts; i++)
 		free(t->tree[i].issm);
 	free(t->tree);
+	loop_timer_stop(&t->timer);
 	if (t->inotify >= 0) {
 		loop_remove(d->loop, t->inotify);
 		close(t->inotify);

@@ -13,9 +13,9 @@
 #include "hca/device.h"
 #include "hca/dm.h"
 #include "hca/fork.h"
-#include "hca/sysfs.h"
 #include "mad/gsi.h"
 #include "observe/probe.h"
+#include "sysfs/sysfs.h"
 
 #include <endian.h>
 #include <errno.h>

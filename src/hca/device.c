@@ -5,8 +5,8 @@
 #include "hca/adapter.h"
 #include "hca/context.h"
 #include "hca/netdev.h"
-#include "hca/sysfs.h"
 #include "observe/probe.h"
+#include "sysfs/sysfs.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -159,10 +159,11 @@ static const struct hca_netdev *netdev_of(const struct hca_netdevs *all, const s
 struct snapshot {
 	int n;
 	struct sysfs_dev dev[HCA_KINDS * HCA_NETDEVS];
+	struct sysfs_port port[HCA_KINDS * HCA_NETDEVS];
 	struct sysfs_gid gid[HCA_KINDS * HCA_NETDEVS][HCA_GID_TABLE];
 };
 
-static void describe_port(struct hca_port *p, struct sysfs_dev *to, struct sysfs_gid gid[HCA_GID_TABLE])
+static void describe_port(struct hca_port *p, struct sysfs_port *to, struct sysfs_gid gid[HCA_GID_TABLE])
 {
 	struct ibv_port_attr attr;
 
@@ -171,8 +172,8 @@ static void describe_port(struct hca_port *p, struct sysfs_dev *to, struct sysfs
 		hca_port_gid(p, i, gid[i].raw);
 		memcpy(gid[i].ndev, p->dev->netdev, sizeof(gid[i].ndev));
 	}
-	to->state = attr.state;
-	to->phys_state = attr.phys_state;
+	*to = (struct sysfs_port){.num = 1, .state = attr.state, .phys_state = attr.phys_state};
+	to->cap_mask = 0x00010000; /* IsCommunicationManagementSupported, as rxe */
 	to->link_layer = attr.link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet" : "InfiniBand";
 	to->lid = attr.lid;
 	to->lmc = attr.lmc;
@@ -200,9 +201,12 @@ static void take_snapshot(struct hca_adapter *a, struct snapshot *s)
 			.index = atoi(d->vd.ibv.dev_name + strlen("uverbs")),
 			.node_guid = htobe64(d->guid),
 			.node_type = hca_kinds[d->kind].node_desc,
+			.nports = 1,
+			.ports = &s->port[s->n],
 		};
 		snprintf(to->name, sizeof(to->name), "%s", d->vd.ibv.name);
-		describe_port(hca_device_port(d, 1), to, s->gid[s->n++]);
+		describe_port(hca_device_port(d, 1), &s->port[s->n], s->gid[s->n]);
+		s->n++;
 	}
 }
 

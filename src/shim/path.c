@@ -4,7 +4,7 @@
  * Some programs do not ask libibverbs about a device, they look at the kernel's files: UCX wants
  * /dev/infiniband/uverbsN to be a character device, NCCL reads GID types in /sys/class/infiniband.
  * The shim stands in front of the libc functions that take a path and turns those few prefixes to the
- * tree that hca/sysfs.c writes. Calls inside libc cannot be caught, so each public entry is here.
+ * tree that sysfs/sysfs.c writes. Calls inside libc cannot be caught, so each public entry is here.
  *
  * What is kept:
  *  - A path of any other kind costs a comparison of a few bytes and a jump; no state, no lock.
@@ -89,6 +89,22 @@ static bool append(char *buf, size_t *at, const char *s)
 	return true;
 }
 
+char *secure_getenv(const char *name); /* stdlib.h has prototypes of what is defined below */
+
+/* Where the tree is: on a host of a fabric its own (`anyrdma run --host` says where), else the user's. */
+static bool find_tree(char *buf, size_t *at)
+{
+	const char *own = secure_getenv("ANYRDMA_TREE");
+
+	*at = 0;
+	if (own && *own == '/')
+		return append(buf, at, own);
+	if (base_rundir_find(buf, PATH_MAX))
+		return false;
+	*at = strlen(buf);
+	return append(buf, at, "/sys");
+}
+
 /* The path in the tree, written to buf, or the path itself when there is no tree. */
 static const char *translate(const char *path, char *buf)
 {
@@ -96,10 +112,7 @@ static const char *translate(const char *path, char *buf)
 	int i = find_place(path, &rest);
 	size_t root, at;
 
-	if (base_rundir_find(buf, PATH_MAX))
-		return path;
-	at = strlen(buf);
-	if (!append(buf, &at, "/sys"))
+	if (!find_tree(buf, &at))
 		return path;
 	root = at;
 	if (!append(buf, &at, "/class") || !exists(buf))

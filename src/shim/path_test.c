@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The path shim, seen from inside a program. Writes a tree of one device, then starts itself again under
  * the shim (argv[1] is its path) and looks at the kernel's paths through every function. */
-#include "hca/sysfs.h"
+#include "sysfs/sysfs.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -284,9 +284,7 @@ int main(int argc, char **argv)
 {
 	uint16_t pkey = 0xffff;
 	struct sysfs_gid gid = {.raw = {0xfe, 0x80, [15] = 1}, .ndev = "lo"};
-	struct sysfs_dev d = {.name = "shimtest0",
-		.index = 7,
-		.node_type = "1: CA",
+	struct sysfs_port port = {.num = 1,
 		.state = 4,
 		.phys_state = 5,
 		.link_layer = "Ethernet",
@@ -295,6 +293,12 @@ int main(int argc, char **argv)
 		.gids = &gid,
 		.npkeys = 1,
 		.pkeys = &pkey};
+	struct sysfs_dev d = {.name = "shimtest0",
+		.netdev = "lo",
+		.index = 7,
+		.node_type = "1: CA",
+		.nports = 1,
+		.ports = &port};
 	char top[] = "/tmp/path-test-XXXXXX", missing[64], cmd[64];
 	int err;
 

@@ -33,7 +33,7 @@ LESS = [
     # It has no userfaultfd, so nothing is moved; the others are the same code but for addresses, options or the way of a frame.
     (r"^local.(share|fetch)$|^verbs.(map|copy|iwarp_crc|no_gso)|^verbs.*(memory|large)$|^verbs.iwarp.(?!rc$|errors|onesided|srq|stream)|^verbs.roce6.(?!ud|uc)|^verbs.ring.(?!rc$|reply|errors)", None),
     ("^verbs.*.errors$", ["!request_for_unmapped*"]),
-    ("^wire.icrc$|^wire.pcap$|^hca.sysfs$|^verbs.*.huge$|^sim.recovery$", None),  # a minute of repetitions of a few lines
+    ("^wire.icrc$|^wire.pcap$|^sysfs.sysfs$|^verbs.*.huge$|^sim.recovery$", None),  # a minute of repetitions of a few lines
     ("^verbs.*.rc$", ["!*mtu_???"]),  # what takes long by its numbers, a few of each kind is left
     ("^verbs.*.rc_order$", ["!a_thousand*"]),
     ("^verbs.*.onesided$", ["two_processes_converse"]),

@@ -36,7 +36,8 @@ MAY_SEE = {
     "local/export": {"local/pages", "base"},  # and exports with this
     "host": {"observe", "base", "wire"},
     "link": {"host", "observe", "base", "wire"},
-    "hca": {"local/export", "local/pages", "host", "observe", "base", "wire"},
+    "sysfs": {"host", "base"},  # the files of devices
+    "hca": {"sysfs", "local/export", "local/pages", "host", "observe", "base", "wire"},
     "engine": {"hca", "host", "observe", "base", "wire"},
     "local": {"local/export", "local/pages", "hca", "link", "observe", "base", "wire"},
     "ib": {"hca", "link", "local", "observe", "base", "wire"},
@@ -49,7 +50,7 @@ MAY_SEE = {
     "cm/ib": {"observe", "base", "wire"},  # the simulation and the fuzzer drive it as it is
     "cm": {"cm/ib", "iwarp", "mad", "hca", "host", "observe", "base", "wire"},
     "rsocket": {"observe", "base"},  # and the public headers, as a program
-    "front": {"rsocket", "cm", "mad", "hca", "host", "observe", "base", "wire"},
+    "front": {"rsocket", "cm", "mad", "sysfs", "hca", "host", "observe", "base", "wire"},
     "tool": {"hca", "host", "base", "wire"},
     "shim": {"host", "base"},
     "preload": {"base"},  # and librdmacm's public headers

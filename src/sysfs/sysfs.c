@@ -10,13 +10,14 @@
  * that changes its target: a program that took realpath() of a device keeps a path that stays good.
  *
  * Contents follow drivers/infiniband/core/sysfs.c and uverbs_main.c of Linux. */
-#include "hca/sysfs.h"
+#include "sysfs/sysfs.h"
 
 #include "host/rundir.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -71,6 +72,7 @@ static const char *rate_name(unsigned gbps)
 		{400, "400 Gb/sec (4X NDR)"},
 		{200, "200 Gb/sec (4X HDR)"},
 		{100, "100 Gb/sec (4X EDR)"},
+		{56, "56 Gb/sec (4X FDR)"},
 		{50, "50 Gb/sec (1X HDR)"},
 		{40, "40 Gb/sec (4X QDR)"},
 		{25, "25 Gb/sec (1X EDR)"},
@@ -85,7 +87,7 @@ static const char *rate_name(unsigned gbps)
 	return "2.5 Gb/sec (1X)";
 }
 
-static void compose_gids(FILE *m, const char *port, const struct sysfs_dev *d)
+static void compose_gids(FILE *m, const char *port, const struct sysfs_port *d)
 {
 	static const uint8_t zero[16];
 	const char *type = strcmp(d->link_layer, "Ethernet") ? "IB/RoCE v1" : "RoCE v2";
@@ -109,7 +111,7 @@ static void compose_gids(FILE *m, const char *port, const struct sysfs_dev *d)
 	}
 }
 
-static void compose_pkeys(FILE *m, const char *port, const struct sysfs_dev *d)
+static void compose_pkeys(FILE *m, const char *port, const struct sysfs_port *d)
 {
 	char name[64];
 
@@ -119,11 +121,27 @@ static void compose_pkeys(FILE *m, const char *port, const struct sysfs_dev *d)
 	}
 }
 
-static void compose_port(FILE *m, const struct sysfs_dev *d)
+/* umadN and issmN, by which libibumad and subnet managers find a port. */
+static void compose_mad(FILE *m, const char *device, const struct sysfs_port *d)
+{
+	static const char *const kinds[] = {"umad", "issm"};
+	char dir[96], name[32];
+
+	for (int i = 0; i < 2; i++) {
+		snprintf(name, sizeof(name), "%s%d", kinds[i], d->mad_index);
+		snprintf(dir, sizeof(dir), "class/infiniband_mad/%s", name);
+		entry(m, dir, "ibdev", "%s", device);
+		entry(m, dir, "port", "%d", d->num);
+		entry(m, dir, "dev", "231:%d", 64 * i + d->mad_index);
+		entry(m, "dev/infiniband", name, LINK_MARK "%s", i ? d->issm : "/dev/null");
+	}
+}
+
+static void compose_port(FILE *m, const char *device, const struct sysfs_port *d)
 {
 	char port[128];
 
-	snprintf(port, sizeof(port), "class/infiniband/%s/ports/1", d->name);
+	snprintf(port, sizeof(port), "class/infiniband/%s/ports/%d", device, d->num);
 	entry(m, port, "state", "%d: %s", d->state, state_name(d->state));
 	entry(m, port, "phys_state", "%d: %s", d->phys_state, phys_state_name(d->phys_state));
 	entry(m, port, "rate", "%s", rate_name(d->rate_gbps));
@@ -131,34 +149,32 @@ static void compose_port(FILE *m, const struct sysfs_dev *d)
 	entry(m, port, "lid_mask_count", "%d", d->lmc);
 	entry(m, port, "sm_lid", "0x%x", d->sm_lid);
 	entry(m, port, "sm_sl", "%d", d->sm_sl);
-	entry(m, port, "cap_mask", "0x00010000"); /* IsCommunicationManagementSupported, as rxe */
+	entry(m, port, "cap_mask", "0x%08x", d->cap_mask);
 	entry(m, port, "link_layer", "%s", d->link_layer);
 	compose_gids(m, port, d);
 	compose_pkeys(m, port, d);
+	for (int i = 0; i < d->ncounters; i++) {
+		char name[64];
+
+		snprintf(name, sizeof(name), "counters/%.48s", d->counters[i].name);
+		entry(m, port, name, "%" PRIu64, d->counters[i].value);
+	}
+	if (d->issm)
+		compose_mad(m, device, d);
 }
 
-static void compose_dev(FILE *m, const struct sysfs_dev *d)
+static void write_guid(char out[24], uint64_t be)
 {
-	char dir[96], net[32];
 	uint8_t g[8];
-	char guid[24];
 
-	memcpy(g, &d->node_guid, sizeof(g));
-	snprintf(guid, sizeof(guid), "%02x%02x:%02x%02x:%02x%02x:%02x%02x", g[0], g[1], g[2], g[3], g[4],
-		g[5], g[6], g[7]);
-	snprintf(dir, sizeof(dir), "class/infiniband/%s", d->name);
-	entry(m, dir, "node_type", "%s", d->node_type);
-	entry(m, dir, "node_guid", "%s", guid);
-	entry(m, dir, "sys_image_guid", "%s", guid);
-	entry(m, dir, "node_desc", "anyrdma %s", d->name);
-	entry(m, dir, "fw_ver", "%s", ANYRDMA_VERSION);
-	entry(m, dir, "hw_rev", "0x0");
-	entry(m, dir, "hca_type", "anyrdma");
-	entry(m, dir, "board_id", "anyrdma");
-	compose_port(m, d);
-	/* Of its hardware only this: rdma-core's tests and scripts find the addresses by it. */
-	snprintf(net, sizeof(net), "device/net/%.16s", d->netdev);
-	entry(m, dir, net, LINK_MARK "/sys/class/net/%.16s", d->netdev);
+	memcpy(g, &be, sizeof(g));
+	snprintf(out, 24, "%02x%02x:%02x%02x:%02x%02x:%02x%02x", g[0], g[1], g[2], g[3], g[4], g[5], g[6],
+		g[7]);
+}
+
+static void compose_verbs(FILE *m, const struct sysfs_dev *d)
+{
+	char dir[96];
 
 	snprintf(dir, sizeof(dir), "class/infiniband_verbs/uverbs%d", d->index);
 	entry(m, dir, "ibdev", "%s", d->name);
@@ -166,6 +182,42 @@ static void compose_dev(FILE *m, const struct sysfs_dev *d)
 	entry(m, dir, "abi_version", "1");
 	snprintf(dir, sizeof(dir), "uverbs%d", d->index);
 	entry(m, "dev/infiniband", dir, LINK_MARK "/dev/null");
+}
+
+static void compose_dev(FILE *m, const struct sysfs_dev *d)
+{
+	char dir[96], net[32];
+	char guid[24];
+
+	write_guid(guid, d->node_guid);
+	snprintf(dir, sizeof(dir), "class/infiniband/%s", d->name);
+	entry(m, dir, "node_type", "%s", d->node_type);
+	entry(m, dir, "node_guid", "%s", guid);
+	write_guid(guid, d->sys_guid ? d->sys_guid : d->node_guid);
+	entry(m, dir, "sys_image_guid", "%s", guid);
+	entry(m, dir, "node_desc", "%s%s", d->desc ? "" : "anyrdma ", d->desc ? d->desc : d->name);
+	entry(m, dir, "fw_ver", "%s", ANYRDMA_VERSION);
+	entry(m, dir, "hw_rev", "0x0");
+	entry(m, dir, "hca_type", "anyrdma");
+	entry(m, dir, "board_id", "anyrdma");
+	for (int i = 0; i < d->nports; i++)
+		compose_port(m, d->name, &d->ports[i]);
+	if (d->netdev) {
+		/* Of its hardware only this: rdma-core's tests and scripts find the addresses by it. */
+		snprintf(net, sizeof(net), "device/net/%.16s", d->netdev);
+		entry(m, dir, net, LINK_MARK "/sys/class/net/%.16s", d->netdev);
+	}
+	if (d->index >= 0)
+		compose_verbs(m, d);
+}
+
+static bool has_mads(const struct sysfs_dev *devs, int n)
+{
+	for (int i = 0; i < n; i++)
+		for (int p = 0; p < devs[i].nports; p++)
+			if (devs[i].ports[p].issm)
+				return true;
+	return false;
 }
 
 /* The manifest as a string for the caller to free, or NULL. */
@@ -180,6 +232,8 @@ static char *compose(const struct sysfs_dev *devs, int n, size_t *len)
 	fputs("class/infiniband\n", m);
 	fputs("dev/infiniband\n", m);
 	entry(m, "class/infiniband_verbs", "abi_version", "6");
+	if (has_mads(devs, n))
+		entry(m, "class/infiniband_mad", "abi_version", "5");
 	for (int i = 0; i < n; i++)
 		compose_dev(m, &devs[i]);
 	if (fclose(m)) {
@@ -386,13 +440,17 @@ int sysfs_root(char *buf, size_t len)
 int sysfs_update(const struct sysfs_dev *devs, int n)
 {
 	char dir[PATH_MAX];
+	int err = base_rundir(dir, sizeof(dir));
+
+	return err ? err : sysfs_update_in(dir, devs, n);
+}
+
+int sysfs_update_in(const char *dir, const struct sysfs_dev *devs, int n)
+{
 	char *manifest;
 	size_t len;
-	int at, err;
+	int at, err = 0;
 
-	err = base_rundir(dir, sizeof(dir));
-	if (err)
-		return err;
 	manifest = compose(devs, n, &len);
 	if (!manifest)
 		return -ENOMEM;

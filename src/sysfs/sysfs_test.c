@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "hca/sysfs.h"
+#include "sysfs/sysfs.h"
 
 #include "base/env.h"
 #include "host/rundir.h"
@@ -30,21 +30,22 @@ static const struct sysfs_gid gids[] = {
 
 static const uint16_t pkeys[] = {0xffff, 0x0001};
 
+static struct sysfs_port port = {
+	.num = 1,
+	.state = 4,
+	.phys_state = 5,
+	.link_layer = "Ethernet",
+	.rate_gbps = 100,
+	.ngids = 3,
+	.gids = gids,
+	.npkeys = 2,
+	.pkeys = pkeys,
+};
+
 static struct sysfs_dev device(const char *name, int index)
 {
 	struct sysfs_dev d = {
-		.netdev = "eth0",
-		.index = index,
-		.node_type = "1: CA",
-		.state = 4,
-		.phys_state = 5,
-		.link_layer = "Ethernet",
-		.rate_gbps = 100,
-		.ngids = 3,
-		.gids = gids,
-		.npkeys = 2,
-		.pkeys = pkeys,
-	};
+		.netdev = "eth0", .index = index, .node_type = "1: CA", .nports = 1, .ports = &port};
 	uint8_t guid[8] = {0x02, 0x11, 0x22, 0xff, 0xfe, 0x33, 0x44, 0x55};
 
 	snprintf(d.name, sizeof(d.name), "%s", name);
@@ -173,10 +174,58 @@ static void unchanged_is_not_written_again(void **state)
 	before = root_inode();
 	assert_int_equal(sysfs_update(&d, 1), 0);
 	assert_int_equal(root_inode(), before);
-	d.state = 1;
+	port.state = 1;
 	assert_int_equal(sysfs_update(&d, 1), 0);
 	assert_int_not_equal(root_inode(), before);
 	assert_reads(PORT "state", "1: DOWN\n");
+	port.state = 4;
+}
+
+/* A host of a fabric: two ports with LIDs and counters, in a directory of its own, for libibumad and subnet
+ * managers. */
+static void infiniband_host_has_its_files(void **state)
+{
+	const struct sysfs_counter counters[] = {{"port_xmit_data", 7}, {"link_downed", 1}};
+	const struct sysfs_port ports[] = {{.num = 1,
+						   .state = 4,
+						   .phys_state = 5,
+						   .link_layer = "InfiniBand",
+						   .lid = 3,
+						   .sm_lid = 1,
+						   .cap_mask = 0x26,
+						   .rate_gbps = 200,
+						   .ncounters = 2,
+						   .counters = counters,
+						   .mad_index = 2,
+						   .issm = "/somewhere/issm2"},
+		{.num = 2,
+			.state = 1,
+			.phys_state = 2,
+			.link_layer = "InfiniBand",
+			.mad_index = 3,
+			.issm = "/somewhere/issm3"}};
+	struct sysfs_dev d = {.name = "ib1",
+		.desc = "node1",
+		.index = -1,
+		.node_type = "1: CA",
+		.nports = 2,
+		.ports = ports};
+	char dir[PATH_MAX];
+
+	(void)state;
+	assert_int_equal(base_rundir(dir, sizeof(dir)), 0);
+	assert_int_equal(sysfs_update_in(dir, &d, 1), 0);
+	assert_reads("class/infiniband/ib1/node_desc", "node1\n");
+	assert_reads("class/infiniband/ib1/ports/1/lid", "0x3\n");
+	assert_reads("class/infiniband/ib1/ports/1/rate", "200 Gb/sec (4X HDR)\n");
+	assert_reads("class/infiniband/ib1/ports/1/cap_mask", "0x00000026\n");
+	assert_reads("class/infiniband/ib1/ports/1/counters/port_xmit_data", "7\n");
+	assert_reads("class/infiniband/ib1/ports/2/state", "1: DOWN\n");
+	assert_reads("class/infiniband_mad/abi_version", "5\n");
+	assert_reads("class/infiniband_mad/umad2/ibdev", "ib1\n");
+	assert_reads("class/infiniband_mad/issm3/port", "2\n");
+	assert_links("dev/infiniband/issm2", "/somewhere/issm2");
+	assert_int_equal(access(in_tree("class/infiniband_verbs/uverbs0"), F_OK), -1);
 }
 
 static void removed_device_is_gone(void **state)
@@ -246,7 +295,7 @@ static void many_writers_and_a_reader(void **state)
 		if (pids[w])
 			continue;
 		for (int i = 0; i < TURNS; i++) {
-			d.state = 1 + (w + i) % 4;
+			port.state = 1 + (w + i) % 4;
 			int err = sysfs_update(&d, 1);
 
 			/* a writer may be refused after its second of waiting, nothing else */
@@ -260,7 +309,7 @@ static void many_writers_and_a_reader(void **state)
 		assert_int_equal(waitpid(pids[w], &status, 0), pids[w]);
 		assert_int_equal(status, 0);
 	}
-	d.state = 4;
+	port.state = 4;
 	assert_int_equal(sysfs_update(&d, 1), 0);
 	assert_reads(PORT "state", "4: ACTIVE\n");
 	assert_int_equal(base_rundir(dir, sizeof(dir)), 0);
@@ -332,6 +381,7 @@ int main(void)
 		TEST(files_read_as_the_kernels),
 		TEST(empty_gid_slot_reads_zeros),
 		TEST(unchanged_is_not_written_again),
+		TEST(infiniband_host_has_its_files),
 		TEST(removed_device_is_gone),
 		TEST(leftovers_of_a_killed_writer_do_no_harm),
 		TEST(many_writers_and_a_reader),

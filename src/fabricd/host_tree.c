@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/* What the device files of a host say, out of the subnet: LIDs, states, P_Keys, counters. */
+#include "fabricd/host_tree.h"
+
+#include "fabric/shared.h"
+#include "subnet/counters.h"
+#include "sysfs/sysfs.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* As Linux has them in ports/P/counters; data in words. */
+static const struct {
+	const char *name;
+	enum port_counter which;
+} counters[] = {
+	{"symbol_error", CNT_SYMBOL_ERRORS},
+	{"link_error_recovery", CNT_LINK_RECOVERY},
+	{"link_downed", CNT_LINK_DOWNED},
+	{"port_rcv_errors", CNT_RCV_ERRORS},
+	{"port_rcv_remote_physical_errors", CNT_RCV_REMOTE_PHYSICAL},
+	{"port_rcv_switch_relay_errors", CNT_RCV_SWITCH_RELAY},
+	{"port_xmit_discards", CNT_XMIT_DISCARDS},
+	{"port_xmit_constraint_errors", CNT_XMIT_CONSTRAINT},
+	{"port_rcv_constraint_errors", CNT_RCV_CONSTRAINT},
+	{"local_link_integrity_errors", CNT_LINK_INTEGRITY},
+	{"excessive_buffer_overrun_errors", CNT_BUFFER_OVERRUN},
+	{"VL15_dropped", CNT_VL15_DROPPED},
+	{"port_xmit_data", CNT_XMIT_DATA},
+	{"port_rcv_data", CNT_RCV_DATA},
+	{"port_xmit_packets", CNT_XMIT_PKTS},
+	{"port_rcv_packets", CNT_RCV_PKTS},
+	{"port_xmit_wait", CNT_XMIT_WAIT},
+	{"unicast_xmit_packets", CNT_UNICAST_XMIT},
+	{"unicast_rcv_packets", CNT_UNICAST_RCV},
+	{"multicast_xmit_packets", CNT_MCAST_XMIT},
+	{"multicast_rcv_packets", CNT_MCAST_RCV},
+};
+enum { COUNTERS = sizeof(counters) / sizeof(counters[0]) };
+
+/* A port and the tables that its files are made of. */
+struct described {
+	struct sysfs_gid gid[FABRIC_GUIDS];
+	struct sysfs_counter counter[COUNTERS];
+	char issm[PATH_MAX];
+};
+
+static unsigned rate_of(const struct fabric_port *p)
+{
+	static const uint8_t lanes[] = {1, 4, 8, 12, 2};
+	static const uint16_t plain[] = {25, 50, 100}, ext[] = {140, 250, 500, 1000}; /* tenths of a Gb/s */
+	unsigned width = p->width ? (unsigned)__builtin_ctz(p->width) % 5 : 0, rate = 25;
+
+	if (p->speed_ext)
+		rate = ext[(unsigned)__builtin_ctz(p->speed_ext) % 4];
+	else if (p->speed)
+		rate = plain[(unsigned)__builtin_ctz(p->speed) % 3];
+	return rate * lanes[width] / 10;
+}
+
+static void describe_gids(const struct subnet_port *p, struct described *to)
+{
+	for (unsigned i = 0; i < FABRIC_GUIDS; i++) {
+		uint64_t guid = i ? p->shared->guid[i] : p->guid;
+
+		memset(&to->gid[i], 0, sizeof(to->gid[i]));
+		if (!guid)
+			continue;
+		put_be64(to->gid[i].raw, p->shared->prefix);
+		put_be64(to->gid[i].raw + 8, guid);
+	}
+}
+
+static struct sysfs_port describe_port(
+	const struct subnet_port *p, int number, const char *dir, struct described *to)
+{
+	const struct fabric_port *s = p->shared;
+
+	describe_gids(p, to);
+	for (unsigned i = 0; i < COUNTERS; i++)
+		to->counter[i] =
+			(struct sysfs_counter){counters[i].name, subnet_counted(p, counters[i].which)};
+	snprintf(to->issm, sizeof(to->issm), "%s/issm%d", dir, number);
+	return (struct sysfs_port){.num = p->num,
+		.state = s->state,
+		.phys_state = s->phys,
+		.link_layer = "InfiniBand",
+		.lid = s->lid,
+		.sm_lid = s->sm_lid,
+		.lmc = s->lmc,
+		.sm_sl = s->sm_sl,
+		.cap_mask = s->cap_mask,
+		.rate_gbps = rate_of(s),
+		.ngids = FABRIC_GUIDS,
+		.gids = to->gid,
+		.npkeys = FABRIC_PKEYS,
+		.pkeys = s->pkey,
+		.ncounters = COUNTERS,
+		.counters = to->counter,
+		.mad_index = number,
+		.issm = to->issm};
+}
+
+int host_tree_write(const struct fabricd *d, const struct topo_host *h, const char *dir)
+{
+	struct sysfs_dev *devs = calloc(h->nhcas, sizeof(*devs));
+	struct described *parts;
+	struct sysfs_port *ports;
+	unsigned total = 0;
+	int n = 0, err = -ENOMEM;
+
+	for (unsigned k = 0; k < h->nhcas; k++)
+		total += h->hca[k]->nports;
+	ports = calloc(total, sizeof(*ports));
+	parts = calloc(total, sizeof(*parts));
+	if (!devs || !ports || !parts)
+		goto out;
+	for (unsigned k = 0; k < h->nhcas; k++) {
+		const struct subnet_node *hca = h->hca[k];
+
+		devs[k] = (struct sysfs_dev){.desc = hca->desc,
+			.index = (int)k,
+			.node_guid = htobe64(hca->guid),
+			.sys_guid = htobe64(hca->sys_guid),
+			.node_type = "1: CA",
+			.nports = (int)hca->nports,
+			.ports = ports + n};
+		snprintf(devs[k].name, sizeof(devs[k].name), "ib%u", k);
+		for (unsigned p = 1; p <= hca->nports; p++, n++)
+			ports[n] = describe_port(&hca->port[p], n, dir, &parts[n]);
+	}
+	err = sysfs_update_in(dir, devs, (int)h->nhcas);
+out:
+	free(devs);
+	free(ports);
+	free(parts);
+	return err;
+}

@@ -277,7 +277,8 @@ static void leave_directory(const struct fabricd *d)
 {
 	char gone[PATH_MAX + 32];
 
-	snprintf(gone, sizeof(gone), "%s/../gone-%d", d->dir, (int)getpid());
+	snprintf(gone, sizeof(gone), "%.*s/gone-%d", (int)(strrchr(d->dir, '/') - d->dir), d->dir,
+		(int)getpid());
 	remove_below(AT_FDCWD, gone, DEPTH); /* of one that was killed here, long ago */
 	remove_below(AT_FDCWD, rename(d->dir, gone) ? d->dir : gone, DEPTH);
 }
@@ -324,8 +325,8 @@ static bool read_options(int argc, char **argv, struct options *o)
 			return false;
 		}
 	o->describe.what = argv[optind];
-	return o->name && o->dir && o->tool && o->describe.what && strlen(o->name) < SUBNET_NAME &&
-	       strlen(o->dir) < PATH_MAX - 64;
+	return o->name && o->dir && o->tool && o->describe.what && *o->dir == '/' &&
+	       strlen(o->name) < SUBNET_NAME && strlen(o->dir) < PATH_MAX - 64;
 }
 
 int main(int argc, char **argv)

@@ -1,0 +1,219 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# fabric.sh: `anyrdma fabric`, as an ordinary user: a subnet comes up, OpenSM manages it, a cable is cut, packets are captured,
+# and what is wrong is told in a sentence.
+# shellcheck source=tests/clients/lib.sh
+. "$(dirname "$0")/lib.sh"
+for program in opensm ibnetdiscover ibtracert tshark; do
+	[ -n "$(command -v $program || command -v /usr/sbin/$program)" ] || skip "needs opensm, infiniband-diags and tshark"
+done
+enter loopback "$@"
+as_ordinary_user
+PATH=$PATH:/usr/sbin
+HOME_OF_FABRICS=$RUN_DIR/net-$(stat -Lc %i /proc/self/ns/net)
+CHECKER=$HERE/../wire/icrc_check.py
+FILES=$TMP/files # the ordinary user writes here
+mkdir -m 777 "$FILES"
+
+fabric() { "${IDENTITY[@]}" "${SANITIZER[@]}" timeout "$PATIENCE" "$ANYRDMA" fabric "$@"; }
+at() { local host=$1 && shift && run A --host "$host" timeout "$PATIENCE" "$@"; }
+
+# ok LABEL COMMAND...: ends well; what it says is $TMP/out.
+ok() {
+	local label=$1
+	shift
+	if "$@" >"$TMP/out" 2>&1; then say "ok    $label"; else fail "$label: $*" "$TMP/out"; fi
+}
+
+# tells LABEL PATTERN COMMAND...: says so, whatever its status.
+tells() {
+	local label=$1 pattern=$2
+	shift 2
+	"$@" >"$TMP/out" 2>&1 || true
+	if grep -Eq -- "$pattern" "$TMP/out"; then say "ok    $label"; else fail "$label: no '$pattern' from: $*" "$TMP/out"; fi
+}
+
+up() { fabric up --quiet "$@" >"$TMP/out" 2>&1 || fail "fabric up $*" "$TMP/out"; }
+down() { fabric down >"$TMP/out" 2>&1 || fail "fabric down" "$TMP/out"; }
+log_of() { echo "$HOME_OF_FABRICS"/fabric-"$1"/opensm/opensm.log; }
+
+sentences() {
+	tells "no fabric: what to do" "anyrdma fabric up. starts one" fabric status
+	tells "no fabric: nor a host on it" "anyrdma fabric up. starts one" run A --host node1 true
+	tells "no such topology" "for example: ring:6|at least three switches" fabric up ring:2
+	tells "no such file" "No such file or directory; give a topology" fabric up /nowhere
+	printf 'Switch 4 "S1"\n[1] "S2"[1]\n' >"$FILES/wrong"
+	tells "a fault in a file names its line" "wrong, line 2: there is no node .S2." fabric up "$FILES/wrong"
+	up star:2
+	tells "a second of the name is refused" "already up; .anyrdma fabric down. ends it" fabric up star:3
+	tells "no such host" "there is no host 'node9'" run A --host node9 true
+	tells "no such port" "S1 has ports \[1\] to \[2\]" fabric cut 'S1[3]'
+	tells "no such fault" "is no fault; for example: loss=1%" fabric inject 'S1[1]' slow
+	tells "no such command" "there is no 'uup'" fabric uup
+	ok "another fabric beside it" fabric up --quiet --name other pair
+	tells "which has a status of its own" "Fabric 'other'.* 2 hosts, 0 switches, 1 cable\." fabric status --name other
+	ok "and is ended by itself" fabric down --name other
+	tells "the first is still up" "Fabric 'default'.* 2 hosts, 1 switch, 2 cables\." fabric status
+	down
+	until_true 10 nothing_there || fail "something is left in $HOME_OF_FABRICS"
+	say "ok    and nothing is left behind"
+}
+
+nothing_there() { [ -z "$(find "$HOME_OF_FABRICS" -maxdepth 1 \( -name 'fabric-*' -o -name 'gone-*' \))" ]; }
+
+# What a user of the tutorial does (docs/fabric.md).
+tutorial() {
+	ok "fat-tree:4 comes up, with a picture" fabric up fat-tree:4
+	has 'edge1 .* edge8' <"$TMP/out" || fail "no picture" "$TMP/out"
+	tells "ports wait for a subnet manager" '96 INIT' fabric status
+	ok "a capture begins" fabric capture "$FILES/up.pcapng"
+	ok "OpenSM brings it up" fabric sm opensm
+	ok "the capture ends" fabric capture stop
+	tells "all ports are ACTIVE" '96 ACTIVE\.' fabric status
+	tells "and who did it" 'Subnet manager on node1, port 1 \(LID 1\)' fabric status
+	tells "a host has its files" 'rate:.*200 Gb/sec \(4X HDR\)' at node3 ibstatus
+	tells "ibstatus knows the LID" 'base lid:[[:space:]]+0x[1-9a-f]' at node3 ibstatus
+	reroute
+	[ "$(grep -c ERR "$(log_of default)")" -eq 0 ] || fail "OpenSM complains" "$(log_of default)"
+	say "ok    OpenSM complains of nothing"
+	discovered
+	ok "opensm is ended" fabric sm stop
+	until_true 10 is_unmanaged || fail "IsSM stays" "$TMP/out"
+	say "ok    and IsSM with it"
+	nobody_works
+	down
+}
+
+is_unmanaged() { fabric status >"$TMP/out" 2>&1 && has 'No subnet manager' <"$TMP/out"; }
+
+path_to_node16() { at node1 ibtracert 1 "$(at node16 ibstat | awk '/Base lid/ { print $3 }')"; }
+avoids_agg() { path_to_node16 >"$TMP/out" 2>&1 && ! has "\"$1\"" <"$TMP/out" && has '"node16"' <"$TMP/out"; }
+
+# The cable that the path takes is cut; OpenSM finds another one.
+reroute() {
+	local agg
+	path_to_node16 >"$TMP/path" 2>&1 || fail "ibtracert" "$TMP/path"
+	agg=$(grep -o '"agg[12]"' "$TMP/path" | tr -d '"')
+	ok "a cable is cut" fabric cut "edge1[${agg#agg}]"
+	until_true "$PATIENCE" avoids_agg "$agg" || fail "OpenSM does not reroute" "$TMP/path" "$TMP/out" "$(log_of default)"
+	say "ok    OpenSM finds another path"
+	ok "and mended" fabric mend "edge1[${agg#agg}]"
+	until_true "$PATIENCE" all_active || fail "the mended cable is not used" "$TMP/out"
+	say "ok    which it takes into use"
+}
+
+all_active() { fabric status >"$TMP/out" 2>&1 && has '96 ACTIVE\.' <"$TMP/out"; }
+
+# What ibnetdiscover finds is the description, and makes the same fabric again.
+discovered() {
+	at node2 ibnetdiscover >"$FILES/found" 2>"$TMP/out" || fail "ibnetdiscover" "$TMP/out"
+	fabric topology | grep -v '^@' | sort >"$TMP/said"
+	up --name again "$FILES/found"
+	fabric topology --name again | grep -v '^@' | sort >"$TMP/again"
+	fabric down --name again
+	cmp -s "$TMP/said" "$TMP/again" || fail "another fabric came of it" "$TMP/said" "$TMP/again"
+	say "ok    what ibnetdiscover finds makes the same fabric, GUIDs and names included"
+}
+
+captured() {
+	"$CHECKER" "$FILES/up.pcapng" >"$TMP/out" 2>&1 || fail "CRCs of the capture" "$TMP/out"
+	say "ok    every packet of the bring-up has a right ICRC and VCRC"
+	tshark -n -r "$FILES/up.pcapng" -V >"$TMP/dissected" 2>/dev/null
+	! grep -Ei 'malformed|exception' "$TMP/dissected" >"$TMP/out" || fail "tshark complains" "$TMP/out"
+	for word in 'SubnGet(NodeInfo)' 'SubnSet(PortInfo)' 'SubnSet(LinearForwardingTable)'; do
+		tshark -n -r "$FILES/up.pcapng" 2>/dev/null | has -F "$word" || fail "tshark sees no $word"
+	done
+	tshark -n -r "$FILES/up.pcapng" -T fields -e frame.interface_name 2>/dev/null | has -F 'node1[1] - edge1[3]' ||
+		fail "the links have no names"
+	say "ok    tshark names its packets and links, and finds nothing malformed"
+}
+
+# fabricd sleeps when nothing happens.
+nobody_works() {
+	local process before after
+	process=$(head -1 "$HOME_OF_FABRICS"/fabric-default/lock)
+	before=$(awk '{ print $14 + $15 }' "/proc/$process/stat")
+	sleep 1
+	after=$(awk '{ print $14 + $15 }' "/proc/$process/stat")
+	[ $((after - before)) -le 1 ] || fail "an idle fabric used $((after - before)) ticks in a second"
+	say "ok    an idle fabric uses no processor"
+}
+
+# Whatever is sent to the console, others are served, and who waits for ever is hung up on.
+hostile() {
+	local socket
+	up star:2
+	socket=$(echo "$HOME_OF_FABRICS"/fabric-default/console)
+	"${IDENTITY[@]}" python3 - "$socket" <<-'END' >"$TMP/out" 2>&1 || fail "a hostile client of the console" "$TMP/out"
+		import os, random, socket, sys
+		def client():
+		    s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+		    s.connect(sys.argv[1])
+		    return s
+		silent = [client() for _ in range(40)]          # more than are taken at a time
+		random.seed(1)
+		for s in silent:
+		    s.close()
+		words = [b"map", b"cut", b"inject", b"capture", b"counters", b"sm", b"tree", b"S1[1]", b"S1[99999999999999]", b"[", b"]",
+		         b"", b"\xff" * 300, b"loss=nan%", b"loss=-1", b"delay=1e300s", b"/nonexistent/x", b"svg", b"start", b"node1" * 40]
+		for _ in range(300):
+		    s = client()
+		    try:
+		        s.sendall(b"\0".join(random.choices([w for w in words if w != b"start"], k=random.randrange(8))) + b"\0")
+		        s.shutdown(socket.SHUT_WR)
+		        if random.random() < .8:
+		            while s.recv(65536):
+		                pass
+		    except (BrokenPipeError, ConnectionResetError):
+		        pass
+		    s.close()
+		s = client()
+		try:
+		    s.sendall(b"x" * 100000)                    # more than a request may have
+		except (BrokenPipeError, ConnectionResetError):
+		    pass
+	END
+	tells "hostile clients harm nobody" "Fabric 'default'" fabric status
+	if [ "$(id -u)" -eq 0 ]; then
+		python3 - "$socket" <<-'END' >"$TMP/out" 2>&1 || fail "another user is served" "$TMP/out"
+			import socket, sys
+			s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+			s.connect(sys.argv[1])
+			try:
+			    s.sendall(b"status\0")
+			    s.shutdown(socket.SHUT_WR)
+			    got = s.recv(100)
+			except OSError:
+			    got = b""
+			sys.exit(1 if got else 0)
+		END
+		say "ok    another user, root even, is turned away"
+	fi
+	killed
+}
+
+# A killed fabric leaves its directory, which is no fabric, and the next one takes it.
+killed() {
+	kill -9 "$(head -1 "$HOME_OF_FABRICS"/fabric-default/lock)"
+	until_true 10 is_down || fail "a killed fabric counts as up" "$TMP/out"
+	up star:3
+	tells "a killed fabric can be started again" '3 hosts' fabric status
+	down
+}
+
+is_down() { ! fabric status >"$TMP/out" 2>&1; }
+
+for_scripts() {
+	local status=0
+	fabric run ring:3 -- sh -c "'$ANYRDMA' fabric sm opensm -- -o && '$ANYRDMA' run --host node2 ibstat && exit 7" >"$TMP/out" 2>&1 ||
+		status=$?
+	[ "$status" -eq 7 ] && has 'State: Active' <"$TMP/out" || fail "fabric run: status $status" "$TMP/out"
+	say "ok    fabric run brings one up for a program, and ends with its status"
+}
+
+sentences
+tutorial
+captured
+hostile
+for_scripts
+done_testing

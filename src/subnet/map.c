@@ -169,19 +169,19 @@ static void put_wiring(FILE *f, const struct subnet_node *n, unsigned indent, co
 			width = (unsigned)len > width ? (unsigned)len : width;
 		}
 	fprintf(f, "%-*s", (int)indent, n->id);
-	for (unsigned p = 1; p <= n->nports; p++) {
+	for (unsigned p = 1, pad = 0; p <= n->nports; p++) {
 		if (!n->port[p].peer)
 			continue;
 		if (at > indent && at + width > style->columns) {
 			fprintf(f, "\n%*s", (int)indent, "");
 			at = indent;
+			pad = 0;
 		}
+		fprintf(f, "%*s", (int)pad, "");
 		cable_text(buf, sizeof(buf), &n->port[p], style->utf8);
 		fputs(buf, f);
 		/* Bytes are not columns: the scissors have three of them. */
-		for (int pad = (int)width + 2 - cable_text(buf, sizeof(buf), &n->port[p], false); pad > 0;
-			pad--)
-			fputc(' ', f);
+		pad = width + 2 - (unsigned)cable_text(buf, sizeof(buf), &n->port[p], false);
 		at += width + 2;
 	}
 	fputc('\n', f);

@@ -34,7 +34,7 @@ static void small_subnet_is_shown_cable_by_cable(void **state)
 				  "          | 4 cables, 1 cut\n"
 				  "hosts     oooo                  4 hosts: node1 ... node4\n"
 				  "\n"
-				  "S1      [1] node1    [2] node2    [3] x node3  [4] node4    \n");
+				  "S1      [1] node1    [2] node2    [3] x node3  [4] node4\n");
 	free(text);
 	subnet_close(s);
 }

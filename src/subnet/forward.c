@@ -174,17 +174,21 @@ static bool is_member(const struct subnet_node *n, uint16_t mlid, unsigned num)
  * A copy for every port that the table names, but for the one it came in by. In a tree each link sees a
  * packet once, so that one with more copies than there are ports goes round in circles.
  */
-static struct subnet_port *replicate(struct subnet *s, struct subnet_port *in, const struct packet *p)
+static struct subnet_port *replicate(struct subnet *s, struct subnet_port *in, struct packet *p)
 {
 	struct subnet_node *n = in->node;
-	unsigned copies = 0;
+	bool has_members = false;
 
+	if (++p->hops > WALK_HOPS_MAX)
+		return NULL;
 	for (unsigned num = 0; p->lrh.dlid - LID_MCAST < SUBNET_MLIDS && num <= n->nports; num++) {
 		struct packet copy = *p;
 
-		if (!is_member(n, p->lrh.dlid, num) || (num && num == in->num))
+		if (!is_member(n, p->lrh.dlid, num))
 			continue;
-		copies++;
+		has_members = true;
+		if (num == in->num)
+			continue;
 		if (!s->copies) {
 			drop(WALK_TOO_FAR, in, &n->port[num], p);
 			return NULL;
@@ -192,10 +196,10 @@ static struct subnet_port *replicate(struct subnet *s, struct subnet_port *in, c
 		s->copies--;
 		if (num)
 			forward_travel(s, forward_send(s, &n->port[num], in->num, &copy), &copy);
-		else if (in->num)
+		else
 			deliver(s, in, &copy); /* is asked for nothing: it is a group's */
 	}
-	if (!copies)
+	if (!has_members)
 		drop(WALK_NO_ROUTE, in, NULL, p);
 	return NULL;
 }
@@ -206,8 +210,8 @@ struct subnet_port *forward_relay(struct subnet *s, struct subnet_port *in, stru
 	enum walk_end end;
 	uint8_t num;
 
-	if (lid_is_mcast(p->lrh.dlid) && p->lrh.vl != VL_MANAGEMENT && ++p->hops <= WALK_HOPS_MAX)
-		return replicate(s, in, p);
+	if (lid_is_mcast(p->lrh.dlid))
+		return p->lrh.vl == VL_MANAGEMENT ? NULL : replicate(s, in, p);
 	if (p->lrh.dlid == LID_PERMISSIVE)
 		return deliver(s, in, p);
 	end = fabric_route(s->table, in->shared, p->lrh.dlid, &num);

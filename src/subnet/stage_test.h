@@ -115,7 +115,7 @@ static inline bool stage_smp(struct stage *t, struct subnet_port *from, const st
 	put_be64(mad + SMP_MKEY, mkey);
 	put_be16(mad + SMP_DR_SLID, to->dlid == LID_PERMISSIVE ? LID_PERMISSIVE : to->slid);
 	put_be16(mad + SMP_DR_DLID, LID_PERMISSIVE);
-	if (data)
+	if (data && method != MAD_METHOD_GET)
 		memcpy(mad + SMP_DATA, data, SMP_DATA_LEN);
 	mad[SMP_HOP_COUNT] = r ? r->n : 0;
 	if (r)

@@ -100,7 +100,7 @@ void fault_close(struct subnet *s)
 }
 
 /* ---- the user's side ---- */
-static void set_plain(struct subnet_port *p)
+static void set_plain_end(struct subnet_port *p)
 {
 	bool plain = !p->regs->watched && !does_anything(&p->regs->fault);
 	uint32_t flags = (p->shared->flags & ~(uint32_t)FABRIC_PLAIN) | (plain ? FABRIC_PLAIN : 0);
@@ -111,6 +111,16 @@ static void set_plain(struct subnet_port *p)
 	p->shared->flags = flags;
 }
 
+static void set_plain(struct subnet_port *p)
+{
+	struct subnet *s = p->node->subnet;
+
+	enter(s, s->now);
+	set_plain_end(p);
+	set_plain_end(p->peer);
+	leave(s);
+}
+
 int subnet_set_fault(struct subnet_port *p, const struct subnet_fault *f)
 {
 	if (!p->peer || !p->regs)
@@ -119,8 +129,6 @@ int subnet_set_fault(struct subnet_port *p, const struct subnet_fault *f)
 		return -EINVAL;
 	p->regs->fault = p->peer->regs->fault = *f;
 	set_plain(p);
-	set_plain(p->peer);
-	fabric_change_end(p->node->subnet->table);
 	return 0;
 }
 
@@ -130,7 +138,5 @@ int subnet_set_watched(struct subnet_port *p, bool watched)
 		return -ENOTCONN;
 	p->regs->watched = p->peer->regs->watched = watched;
 	set_plain(p);
-	set_plain(p->peer);
-	fabric_change_end(p->node->subnet->table);
 	return 0;
 }

@@ -119,7 +119,7 @@ static void come_up(struct subnet_port *p, const struct rate *r)
 	set_state(p, PORT_INIT, BY_LINK);
 }
 
-static void link_train(struct subnet_port *p)
+void link_train(struct subnet_port *p)
 {
 	struct rate r;
 
@@ -127,11 +127,6 @@ static void link_train(struct subnet_port *p)
 		return;
 	come_up(p, &r);
 	come_up(p->peer, &r);
-}
-
-void link_start(struct subnet_port *p)
-{
-	link_train(p);
 }
 
 /* ---- falling ---- */
@@ -197,10 +192,10 @@ int subnet_cut(struct subnet_port *p, uint64_t now)
 	p->cut = p->peer->cut = true;
 	if (!s->table)
 		return 0;
-	s->now = now;
+	enter(s, now);
 	if (p->shared->phys == PHYS_LINK_UP)
 		link_fall(p, (enum port_phys)p->regs->down_default, BY_LINK);
-	fabric_change_end(s->table);
+	leave(s);
 	return 0;
 }
 
@@ -215,8 +210,8 @@ int subnet_mend(struct subnet_port *p, uint64_t now)
 	p->cut = p->peer->cut = false;
 	if (!s->table)
 		return 0;
-	s->now = now;
+	enter(s, now);
 	link_train(p);
-	fabric_change_end(s->table);
+	leave(s);
 	return 0;
 }

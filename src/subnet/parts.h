@@ -99,10 +99,25 @@ static inline bool is_switch(const struct subnet_node *n)
 	return n->type == SUBNET_SWITCH;
 }
 
-/* Before a store into the fabric's table: the epoch moves, when the call from outside is over. */
+/*
+ * Around each call from outside. Before a store into the fabric's table comes table_changes(); the epoch is
+ * even again when the call is over.
+ */
+static inline void enter(struct subnet *s, uint64_t now)
+{
+	s->depth++;
+	s->now = now;
+}
+
 static inline void table_changes(struct subnet *s)
 {
 	fabric_change_begin(s->table);
+}
+
+static inline void leave(struct subnet *s)
+{
+	if (!--s->depth)
+		fabric_change_end(s->table);
 }
 
 static inline void set_deadline(struct subnet *s, uint64_t due)
@@ -164,8 +179,8 @@ void link_init(struct subnet_port *p); /* as it comes out of the factory, with t
 /* What SubnSet(PortInfo) asks for: whether it may, and doing it. Zero: no change. */
 bool link_may_set(const struct subnet_port *p, unsigned state, unsigned phys);
 void link_set(struct subnet_port *p, unsigned state, unsigned phys);
-/* Tries to train the cables of ports that changed what they can do. */
-void link_start(struct subnet_port *p);
+/* The cable at this port trains, if both its ends can. */
+void link_train(struct subnet_port *p);
 
 /* ---- sma.c, sma_port.c, mkey.c ---- */
 enum sma_verdict { SMA_NOT_OURS, SMA_ANSWERED, SMA_SILENT };

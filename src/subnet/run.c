@@ -1,17 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A subnet that runs: packets come in, time passes, hosts change what they say of themselves. Each entry from
- * outside ends with the table's epoch even again.
- */
+/* A subnet that runs: packets come in, time passes, hosts change what they say of themselves. */
 #include "subnet/parts.h"
 
 #include "wire/smp.h"
-
-static void leave(struct subnet *s)
-{
-	if (!--s->depth)
-		fabric_change_end(s->table);
-}
 
 /* ---- packets ---- */
 static bool is_smp(const struct packet *p)
@@ -34,8 +25,7 @@ void subnet_inject(struct subnet *s, struct subnet_port *from, struct packet *p,
 
 	if (end_port(from) != from || p->len < BTH_LEN)
 		return;
-	s->depth++;
-	s->now = now;
+	enter(s, now);
 	s->copies = s->count.ports;
 	p->hops = 0;
 	p->lrh.vl = is_smp(p) ? VL_MANAGEMENT : 0;
@@ -63,8 +53,7 @@ void subnet_expire(struct subnet *s, uint64_t now)
 
 	if (now < subnet_deadline(s))
 		return;
-	s->depth++;
-	s->now = now;
+	enter(s, now);
 	s->deadline = SUBNET_NEVER;
 	s->copies = s->count.ports;
 	list_take(&due, &s->timed);
@@ -86,22 +75,24 @@ void subnet_set_capability(struct subnet_port *end, uint32_t mask, uint32_t bits
 
 	if (caps == end->shared->cap_mask)
 		return;
-	s->now = now;
+	enter(s, now);
 	table_changes(s);
 	end->shared->cap_mask = caps;
 	trap_local_changes(end, 0);
-	fabric_change_end(s->table);
+	leave(s);
 }
 
 void subnet_set_description(struct subnet_node *n, const char *desc, uint64_t now)
 {
 	size_t len = strnlen(desc, SUBNET_NAME);
 
-	n->subnet->now = now;
 	memset(n->desc, 0, sizeof(n->desc));
 	memcpy(n->desc, desc, len);
 	if (!n->subnet->table)
-		return;
-	for (unsigned i = is_switch(n) ? 0 : 1; i <= (is_switch(n) ? 0 : n->nports); i++)
-		trap_local_changes(&n->port[i], NOTICE_NODE_DESC);
+		return; /* it is part of the description still */
+	enter(n->subnet, now);
+	for (unsigned i = 0; i <= n->nports; i++)
+		if (subnet_port(n, i) && &n->port[i] == end_port(&n->port[i]))
+			trap_local_changes(&n->port[i], NOTICE_NODE_DESC);
+	leave(n->subnet);
 }

@@ -142,6 +142,11 @@ void subnet_stop(struct subnet *s)
 	free(s->agents);
 	free(s->switches);
 	free(s->mfts);
+	s->table = s->own_table = NULL;
+	s->regs = NULL;
+	s->agents = NULL;
+	s->switches = NULL;
+	s->mfts = NULL;
 }
 
 int subnet_start(struct subnet *s, uint64_t now)
@@ -150,9 +155,11 @@ int subnet_start(struct subnet *s, uint64_t now)
 
 	if (s->table)
 		return -EALREADY;
-	if (get_memory(s))
+	if (get_memory(s)) {
+		subnet_stop(s);
 		return -ENOMEM;
-	s->now = now;
+	}
+	enter(s, now);
 	s->deadline = SUBNET_NEVER;
 	list_init(&s->timed);
 	list_init(&s->held);
@@ -160,7 +167,7 @@ int subnet_start(struct subnet *s, uint64_t now)
 		init_node(s, s->node[i], &used);
 	for (unsigned i = 0; i < s->nnodes; i++)
 		for (unsigned k = 1; k <= s->node[i]->nports; k++)
-			link_start(&s->node[i]->port[k]);
-	fabric_change_end(s->table);
+			link_train(&s->node[i]->port[k]);
+	leave(s);
 	return 0;
 }

@@ -108,6 +108,7 @@ static void every_port_on_the_way_counts_and_no_other(void **state)
 
 static void no_route(void **state)
 {
+	fabric_lft_set(subnet_table(t.s), a[0]->node->sw->index, 4711, 3);
 	send(4711, PKEY_DEFAULT, 0, 8, WALK_NO_ROUTE); /* above the top */
 	assert_int_equal(count(a[1], CNT_RCV_SWITCH_RELAY), 1);
 	send(60, PKEY_DEFAULT, 0, 8, WALK_NO_ROUTE); /* 255 */

@@ -62,7 +62,8 @@ static void out_passes_switches_and_notes_where_it_came_in(void **state)
 	assert_int_equal(step(&at_switch, false), SMP_LEAVES);
 	assert_true(next.out == 4 && smp[SMP_HOP_PTR] == 3 && smp[SMP_RETURN_PATH + 2] == 5);
 	make(false, 2, 3);
-	assert_int_equal(step(&at_ca, false), SMP_DROP); /* an adapter is no way through */
+	smp[SMP_INITIAL_PATH + 3] = at_ca.in;
+	assert_int_equal(step(&at_ca, false), SMP_DROP); /* an adapter is no way through, not even back */
 	make(false, 2, 3);
 	smp[SMP_INITIAL_PATH + 3] = 37; /* there is no such port */
 	assert_int_equal(step(&at_switch, false), SMP_DROP);

@@ -27,7 +27,7 @@ enum {
 	LID_PERMISSIVE = 0xffff, /* whoever is at the other end of the cable */
 	GRH_NXT_IBA = 0x1b,
 	GRH_IP_VERSION = 6,
-	LINK_HEADERS_MAX = 124, /* a packet may be this much longer than the MTU (IBA 7.7.8) */
+	LINK_HEADERS_MAX = 124, /* a packet may be this much longer than the MTU (IBA 7.7) */
 };
 
 enum lnh { LNH_RAW, LNH_IPV6, LNH_LOCAL, LNH_GLOBAL }; /* what follows: a BTH, or GRH and BTH */

@@ -348,6 +348,8 @@ static int do_capture(struct fabricd *d, char **words, unsigned nwords, FILE *ou
 		       -EINVAL;
 	if (!strcmp(words[1], "stop"))
 		return stop_capture(d, out);
+	if (*words[1] != '/')
+		return fprintf(out, "the path of a capture begins with a slash here\n"), -EINVAL;
 	for (unsigned i = 2; i < nwords; i++) {
 		ports[i - 2] = describe_port(d->subnet, words[i], err);
 		if (!ports[i - 2])

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -261,6 +262,8 @@ static int run(struct fabricd *d, struct options *o)
 		err = open_parts(d, o);
 	if (err)
 		return err;
+	if (chdir("/"))
+		log_warn("the working directory is kept: %s", strerror(errno));
 	loop_before_sleep(d->loop, set_timer, d); /* behind those of the parts, which may send */
 	report(o, "ready\n");
 	close(o->report);
@@ -329,6 +332,17 @@ static bool read_options(int argc, char **argv, struct options *o)
 	       strlen(o->name) < SUBNET_NAME && strlen(o->dir) < PATH_MAX - 64;
 }
 
+/* Each program that talks to us has a descriptor here. */
+static void raise_limit(void)
+{
+	struct rlimit l;
+
+	if (!getrlimit(RLIMIT_NOFILE, &l)) {
+		l.rlim_cur = l.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &l);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static struct fabricd d = {.signals = -1};
@@ -341,6 +355,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	umask(077);
+	raise_limit();
 	strcpy(d.name, o.name);
 	strcpy(d.dir, o.dir);
 	d.tool = o.tool;

@@ -3,6 +3,7 @@
 #include "fabricd/fabricd.h"
 
 #include "base/cred.h"
+#include "base/fd.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -14,6 +15,26 @@
 #include <unistd.h>
 
 enum { BACKLOG = 128 };
+
+/*
+ * A descriptor kept for the day when there is none left: it is given up to take the newcomer in and hang up
+ * on it. Otherwise the listener would stay readable, and the loop would spin.
+ */
+static int spare = -1;
+
+static void keep_spare(void)
+{
+	if (spare < 0)
+		spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void turn_away(int listener)
+{
+	if (spare >= 0)
+		close(fd_take(&spare));
+	close(accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
+	keep_spare();
+}
 
 /*
  * The directory's path may be longer than a socket's may be: the name is given by way of a descriptor of the
@@ -39,6 +60,7 @@ int fabricd_listen(struct fabricd *d, const char *name, int type)
 	int fd = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	int err = fd < 0 ? -errno : bind_in(d->dir, name, fd);
 
+	keep_spare();
 	if (!err)
 		return fd;
 	log_error("%s/%s cannot be opened: %s", d->dir, name, strerror(-err));
@@ -56,6 +78,11 @@ int fabricd_accept(int listener)
 
 		if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
 			continue;
+		if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+			log_warn("no descriptors are left: a program was turned away");
+			turn_away(listener);
+			return -EAGAIN;
+		}
 		if (fd < 0)
 			return -errno;
 		if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && user_is_us(&cred))

@@ -47,8 +47,7 @@ static void become(const char *program, char **args, const struct fabric_ref *f,
 	fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
 	dup2(fd < 0 ? 0 : fd, 2);
 	dup2(report, REPORT_FD);
-	for (int other = REPORT_FD + 1; other < 256; other++)
-		close(other);
+	close_range(REPORT_FD + 1, ~0u, 0);
 	unsetenv("ANYRDMA_HOST"); /* it is no program on a host */
 	unsetenv("ANYRDMA_TREE");
 	execv(program, args);

@@ -2,14 +2,7 @@
 #include "mad/agent.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stddef.h>
-
-static bool overlaps(const struct mad_class *a, const struct mad_class *b)
-{
-	return a->mgmt_class == b->mgmt_class && a->class_version == b->class_version &&
-	       ((a->methods[0] & b->methods[0]) || (a->methods[1] & b->methods[1]));
-}
 
 int mad_agent_add(
 	struct mad_agent_table *t, const struct mad_class *takes, const struct mad_agent_ops *ops, void *arg)
@@ -19,7 +12,7 @@ int mad_agent_add(
 	for (int i = MAD_AGENTS - 1; i >= 0; i--) {
 		if (!t->agent[i].ops)
 			place = i;
-		else if (overlaps(&t->agent[i].takes, takes))
+		else if (mad_class_overlaps(&t->agent[i].takes, takes))
 			return -EBUSY;
 	}
 	if (place >= 0)
@@ -32,20 +25,12 @@ void mad_agent_remove(struct mad_agent_table *t, unsigned place)
 	t->agent[place] = (struct mad_agent){0};
 }
 
-static bool has_method(const struct mad_class *c, uint8_t method)
-{
-	return method < 128 && c->methods[method / 64] >> method % 64 & 1;
-}
-
 const struct mad_agent *mad_agent_of(const struct mad_agent_table *t, const uint8_t mad[MAD_LEN])
 {
 	struct mad_hdr h = mad_hdr_get(mad);
 
-	if (h.base_version != MAD_BASE_VERSION)
-		return NULL;
 	for (const struct mad_agent *a = t->agent; a < t->agent + MAD_AGENTS; a++) {
-		if (a->ops && a->takes.mgmt_class == h.mgmt_class &&
-			a->takes.class_version == h.class_version && has_method(&a->takes, h.method))
+		if (a->ops && mad_class_has(&a->takes, &h))
 			return a;
 	}
 	return NULL;

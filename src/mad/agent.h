@@ -6,7 +6,7 @@
 #ifndef MAD_AGENT_H
 #define MAD_AGENT_H
 
-#include "wire/mad.h"
+#include "wire/mad_class.h"
 
 #include <stdint.h>
 
@@ -17,12 +17,6 @@ struct mad_from {
 	uint32_t src_qpn;
 	uint16_t pkey;
 	uint8_t tclass, hop_limit;
-};
-
-/* What an agent takes: MADs of one class and version, by method. */
-struct mad_class {
-	uint8_t mgmt_class, class_version;
-	uint64_t methods[2]; /* bit m of the 128: method m. A response (bit 7 of its method) is in no mask. */
 };
 
 /*

@@ -46,6 +46,7 @@ MAY_SEE = {
     "fabric": {"wire", "base"},  # what programs and the subnet's process share
     "subnet": {"fabric", "wire", "base"},
     "fabricd": {"mad", "sysfs", "fabric", "subnet", "host", "link", "wire", "base"},
+    "mad/ib": {"base", "wire"},  # the MAD layer of an InfiniBand port: fabricd's
     "mad": {"hca", "host", "base", "wire"},
     "cm/ib": {"observe", "base", "wire"},  # the simulation and the fuzzer drive it as it is
     "cm": {"cm/ib", "iwarp", "mad", "hca", "host", "observe", "base", "wire"},

@@ -26,26 +26,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#if !__has_include(                                                                                          \
-	"fabricd/umad_parts.h") /* the MAD layer is not in this tree yet: nobody can reach QP0 and QP1 */
-int umad_open(struct fabricd *d)
-{
-	return 0;
-}
-
-void umad_close(struct fabricd *d)
-{
-}
-
-void umad_arrived(struct fabricd *d, struct subnet_port *at, const struct packet *p)
-{
-}
-
-void umad_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what)
-{
-}
-#endif
-
 struct options {
 	const char *name, *dir, *tool;
 	struct describe_options describe;

@@ -45,7 +45,7 @@ MAY_SEE = {
     "bringup": {"ib", "iwarp", "local", "link", "hca", "host", "base", "wire"},
     "fabric": {"wire", "base"},  # what programs and the subnet's process share
     "subnet": {"fabric", "wire", "base"},
-    "fabricd": {"mad", "sysfs", "fabric", "subnet", "host", "link", "wire", "base"},
+    "fabricd": {"mad/ib", "sysfs", "fabric", "subnet", "host", "link", "wire", "base"},
     "mad/ib": {"base", "wire"},  # the MAD layer of an InfiniBand port: fabricd's
     "mad": {"hca", "host", "base", "wire"},
     "cm/ib": {"observe", "base", "wire"},  # the simulation and the fuzzer drive it as it is

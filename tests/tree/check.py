@@ -43,7 +43,7 @@ MAY_SEE = {
     "ib": {"hca", "link", "local", "observe", "base", "wire"},
     "iwarp": {"hca", "link", "local", "ib", "observe", "base", "wire"},  # on one host, frames of ib carry its connections
     "bringup": {"ib", "iwarp", "local", "link", "hca", "host", "base", "wire"},
-    "fabric": {"wire", "base"},  # what programs and the subnet's process share
+    "fabric": {"host", "wire", "base"},  # what programs and the subnet's process share
     "subnet": {"fabric", "wire", "base"},
     "fabricd": {"mad/ib", "sysfs", "fabric", "subnet", "host", "link", "wire", "base"},
     "mad/ib": {"base", "wire"},  # the MAD layer of an InfiniBand port: fabricd's
@@ -51,7 +51,7 @@ MAY_SEE = {
     "cm/ib": {"observe", "base", "wire"},  # the simulation and the fuzzer drive it as it is
     "cm": {"cm/ib", "iwarp", "mad", "hca", "host", "observe", "base", "wire"},
     "rsocket": {"observe", "base"},  # and the public headers, as a program
-    "front": {"rsocket", "cm", "mad", "sysfs", "hca", "host", "observe", "base", "wire"},
+    "front": {"rsocket", "cm", "mad", "fabric", "sysfs", "hca", "host", "observe", "base", "wire"},
     "tool": {"hca", "host", "base", "wire"},
     "shim": {"host", "base"},
     "preload": {"base"},  # and librdmacm's public headers
@@ -272,7 +272,7 @@ NOT_CANCEL_SAFE = {
     },
     "waits, with no lock held; what comes before and behind is safe by itself": {
         "ibv_get_cq_event", "ibv_get_async_event", "rdma_create_ep", "rdma_get_cm_event", "rdma_get_request",
-        "rdma_getaddrinfo",
+        "rdma_getaddrinfo", "umad_poll", "umad_recv",
     },
     "another entry point does all of it": {"rrecv", "rread", "rsend", "rwrite", "ibv_query_port"},
     "takes no lock and makes no call": {
@@ -280,7 +280,8 @@ NOT_CANCEL_SAFE = {
         "ibv_get_pkey_index", "ibv_is_fork_initialized", "ibv_qp_to_qp_ex", "ibv_query_gid_type", "ibv_query_pkey",
         "ibv_query_qp_data_in_order", "ibv_reg_dmabuf_mr", "rdma_free_devices", "rdma_freeaddrinfo",
         "rdma_get_dst_port", "rdma_get_remote_ece", "rdma_get_src_port", "rdma_set_local_ece", "verbs_advise_mr",
-        "verbs_get_srq_num", "verbs_modify_cq", "verbs_query_rt_values",
+        "umad_done", "umad_free_ca_device_list", "umad_release_ca", "umad_release_port",
+        "umad_sort_ca_device_list", "verbs_get_srq_num", "verbs_modify_cq", "verbs_query_rt_values",
     },
     "for librdmacm, whose entry points are safe": {"verbs_adapter", "verbs_device_any", "verbs_port_of"},
 }

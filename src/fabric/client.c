@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+#include "fabric/client.h"
+
+#include "base/cred.h"
+#include "base/fd.h"
+#include "host/rundir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { PATIENCE_S = 10 };
+
+static const char *environment(const char *name)
+{
+	const char *v = getenv(name);
+
+	return v && *v ? v : NULL;
+}
+
+void fabric_where(struct fabric_where *w, const char *ca, uint32_t port)
+{
+	const char *host = environment("ANYRDMA_HOST");
+
+	*w = (struct fabric_where){.port = port};
+	snprintf(w->host, sizeof(w->host), "%s", host ? host : "");
+	snprintf(w->ca, sizeof(w->ca), "%s", ca ? ca : "");
+}
+
+/* The directory is ours alone, but the run directory may have been given to us by a program's environment. */
+static bool is_ours(int fd)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && user_is_us(&cred);
+}
+
+static int connect_to(const char *dir)
+{
+	const struct timeval patience = {.tv_sec = PATIENCE_S};
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int fd, err;
+
+	if ((size_t)snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/umad", dir) >= sizeof(addr.sun_path))
+		return -ENAMETOOLONG;
+	fd = fd_above_stdio(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	err = connect(fd, (struct sockaddr *)&addr, sizeof(addr)) ? -errno : is_ours(fd) ? 0 : -EPERM;
+	if (err) {
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+static int is_fabric(const struct dirent *e)
+{
+	return !strncmp(e->d_name, "fabric-", 7);
+}
+
+/* The first of the run directory, by name, that somebody answers for: a killed one leaves its directory. */
+static int connect_to_any(const char *run)
+{
+	struct dirent **list;
+	int n = scandir(run, &list, is_fabric, alphasort), fd = -ENOENT;
+
+	for (int i = 0; i < n; i++) {
+		char dir[PATH_MAX];
+
+		if (fd < 0 && (size_t)snprintf(dir, sizeof(dir), "%s/%s", run, list[i]->d_name) < sizeof(dir))
+			fd = connect_to(dir);
+		free(list[i]);
+	}
+	if (n >= 0)
+		free(list);
+	return fd;
+}
+
+int fabric_connect(void)
+{
+	const char *name = environment("ANYRDMA_FABRIC");
+	char run[PATH_MAX], dir[PATH_MAX];
+	int fd = base_rundir_find(run, sizeof(run));
+
+	if (fd)
+		return -ENOENT;
+	if (!name)
+		fd = connect_to_any(run);
+	else if (strchr(name, '/') ||
+		 (size_t)snprintf(dir, sizeof(dir), "%s/fabric-%s", run, name) >= sizeof(dir))
+		fd = -ENOENT;
+	else
+		fd = connect_to(dir);
+	return fd == -ECONNREFUSED ? -ENOENT : fd;
+}
+
+/* ---- questions ---- */
+static int write_all(int fd, const void *data, size_t len)
+{
+	for (const char *at = data; len;) {
+		ssize_t n = send(fd, at, len, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN ? -ETIMEDOUT : -errno;
+		at += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static int read_all(int fd, void *data, size_t len)
+{
+	for (char *at = data; len;) {
+		ssize_t n = recv(fd, at, len, 0);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return !n ? -ECONNRESET : errno == EAGAIN ? -ETIMEDOUT : -errno;
+		at += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int fabric_ask_over(
+	int fd, enum fabric_umad_type type, const void *request, size_t len, void *answer, size_t room)
+{
+	struct fabric_msg m = {(uint32_t)len, FABRIC_UMAD_VERSION, (uint16_t)type};
+	struct fabric_done done;
+	int err = write_all(fd, &m, sizeof(m));
+
+	if (!err)
+		err = write_all(fd, request, len);
+	if (!err)
+		err = read_all(fd, &m, sizeof(m));
+	if (err)
+		return err;
+	if (m.type != type || m.len < sizeof(done) || m.len > room)
+		return -EPROTO;
+	err = read_all(fd, answer, m.len);
+	if (err)
+		return err;
+	memcpy(&done, answer, sizeof(done));
+	return done.error ? -done.error : (int)m.len;
+}
+
+int fabric_ask(enum fabric_umad_type type, const void *request, size_t len, void *answer, size_t room)
+{
+	int fd = fabric_connect(), n;
+
+	if (fd < 0)
+		return fd;
+	n = fabric_ask_over(fd, type, request, len, answer, room);
+	close(fd);
+	return n;
+}

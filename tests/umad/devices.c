@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/* Adapters and ports: what a host is told of its own. */
+#include "world.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void names_are_those_of_the_host(void **state)
+{
+	char names[4][UMAD_CA_NAME_LEN];
+	struct umad_device_node *list;
+
+	assert_int_equal(umad_get_cas_names(names, 4), 1);
+	assert_string_equal(names[0], "ib0");
+	assert_int_equal(umad_get_cas_names(names, 0), 0);
+	list = umad_get_ca_device_list();
+	assert_non_null(list);
+	assert_string_equal(list->ca_name, "ib0");
+	assert_null(list->next);
+	assert_int_equal(umad_sort_ca_device_list(&list, 0), 0);
+	umad_free_ca_device_list(list);
+}
+
+static void lists_are_sorted_by_name(void **state)
+{
+	struct umad_device_node n[] = {{&n[1], "ib2"}, {&n[2], "ib0"}, {NULL, "ib1"}}, *list = n;
+
+	assert_int_equal(umad_sort_ca_device_list(&list, 3), 0);
+	assert_string_equal(list->ca_name, "ib0");
+	assert_string_equal(list->next->ca_name, "ib1");
+	assert_string_equal(list->next->next->ca_name, "ib2");
+	assert_null(list->next->next->next);
+}
+
+static void an_adapter_has_its_ports(void **state)
+{
+	umad_ca_t ca, other;
+	umad_port_t port;
+	__be64 guids[4];
+
+	assert_int_equal(umad_get_ca(NULL, &ca), 0);
+	assert_string_equal(ca.ca_name, "ib0");
+	assert_int_equal(ca.node_type, 1);
+	assert_int_equal(ca.numports, 1);
+	assert_true(ca.node_guid != 0 && ca.ports[1] && !ca.ports[0]);
+	assert_int_equal(umad_get_port("ib0", 1, &port), 0);
+	assert_string_equal(port.ca_name, "ib0");
+	assert_string_equal(port.link_layer, "InfiniBand");
+	assert_int_equal(port.portnum, 1);
+	assert_int_equal(port.base_lid, 1);
+	assert_int_equal(port.state, 4);
+	assert_int_equal(port.phys_state, 5);
+	assert_true(port.pkeys_size == 32 && port.pkeys[0] == 0xffff);
+	assert_true(be64toh(port.gid_prefix) == 0xfe80000000000000);
+	assert_true(port.port_guid == ca.ports[1]->port_guid);
+	assert_int_equal(umad_get_ca_portguids("ib0", guids, 4), 2);
+	assert_true(guids[1] == port.port_guid);
+	assert_int_equal(umad_get_ca_portguids("ib0", guids, 1), -ENOMEM);
+	assert_int_equal(umad_get_ca_portguids("ib0", NULL, 0), 2);
+	umad_release_port(&port);
+
+	setenv("ANYRDMA_HOST", "node2", 1);
+	assert_int_equal(umad_get_ca("ib0", &other), 0);
+	assert_true(other.node_guid != ca.node_guid);
+	assert_int_equal(other.ports[1]->base_lid, 2);
+	umad_release_ca(&other);
+	umad_release_ca(&ca);
+}
+
+static void the_file_of_a_subnet_manager_has_a_path(void **state)
+{
+	char path[256];
+
+	assert_int_equal(umad_get_issm_path("ib0", 1, path, sizeof(path)), 0);
+	assert_string_equal(path, "/issm/node1/0/1");
+	assert_int_equal(umad_get_issm_path(NULL, 0, path, sizeof(path)), 0);
+	assert_int_equal(umad_get_issm_path("ib0", 1, path, 4), -ENAMETOOLONG);
+}
+
+static void what_is_not_there_is_not_found(void **state)
+{
+	umad_ca_t ca;
+	umad_port_t port;
+	char path[64];
+
+	assert_int_equal(umad_get_ca("mlx5_0", &ca), -ENODEV);
+	assert_int_equal(errno, ENODEV);
+	assert_int_equal(umad_get_port("ib0", 2, &port), -ENODEV);
+	assert_int_equal(umad_get_issm_path("ib0", 7, path, sizeof(path)), -ENODEV);
+	assert_true(umad_open_port("ib1", 1) < 0);
+	assert_true(umad_open_port("ib0", 3) < 0);
+}
+
+static void a_host_that_is_not_there_has_nothing(void **state)
+{
+	umad_ca_t ca;
+
+	setenv("ANYRDMA_HOST", "node3", 1);
+	assert_int_equal(umad_get_cas_names(NULL, 8), 0);
+	assert_null(umad_get_ca_device_list());
+	assert_int_equal(umad_get_ca(NULL, &ca), -ENODEV);
+	assert_true(umad_open_port(NULL, 0) < 0);
+}
+
+static void without_a_fabric_there_is_nothing(void **state)
+{
+	umad_ca_t ca;
+
+	world_kill();
+	assert_int_equal(umad_init(), 0);
+	assert_int_equal(umad_get_cas_names(NULL, 8), 0);
+	assert_int_equal(umad_get_ca(NULL, &ca), -ENODEV);
+	assert_int_equal(umad_get_ca("ib0", &ca), -ENODEV);
+	assert_int_equal(umad_open_port(NULL, 0), -ENODEV);
+	assert_int_equal(umad_done(), 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_up, world_down)
+	const struct CMUnitTest tests[] = {
+		TEST(names_are_those_of_the_host),
+		TEST(lists_are_sorted_by_name),
+		TEST(an_adapter_has_its_ports),
+		TEST(the_file_of_a_subnet_manager_has_a_path),
+		TEST(what_is_not_there_is_not_found),
+		TEST(a_host_that_is_not_there_has_nothing),
+		TEST(without_a_fabric_there_is_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

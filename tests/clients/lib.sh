@@ -343,7 +343,7 @@ as_ordinary_user() {
 	if ! "${IDENTITY[@]}" test -x "$ANYRDMA" 2>/dev/null; then
 		# The build tree may lie where only its owner can go.
 		mkdir "$TMP/copy"
-		cp -r "$ANYRDMA_BUILD/bin" "$ANYRDMA_BUILD/lib" "$TMP/copy"
+		cp -r "$ANYRDMA_BUILD/bin" "$ANYRDMA_BUILD/lib" "$ANYRDMA_BUILD/libexec" "$TMP/copy"
 		chmod -R go+rX "$TMP/copy"
 		ANYRDMA=$TMP/copy/bin/anyrdma
 	fi

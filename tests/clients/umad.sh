@@ -1,0 +1,318 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# umad.sh [PART]: OpenSM, the diagnostics and osmtest, as Debian packages them, as an ordinary user, over fabrics of all shapes.
+# Parts: shapes, tools, osmtest, faults; all of them when left out.
+# shellcheck source=tests/clients/lib.sh
+. "$(dirname "$0")/lib.sh"
+for program in opensm osmtest ibnetdiscover saquery; do
+	[ -n "$(command -v $program || command -v /usr/sbin/$program)" ] || skip "needs opensm and infiniband-diags"
+done
+enter loopback "$@"
+as_ordinary_user
+PATH=$PATH:/usr/sbin
+OSM=$TMP/osm # where OpenSM writes; an ordinary user cannot where it would
+mkdir -m 777 "$OSM"
+
+# ---- words ----
+fabric() { "${IDENTITY[@]}" "$ANYRDMA" fabric "$@"; }
+
+# up TOPOLOGY: another fabric in place of the one that is there.
+up() {
+	fabric down >/dev/null 2>&1 || true
+	fabric up --quiet "$@" >"$TMP/up" 2>&1 || fail "fabric up $*" "$TMP/up"
+}
+
+# at HOST PROGRAM ARGS...: its output is $TMP/out; its status is ours.
+at() {
+	local host=$1
+	shift
+	run A --host "$host" timeout "$PATIENCE" env -C "$OSM" OSM_TMP_DIR="$OSM" OSM_CACHE_DIR="$OSM" "$@" >"$TMP/out" 2>&1
+}
+
+# well LABEL PATTERN HOST PROGRAM ARGS...: ends well, and a line of its output matches.
+well() {
+	local label=$1 pattern=$2
+	shift 2
+	if at "$@" && says out "$pattern"; then say "ok    $label"; else fail "$label: $*" "$TMP/out"; fi
+}
+
+# refused LABEL PATTERN HOST PROGRAM ARGS...: does not end well, and says why.
+refused() {
+	local label=$1 pattern=$2
+	shift 2
+	if ! at "$@" && says out "$pattern"; then say "ok    $label"; else fail "$label: $*" "$TMP/out"; fi
+}
+
+# sweep ARGS...: one run of OpenSM brings all ports up, and complains of nothing.
+sweep() {
+	rm -f "$OSM"/*
+	at node1 opensm -o -e -f "$OSM/log" "$@" || return 1
+	grep -q 'SUBNET UP' "$OSM/log" && ! grep -q ERR "$OSM/log" && all_active
+}
+
+all_active() { fabric status | grep -Eq '^Ports with a cable: [0-9]+ ACTIVE\.$'; }
+
+# start_sm HOST ARGS...: OpenSM as long as the script likes; all ports are ACTIVE when this returns.
+start_sm() {
+	local host=$1
+	shift
+	rm -f "$OSM"/*
+	start "sm_$host" A --host "$host" env OSM_TMP_DIR="$OSM" OSM_CACHE_DIR="$OSM" opensm -e -f "$OSM/log_$host" "$@"
+	until_true "$PATIENCE" all_active || fail "OpenSM does not bring the ports up" "$TMP/sm_$host" "$OSM/log_$host"
+}
+
+# stop NAME: the end of a program that would go on.
+stop() {
+	kill "${PID[$1]}"
+	wait "${PID[$1]}" 2>/dev/null || true
+	unset "PID[$1]"
+}
+
+# of HOST: its LID, its GUID.
+lid_of() { run A --host "$1" ibstat | awk '/Base lid:/ { print $3 }'; }
+guid_of() { run A --host "$1" ibstat -p; }
+
+# ---- any shape, any routing ----
+shapes() {
+	local shape
+	for shape in pair star:4 fat-tree:4 ring:6 torus:3x3 dragonfly:2,1,2; do
+		up "$shape"
+		if sweep; then say "ok    opensm -o on $shape"; else fail "opensm -o on $shape" "$TMP/out" "$OSM/log"; fi
+	done
+	routing fat-tree:4 -R updn
+	routing fat-tree:4 -R ftree
+	routing fat-tree:4 -R dfsssp
+	routing ring:6 -R lash
+	routing torus:3x3 -R dor
+	routing star:4 -l 1
+	routing star:4 -Q
+}
+
+routing() {
+	local shape=$1
+	shift
+	up "$shape"
+	if sweep "$@"; then say "ok    opensm $* on $shape"; else fail "opensm $* on $shape" "$TMP/out" "$OSM/log"; fi
+}
+
+# ---- the diagnostics ----
+tools() {
+	up fat-tree:4
+	before_a_manager
+	start_sm node1 -s 0
+	what_is_discovered
+	what_ports_say
+	what_the_sa_says
+	what_is_counted
+	links_are_switched
+	hosts_ping
+	what_nobody_does
+	stop sm_node1
+	without_a_fabric
+	again_from_its_own_description
+}
+
+before_a_manager() {
+	well "before a subnet manager a port is initializing" 'State: Initializing' node1 ibstat
+	well "and has no LID" 'Base lid: 0$' node1 ibstat
+	refused "nobody answers for the SA" . node1 timeout 5 saquery
+	well "directed routes need no LID" 'NodeType:\.+Switch' node1 smpquery -D nodeinfo 0,1
+}
+
+# what_is_discovered: ibnetdiscover's output describes the same fabric again.
+what_is_discovered() {
+	well "ibnetdiscover" '^Switch' node3 ibnetdiscover
+	graph <"$TMP/out" >"$TMP/discovered"
+	cp "$TMP/out" "$TMP/description"
+	[ "$(grep -c '^Ca' "$TMP/out")" = 16 ] && [ "$(grep -c '^Switch' "$TMP/out")" = 20 ] || fail "nodes are missing" "$TMP/out"
+	well "iblinkinfo" Active node3 iblinkinfo
+	! grep -q Down "$TMP/out" || fail "a link is down" "$TMP/out"
+	for tool in ibhosts:16 ibswitches:20 ibnodes:36; do
+		at node3 "${tool%:*}" || fail "${tool%:*}" "$TMP/out"
+		[ "$(wc -l <"$TMP/out")" = "${tool#*:}" ] || fail "${tool%:*}: not ${tool#*:} nodes" "$TMP/out"
+		say "ok    ${tool%:*}"
+	done
+}
+
+# graph: nodes by their GUIDs and who is joined to whom, without what a subnet manager says.
+graph() { sed -nE 's/#.*//; /^(Switch|Ca|\[)/p' | sed -E 's/[[:space:]]+$//' | sort; }
+
+what_ports_say() {
+	local lid guid
+	lid=$(lid_of node3) guid=$(guid_of node3)
+	well "ibstat says what ibaddr says" "LID start 0x0*$(printf %x "$lid") " node3 ibaddr
+	well "sminfo" 'SMINFO_MASTER' node3 sminfo
+	well "smpquery nodeinfo" 'NodeType:\.+Channel Adapter' node1 smpquery nodeinfo "$lid"
+	well "smpquery nodeinfo by GUID" "PortGuid:\.+$guid" node1 smpquery -G nodeinfo "$guid"
+	well "smpquery nodedesc" 'node3' node1 smpquery nodedesc "$lid"
+	well "smpquery portinfo" 'LinkState:\.+Active' node1 smpquery portinfo "$lid" 1
+	well "smpquery switchinfo" 'LinearFdbTop' node1 smpquery -D switchinfo 0,1
+	well "smpquery pkeys" '0xffff' node1 smpquery pkeys "$lid"
+	well "smpquery sl2vl" 'SL:' node1 smpquery -D sl2vl 0,1 1
+	well "smpquery vlarb" 'VL' node1 smpquery -D vlarb 0,1 1
+	well "smpquery guidinfo" "0: $guid" node1 smpquery guidinfo "$lid"
+	well "ibtracert" "To ca.*$lid" node1 ibtracert "$(lid_of node1)" "$lid"
+	well "dump_fts" 'lids' node1 dump_fts
+}
+
+what_the_sa_says() {
+	local record
+	for record in NR PIR SL2VL PR SMIR LR SWIR MCMR LFTR GIR VLAR; do
+		well "saquery $record" 'dump' node5 saquery "$record"
+	done
+	well "saquery PKTR with a key" 'dump' node5 saquery --smkey 1 PKTR
+	at node5 saquery PR && [ "$(grep -c 'PathRecord dump' "$TMP/out")" = 1296 ] || fail "1296 paths are not 1296" "$TMP/out"
+	say "ok    1296 paths of 36 nodes arrive"
+	fabric inject 'node5[1]' duplicate=30% loss=1% >"$TMP/out" 2>&1 || fail "fabric inject" "$TMP/out"
+	until_true 60 all_paths || fail "not over a bad cable" "$TMP/out"
+	fabric inject 'node5[1]' none >/dev/null
+	say "ok    also over a cable that loses and doubles segments"
+}
+
+# A question that is itself lost is asked again: saquery gives up after the time it is told.
+all_paths() { at node5 saquery -t 6000 PR && [ "$(grep -c 'PathRecord dump' "$TMP/out")" = 1296 ]; }
+
+what_is_counted() {
+	local lid
+	lid=$(lid_of node2)
+	well "perfquery" 'PortXmitPkts:\.+[1-9]' node1 perfquery "$lid" 1
+	well "perfquery -x" 'PortXmitPkts:\.+[1-9]' node1 perfquery -x "$lid" 1
+	well "perfquery -R" . node1 bash -c "perfquery -R $lid 1; perfquery $lid 1"
+	well "perfquery of all ports of a switch" 'AllPortSelect|PortXmitPkts' node1 perfquery -a "$(switch_lid)"
+	well "perfquery, each port" 'PortSelect:\.+3' node1 perfquery -l -a "$(switch_lid)"
+	at node1 ibqueryerrors && ! says out 'errors beyond threshold' || says out ' 0 ports have errors' || fail "ibqueryerrors" "$TMP/out"
+	say "ok    ibqueryerrors has nothing to say"
+}
+
+switch_lid() { run A --host node1 smpquery -D portinfo 0,1 0 | sed -nE 's/^Lid:\.+//p'; }
+
+links_are_switched() {
+	local lid
+	lid=$(switch_lid)
+	well "ibportstate, with the peer by a mixed route" 'Peer PortInfo' node1 ibportstate "$lid" 1 query
+	well "ibportstate disable" 'Disabled|Down' node3 ibportstate "$lid" 2 disable
+	until_true 10 is_down "$lid" || fail "the port is not down" "$TMP/out"
+	well "ibportstate enable" . node3 ibportstate "$lid" 2 enable
+	until_true 10 all_active || fail "it does not come back"
+	well "ibportstate reset" . node3 ibportstate "$lid" 2 reset
+	until_true 10 all_active || fail "it does not come back"
+}
+
+is_down() { at node3 smpquery portinfo "$1" 2 && says out 'LinkState:\.+Down'; }
+
+hosts_ping() {
+	start ping A --host node7 ibping -S
+	until_true 10 pinged "$(lid_of node7)" || fail "ibping by LID" "$TMP/out"
+	say "ok    ibping by LID"
+	well "ibping by GUID" ' 0% packet loss' node2 ibping -f -c 10 -G "$(guid_of node7)"
+	stop ping
+}
+
+pinged() { at node2 ibping -c 1 "$1" && says out ' 0% packet loss'; }
+
+what_nobody_does() {
+	refused "congestion control is refused" 'failed' node2 ibccquery classportinfo "$(lid_of node1)"
+	refused "vendstat is refused" 'fail' node2 vendstat -N "$(switch_lid)"
+	well "and OpenSM lives" 'SMINFO_MASTER' node2 sminfo
+	at node1 opensm -o -f "$OSM/second" || true
+	says out 'another instance' || fail "a second OpenSM on a port" "$TMP/out"
+	refused "a host that is not there" 'no host' node99 ibnetdiscover
+}
+
+without_a_fabric() {
+	fabric down >/dev/null
+	run A ibnetdiscover >"$TMP/out" 2>&1 && fail "ibnetdiscover without a fabric"
+	says out 'anyrdma fabric up' || fail "no word about how to get a fabric" "$TMP/out"
+	[ "$(grep -c 'anyrdma fabric up' "$TMP/out")" = 1 ] || fail "the same twice" "$TMP/out"
+	say "ok    without a fabric programs are told what to do, once"
+}
+
+again_from_its_own_description() {
+	chmod 644 "$TMP/description"
+	up "$TMP/description"
+	sweep || fail "opensm -o on ibnetdiscover's output" "$TMP/out" "$OSM/log"
+	at node3 ibnetdiscover && graph <"$TMP/out" | cmp - "$TMP/discovered" || fail "another fabric than the one described" "$TMP/out"
+	say "ok    ibnetdiscover's output describes the same fabric"
+}
+
+# ---- osmtest ----
+osmtests() {
+	local flow
+	up star:4
+	start_sm node1 -s 0
+	for flow in c v s e m t q; do
+		at node2 osmtest -f "$flow" -i "$OSM/inventory" -l "$OSM/osmtest.$flow" && says out PASS ||
+			fail "osmtest -f $flow" "$TMP/out" "$OSM/osmtest.$flow" "$OSM/log_node1"
+		say "ok    osmtest -f $flow"
+	done
+	stop sm_node1
+}
+
+# ---- processes that end, or stop ----
+faults() {
+	up star:4
+	start_sm node1 -s 5
+	start ping A --host node3 ibping -S
+	until_true 10 pinged "$(lid_of node3)" || fail "ibping" "$TMP/out"
+	fabric_is_killed
+	fabric_is_stopped
+	clients_are_killed
+	manager_is_killed
+}
+
+fabric_pid() { cat "$RUN_DIR/net-${NAMESPACES[0]}/fabric-default/lock"; }
+
+# Neither OpenSM nor the server of ibping notices, but for what was on its way.
+fabric_is_killed() {
+	local lines
+	kill -9 "$(fabric_pid)"
+	lines=$(wc -l <"$OSM/log_node1")
+	sleep 2
+	[ $(($(wc -l <"$OSM/log_node1") - lines)) -lt 100 ] || fail "OpenSM floods its log" "$OSM/log_node1"
+	[ "$(cpu_ticks "${PID[sm_node1]}")" -lt 100 ] || fail "OpenSM is busy"
+	fabric up --quiet star:4 >"$TMP/up" 2>&1 || fail "fabric up again" "$TMP/up"
+	until_true "$PATIENCE" all_active || fail "OpenSM does not bring the new fabric up" "$OSM/log_node1"
+	until_true 10 pinged "$(lid_of node3)" || fail "the server of ibping is lost" "$TMP/out"
+	say "ok    kill -9 of the fabric: all go on when it is back"
+}
+
+fabric_is_stopped() {
+	kill -STOP "$(fabric_pid)"
+	sleep 1
+	kill -CONT "$(fabric_pid)"
+	until_true 10 pinged "$(lid_of node3)" || fail "nothing goes on" "$TMP/out"
+	all_active || fail "ports went down meanwhile"
+	say "ok    a fabric that stands still for a second goes on"
+}
+
+clients_are_killed() {
+	local i
+	for i in 1 2 3 4 5 6 7 8; do
+		start "client$i" A --host node2 bash -c 'while :; do saquery PIR; done'
+		sleep "0.1$i"
+		kill_hard "client$i"
+	done
+	well "kill -9 of clients in the middle of an answer harms nobody" 'dump' node2 saquery NR
+}
+
+manager_is_killed() {
+	kill -STOP "${PID[sm_node1]}"
+	refused "an SA that stands still does not answer" . node2 timeout 5 saquery
+	kill -CONT "${PID[sm_node1]}"
+	well "and then does" 'dump' node2 saquery
+	kill_hard sm_node1
+	refused "a dead one is missed" . node2 sminfo
+	start_sm node4
+	well "another takes its place" "SMINFO_MASTER" node2 sminfo
+}
+
+case ${1:-all} in
+shapes) shapes ;;
+tools) tools ;;
+osmtest) osmtests ;;
+faults) faults ;;
+all) shapes && tools && osmtests && faults ;;
+*) fail "no such part: $1" ;;
+esac
+fabric down >/dev/null 2>&1 || true
+done_testing

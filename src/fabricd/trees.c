@@ -35,13 +35,15 @@ struct issm {
 
 struct tree {
 	bool made;
+	bool dirty;        /* something changed since it was written */
 	struct issm *issm; /* of all ports of all adapters, in order */
 	unsigned nissms;
 };
 
 struct trees {
 	int inotify;
-	struct loop_timer timer; /* runs while a tree may be out of date */
+	struct loop_timer timer; /* runs while a tree is dirty */
+	uint32_t *host_of;       /* by the index of the node; that of its host, for adapters */
 	struct tree *tree;       /* by the index of the host */
 };
 
@@ -74,7 +76,7 @@ static struct issm *issm_by_wd(const struct fabricd *d, int wd)
 	return NULL;
 }
 
-/* Not counted: two that open in the same moment may be told as one. Whoever is there is what matters. */
+/* Two that open in the same moment may be told as one; the second cannot register for the port anyway. */
 static void issm_event(struct fabricd *d, const struct inotify_event *e)
 {
 	struct issm *i = issm_by_wd(d, e->wd);
@@ -174,19 +176,31 @@ int trees_need(struct fabricd *d, struct topo_host *h)
 		return err;
 	}
 	t->made = true;
-	loop_timer_set(d->loop, &d->trees->timer, loop_now(d->loop) + REFRESH_NS);
 	return 0;
 }
 
-/* Brings the trees that there are up to date, which costs nothing to those that are. */
+/* Brings one dirty tree up to date: a hundred files take milliseconds, and the subnet must go on in between.
+ */
 static void refresh(void *arg, uint64_t now)
 {
 	struct fabricd *d = arg;
+	bool written = false;
 	char dir[PATH_MAX];
 
-	for (unsigned i = 0; i < d->topo.nhosts; i++)
-		if (d->trees->tree[i].made && !host_dir(d, &d->topo.host[i], dir, sizeof(dir)))
+	for (unsigned i = 0; i < d->topo.nhosts; i++) {
+		struct tree *t = &d->trees->tree[i];
+
+		if (!t->dirty)
+			continue;
+		if (written) {
+			loop_timer_set(d->loop, &d->trees->timer, now + REFRESH_NS);
+			return;
+		}
+		t->dirty = false;
+		written = true;
+		if (!host_dir(d, &d->topo.host[i], dir, sizeof(dir)))
 			host_tree_write(d, &d->topo.host[i], dir);
+	}
 }
 
 int trees_path(struct fabricd *d, struct topo_host *h, char *buf, size_t len)
@@ -226,18 +240,41 @@ int trees_issm_path(
 
 bool trees_issm_held(const struct fabricd *d, const struct subnet_port *port)
 {
-	for (unsigned i = 0; i < d->topo.nhosts; i++)
-		for (unsigned k = 0; k < d->trees->tree[i].nissms; k++)
-			if (d->trees->tree[i].issm[k].port == port)
-				return d->trees->tree[i].issm[k].openers > 0;
+	const struct tree *t = &d->trees->tree[d->trees->host_of[port->node->index]];
+
+	for (unsigned k = 0; k < t->nissms; k++)
+		if (t->issm[k].port == port)
+			return t->issm[k].openers > 0;
 	return false;
 }
 
 /* Soon, not at once: a subnet manager changes a port three times in a millisecond. */
 void trees_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what)
 {
-	if (d->trees && at->node->type == SUBNET_CA && d->trees->timer.at == UINT64_MAX)
+	struct tree *t;
+
+	if (!d->trees || at->node->type != SUBNET_CA)
+		return;
+	t = &d->trees->tree[d->trees->host_of[at->node->index]];
+	if (!t->made)
+		return;
+	t->dirty = true;
+	if (d->trees->timer.at == UINT64_MAX)
 		loop_timer_set(d->loop, &d->trees->timer, loop_now(d->loop) + REFRESH_NS);
+}
+
+static int index_hosts(struct fabricd *d)
+{
+	struct trees *t = d->trees;
+
+	t->host_of = calloc(subnet_nodes(d->subnet) + 1u, sizeof(*t->host_of));
+	t->tree = calloc(d->topo.nhosts + 1u, sizeof(*t->tree));
+	if (!t->host_of || !t->tree)
+		return -ENOMEM;
+	for (unsigned i = 0; i < d->topo.nhosts; i++)
+		for (unsigned k = 0; k < d->topo.host[i].nhcas; k++)
+			t->host_of[d->topo.host[i].hca[k]->index] = i;
+	return 0;
 }
 
 int trees_open(struct fabricd *d)
@@ -249,11 +286,10 @@ int trees_open(struct fabricd *d)
 		return -ENOMEM;
 	d->trees = t;
 	loop_timer_init(&t->timer, refresh, d);
-	t->tree = calloc(d->topo.nhosts + 1u, sizeof(*t->tree));
 	t->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-	err = !t->tree         ? -ENOMEM
-	      : t->inotify < 0 ? -errno
-			       : loop_add(d->loop, t->inotify, EPOLLIN, read_events, d);
+	err = t->inotify < 0 ? -errno : index_hosts(d);
+	if (!err)
+		err = loop_add(d->loop, t->inotify, EPOLLIN, read_events, d);
 	if (err)
 		trees_close(d);
 	return err;
@@ -268,6 +304,7 @@ void trees_close(struct fabricd *d)
 	for (unsigned i = 0; t->tree && i < d->topo.nhosts; i++)
 		free(t->tree[i].issm);
 	free(t->tree);
+	free(t->host_of);
 	loop_timer_stop(&t->timer);
 	if (t->inotify >= 0) {
 		loop_remove(d->loop, t->inotify);

@@ -166,14 +166,15 @@ static bool make_room(struct umad_conn *c)
 void umad_conn_read(struct umad_conn *c)
 {
 	for (int i = 0; i < 64 && !c->gone; i++) {
-		size_t done;
+		size_t room, done;
 		ssize_t n;
 
 		if (!make_room(c)) {
 			c->gone = true;
 			break;
 		}
-		n = recv(c->fd, c->in + c->in_have, c->in_size - c->in_have, MSG_DONTWAIT);
+		room = c->in_size - c->in_have;
+		n = recv(c->fd, c->in + c->in_have, room, MSG_DONTWAIT);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			break;
 		if (n <= 0) {
@@ -184,6 +185,8 @@ void umad_conn_read(struct umad_conn *c)
 		done = do_messages(c);
 		c->in_have -= done;
 		memmove(c->in, c->in + done, c->in_have);
+		if ((size_t)n < room)
+			break; /* that was all */
 	}
 }
 

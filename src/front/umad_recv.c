@@ -80,24 +80,24 @@ static int give(const struct fabric_mad *mad, const uint8_t *msg, size_t len, vo
 	return (int)mad->agent;
 }
 
+/* Its end is there when it is: otherwise the fabric is just writing it. Who has no room for it leaves it. */
 static int take_message(struct umad_handle *p, void *umad, int *length)
 {
 	size_t len = p->in.len - FABRIC_RECV_END - sizeof(struct fabric_mad);
 	const uint8_t *msg = p->body + sizeof(struct fabric_mad);
+	bool fits = *length >= 0 && (size_t)*length >= len;
 	struct fabric_mad mad;
 	uint8_t end;
 	int agent;
 
-	/* Its end is there when it is: otherwise the fabric is just writing it. */
-	if (recv(p->fd, &end, 1, MSG_DONTWAIT | MSG_PEEK) != 1)
+	if (recv(p->fd, &end, sizeof(end), MSG_DONTWAIT | (fits ? 0 : MSG_PEEK)) != sizeof(end))
 		return -EAGAIN;
 	memcpy(&mad, p->body, sizeof(mad));
 	agent = give(&mad, msg, len, umad, length);
-	if (agent < 0)
-		return agent;
-	recv(p->fd, &end, 1, MSG_DONTWAIT);
-	forget_request(p, &mad, msg);
-	umad_handle_forget(p);
+	if (fits) {
+		forget_request(p, &mad, msg);
+		umad_handle_forget(p);
+	}
 	return agent;
 }
 

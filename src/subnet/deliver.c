@@ -119,10 +119,14 @@ static struct subnet_port *general(struct subnet *s, struct subnet_port *in, str
 	struct subnet_port *end = end_port(in);
 	uint16_t pkey = own_pkey(end, bth_pkey(p->bth));
 
-	if (!pkey)
-		return subnet_bad_pkey(end, p, s->now), NULL;
-	if (qkey != GSI_QKEY)
-		return subnet_bad_qkey(end, p, s->now), NULL;
+	if (!pkey) {
+		subnet_bad_pkey(end, p, s->now);
+		return NULL;
+	}
+	if (qkey != GSI_QKEY) {
+		subnet_bad_qkey(end, p, s->now);
+		return NULL;
+	}
 	if (packet_mad(p)[1] != MAD_CLASS_PERF || !lid_is_unicast(p->lrh.dlid) ||
 		!pma_handle(in->node, packet_mad(p)))
 		return hand_up(s, in, p);

@@ -116,6 +116,16 @@ static bool is_directed(const struct packet *p)
 	       bth_dqpn(p->bth) == SMI_QPN && smp_is_directed(packet_mad(p));
 }
 
+/* Whoever is at the other end of a cable is only asked by management, and groups have none of that. */
+static bool is_for(const struct subnet_port *end, const struct packet *p)
+{
+	bool management = p->lrh.vl == VL_MANAGEMENT;
+
+	if (p->lrh.dlid == LID_PERMISSIVE)
+		return management;
+	return lid_is_mcast(p->lrh.dlid) ? !management : fabric_port_has_lid(end->shared, p->lrh.dlid);
+}
+
 /* What has come over a cable: NULL when it ended here, or the port that it, or its answer, leaves by. */
 static struct subnet_port *arrive(struct subnet *s, struct subnet_port *in, struct packet *p)
 {
@@ -132,9 +142,7 @@ static struct subnet_port *arrive(struct subnet *s, struct subnet_port *in, stru
 		return deliver_directed(s, in, p, false);
 	if (is_switch(in->node))
 		return forward_relay(s, in, p);
-	if (lid_is_unicast(p->lrh.dlid) && !fabric_port_has_lid(in->shared, p->lrh.dlid))
-		return NULL;
-	return deliver(s, in, p);
+	return is_for(in, p) ? deliver(s, in, p) : NULL;
 }
 
 void forward_travel(struct subnet *s, struct subnet_port *out, struct packet *p)
@@ -206,13 +214,12 @@ static struct subnet_port *replicate(struct subnet *s, struct subnet_port *in, s
 
 struct subnet_port *forward_relay(struct subnet *s, struct subnet_port *in, struct packet *p)
 {
-	struct subnet_port *own = &in->node->port[0];
 	enum walk_end end;
 	uint8_t num;
 
 	if (lid_is_mcast(p->lrh.dlid))
 		return p->lrh.vl == VL_MANAGEMENT ? NULL : replicate(s, in, p);
-	if (p->lrh.dlid == LID_PERMISSIVE)
+	if (p->lrh.dlid == LID_PERMISSIVE && p->lrh.vl == VL_MANAGEMENT)
 		return deliver(s, in, p);
 	end = fabric_route(s->table, in->shared, p->lrh.dlid, &num);
 	if (end) {
@@ -220,7 +227,7 @@ struct subnet_port *forward_relay(struct subnet *s, struct subnet_port *in, stru
 		return NULL;
 	}
 	if (!num)
-		return fabric_port_has_lid(own->shared, p->lrh.dlid) ? deliver(s, in, p) : NULL;
+		return is_for(&in->node->port[0], p) ? deliver(s, in, p) : NULL;
 	if (++p->hops > WALK_HOPS_MAX) {
 		drop(WALK_TOO_FAR, in, &in->node->port[num], p);
 		return NULL;

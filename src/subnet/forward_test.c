@@ -249,6 +249,27 @@ static void groups_that_go_round_in_circles_end(void **state)
 }
 
 /* ---- what ends at a port ---- */
+static void only_packets_with_its_lid_are_for_a_port(void **state)
+{
+	struct subnet_port *x, *y;
+	struct stage u;
+
+	stage_open(&u, 1);
+	x = subnet_port(subnet_add(u.s, SUBNET_CA, 1, "x"), 1);
+	y = subnet_port(subnet_add(u.s, SUBNET_CA, 1, "y"), 1);
+	subnet_join(x, y);
+	subnet_start(u.s, u.now);
+	stage_bring_up(&u, x);
+	assert_true(stage_data(&u, x, y->shared->lid, PKEY_DEFAULT, 0, 8));
+	assert_true(
+		stage_data(&u, x, 0xc001, PKEY_DEFAULT, 0, 8)); /* whether it is a member its programs know */
+	assert_false(stage_data(&u, x, LID_NONE, PKEY_DEFAULT, 0, 8));
+	assert_false(stage_data(&u, x, y->shared->lid + 1, PKEY_DEFAULT, 0, 8));
+	assert_false(stage_data(&u, x, LID_PERMISSIVE, PKEY_DEFAULT, 0, 8));
+	stage_close(&u);
+	assert_false(stage_data(&t, h1, LID_PERMISSIVE, PKEY_DEFAULT, 0, 8)); /* nor for a switch */
+}
+
 static void only_management_is_for_queue_pair_0(void **state)
 {
 	struct packet_addr to = {.slid = h1->shared->lid,
@@ -287,6 +308,7 @@ int main(void)
 		TEST(enforced_partitions),
 		TEST(members_of_a_group_get_a_copy_each),
 		TEST(groups_that_go_round_in_circles_end),
+		TEST(only_packets_with_its_lid_are_for_a_port),
 		TEST(only_management_is_for_queue_pair_0),
 	};
 

@@ -88,8 +88,10 @@ struct subnet_ops {
 	/* A packet leaves by this port: for captures. NULL: nobody looks. */
 	void (*seen)(void *arg, struct subnet_port *from, const struct packet *p);
 	void (*changed)(void *arg, struct subnet_port *at, enum subnet_change what);
-	/* Zeroed memory for the fabric's table, which lives until subnet_close(); NULL is no memory. No such
-	 * function: the subnet has its own. */
+	/*
+	 * Zeroed memory for the fabric's table, which lives until subnet_close(); NULL is no memory. No such
+	 * function: the subnet has its own.
+	 */
 	void *(*table)(void *arg, size_t len);
 };
 
@@ -109,7 +111,7 @@ int subnet_join(struct subnet_port *a, struct subnet_port *b);
 /* Sets a node's GUID, and those of its ports by counting up from it: 0, or -EINVAL for 0. */
 int subnet_set_guid(struct subnet_node *n, uint64_t guid);
 
-/* Everything is plugged in now. Descriptions are not changed any more. 0 or -ENOMEM. */
+/* Everything is plugged in now. Descriptions are not changed any more. 0, -ENOMEM, or -EALREADY. */
 int subnet_start(struct subnet *s, uint64_t now);
 
 /* ---- looking ---- */

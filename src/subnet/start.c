@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Plugging everything in: memory for the tables, the values that ports have before anybody sets them, cables.
- */
+/* Everything is plugged in: memory for the tables, the values that ports have before anybody sets them. */
 #include "subnet/parts.h"
 
 #include "wire/smp.h"
@@ -41,7 +40,6 @@ static void init_shared(struct subnet_port *p, uint32_t row)
 static void init_regs(struct subnet_port *p)
 {
 	struct port_regs *r = p->regs;
-	uint64_t mix = p->node->subnet->seed ^ (uint64_t)p->index << 32;
 
 	r->down_default = PHYS_POLLING;
 	r->width_enabled = p->caps.width;
@@ -49,7 +47,7 @@ static void init_regs(struct subnet_port *p)
 	r->speed_ext_enabled = p->caps.speed_ext;
 	r->phy_threshold = PHY_THRESHOLD;
 	r->overrun_threshold = OVERRUN_THRESHOLD;
-	r->random = mix;
+	r->random = p->node->subnet->seed ^ (uint64_t)p->index << 32;
 }
 
 static void init_agent(struct port_agent *a, struct subnet_port *p)

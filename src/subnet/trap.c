@@ -137,15 +137,12 @@ static void put_ends(uint8_t *d, const struct packet *p, uint32_t key, size_t ke
 
 void trap_bad_key(struct subnet_port *end, enum trap_number which, const struct packet *p)
 {
-	uint8_t *d = raise(end->regs->agent, which);
 	bool has_qkey = p->len >= BTH_LEN + DETH_LEN;
+	uint32_t key = which == TRAP_BAD_QKEY && has_qkey ? get_be32(p->bth + BTH_LEN) : bth_pkey(p->bth);
+	uint8_t *d = raise(end->regs->agent, which);
 
 	if (d)
-		put_ends(d, p,
-			which == TRAP_BAD_PKEY ? bth_pkey(p->bth)
-			: has_qkey             ? get_be32(p->bth + BTH_LEN)
-					       : 0,
-			4);
+		put_ends(d, p, key, 4);
 }
 
 void trap_switch_bad_pkey(struct subnet_port *p, const struct packet *packet)

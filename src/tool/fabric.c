@@ -69,6 +69,7 @@ static int map(int argc, char **argv)
 {
 	const char *name = take_name(&argc, &argv);
 	struct fabric_ref f;
+	bool written;
 	char *svg;
 	FILE *to;
 
@@ -83,13 +84,18 @@ static int map(int argc, char **argv)
 		return 0;
 	}
 	svg = fabric_ask(&f, (const char *const[]){"map", "svg", NULL});
-	to = svg ? fopen(argv[1] + 6, "w") : NULL;
-	if (svg && (!to || fputs(svg, to) < 0 || fclose(to)))
-		tool_warn("%s cannot be written: %s", argv[1] + 6, strerror(errno));
-	else if (svg)
+	if (!svg)
+		return 1;
+	to = fopen(argv[1] + 6, "w");
+	written = to && fputs(svg, to) >= 0;
+	if (to && fclose(to))
+		written = false;
+	if (written)
 		printf("%s\n", argv[1] + 6);
+	else
+		tool_warn("%s cannot be written: %s", argv[1] + 6, strerror(errno));
 	free(svg);
-	return to ? 0 : 1;
+	return written ? 0 : 1;
 }
 
 /* The fabric opens the file, and it has another working directory. */

@@ -47,7 +47,7 @@ MAY_SEE = {
     "subnet": {"fabric", "wire", "base"},
     "fabricd": {"mad/ib", "sysfs", "fabric", "subnet", "host", "link", "wire", "base"},
     "mad/ib": {"base", "wire"},  # the MAD layer of an InfiniBand port: fabricd's
-    "mad": {"hca", "host", "base", "wire"},
+    "mad": {"hca", "host", "observe", "base", "wire"},
     "cm/ib": {"observe", "base", "wire"},  # the simulation and the fuzzer drive it as it is
     "cm": {"cm/ib", "iwarp", "mad", "hca", "host", "observe", "base", "wire"},
     "rsocket": {"observe", "base"},  # and the public headers, as a program

@@ -256,12 +256,17 @@ static int run(struct fabricd *d, struct options *o)
 
 /* Whoever starts the fabric again makes a new directory at once: ours gets out of its way first, in one step.
  */
-static void leave_directory(const struct fabricd *d)
+static void leave_directory(const struct fabricd *d, int lock)
 {
-	char gone[PATH_MAX + 32];
+	char gone[PATH_MAX + 32], path[PATH_MAX + 8];
+	struct stat own, there;
 
+	snprintf(path, sizeof(path), "%s/lock", d->dir);
 	snprintf(gone, sizeof(gone), "%.*s/gone-%d", (int)(strrchr(d->dir, '/') - d->dir), d->dir,
 		(int)getpid());
+	if (fstat(lock, &own) || stat(path, &there) || own.st_ino != there.st_ino ||
+		own.st_dev != there.st_dev)
+		return;                      /* it was removed under us, and may be another's by now */
 	remove_below(AT_FDCWD, gone, DEPTH); /* of one that was killed here, long ago */
 	remove_below(AT_FDCWD, rename(d->dir, gone) ? d->dir : gone, DEPTH);
 }
@@ -349,7 +354,7 @@ int main(int argc, char **argv)
 	subnet_close(d.subnet);
 	topo_fini(&d.topo);
 	loop_close(d.loop);
-	leave_directory(&d);
+	leave_directory(&d, lock);
 	close(lock);
 	return err ? 1 : 0;
 }

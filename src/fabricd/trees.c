@@ -42,6 +42,7 @@ struct tree {
 
 struct trees {
 	int inotify;
+	int own;                 /* its watch of the fabric's directory */
 	struct loop_timer timer; /* runs while a tree is dirty */
 	uint32_t *host_of;       /* by the index of the node; that of its host, for adapters */
 	struct tree *tree;       /* by the index of the host */
@@ -104,7 +105,10 @@ static void read_events(void *arg, uint32_t events)
 		for (char *p = buf; p < buf + n;) {
 			const struct inotify_event *e = (const struct inotify_event *)p;
 
-			issm_event(d, e);
+			if (e->wd != d->trees->own)
+				issm_event(d, e);
+			else if (!e->len || !strcmp(e->name, "lock"))
+				loop_stop(d->loop); /* our directory is going: nobody can reach us any more */
 			p += sizeof(*e) + e->len;
 		}
 }
@@ -288,6 +292,7 @@ int trees_open(struct fabricd *d)
 	loop_timer_init(&t->timer, refresh, d);
 	t->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 	err = t->inotify < 0 ? -errno : index_hosts(d);
+	t->own = inotify_add_watch(t->inotify, d->dir, IN_DELETE | IN_MOVE_SELF);
 	if (!err)
 		err = loop_add(d->loop, t->inotify, EPOLLIN, read_events, d);
 	if (err)

@@ -201,7 +201,18 @@ killed() {
 	down
 }
 
-is_down() { ! fabric status >"$TMP/out" 2>&1; }
+# Nobody can reach a fabric whose directory was removed: it ends.
+removed() {
+	local process
+	up star:2
+	process=$(head -1 "$HOME_OF_FABRICS"/fabric-default/lock)
+	rm -r "$HOME_OF_FABRICS/fabric-default"
+	until_true 10 gone "$process" || fail "a fabric without a directory lives on"
+	say "ok    a fabric whose directory is removed ends"
+}
+
+# Its lock goes last.
+is_down() { ! fabric status >"$TMP/out" 2>&1 && has "there is no fabric" <"$TMP/out"; }
 
 for_scripts() {
 	local status=0
@@ -215,5 +226,6 @@ sentences
 tutorial
 captured
 hostile
+removed
 for_scripts
 done_testing

@@ -29,7 +29,9 @@ enum env_kind {
 	V(ANYRDMA_DEVICES, ENV_TEXT,   NULL,                          NULL, \
 		"devices to offer, in this order: names, interfaces, kinds") \
 	V(ANYRDMA_DIR,     ENV_TEXT,   NULL,                          NULL,    "the run directory") \
+	V(ANYRDMA_FABRIC,  ENV_TEXT,   NULL,                          NULL,    "the fabric, where there are several") \
 	V(ANYRDMA_GSO,     ENV_WORD,   "off, on",                     "on",    "packets in batches") \
+	V(ANYRDMA_HOST,    ENV_TEXT,   NULL,                          NULL,    "the host of a fabric that a program is on") \
 	V(ANYRDMA_IWARP,   ENV_WORDS, \
 		"crc, markers, mpa1, client-server, plain, rtr-write, rtr-read, rtr-zero, mss", NULL, \
 		"how iWARP connections are opened: enum option of iwarp/open.c") \

@@ -2,6 +2,7 @@
 #include "fabric/client.h"
 
 #include "base/cred.h"
+#include "base/env.h"
 #include "base/fd.h"
 #include "host/rundir.h"
 
@@ -19,16 +20,9 @@
 
 enum { PATIENCE_S = 10 };
 
-static const char *environment(const char *name)
-{
-	const char *v = getenv(name);
-
-	return v && *v ? v : NULL;
-}
-
 void fabric_where(struct fabric_where *w, const char *ca, uint32_t port)
 {
-	const char *host = environment("ANYRDMA_HOST");
+	const char *host = env_text(ANYRDMA_HOST);
 
 	*w = (struct fabric_where){.port = port};
 	snprintf(w->host, sizeof(w->host), "%s", host ? host : "");
@@ -90,7 +84,7 @@ static int connect_to_any(const char *run)
 
 int fabric_connect(void)
 {
-	const char *name = environment("ANYRDMA_FABRIC");
+	const char *name = env_text(ANYRDMA_FABRIC);
 	char run[PATH_MAX], dir[PATH_MAX];
 	int fd = base_rundir_find(run, sizeof(run));
 

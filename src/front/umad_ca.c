@@ -6,6 +6,7 @@
 #include "front/umad_front.h"
 
 #include "base/cancel.h"
+#include "base/env.h"
 #include "base/log.h"
 
 #include <endian.h>
@@ -29,7 +30,7 @@ struct ca_answer {
 void umad_explain(int err)
 {
 	static atomic_bool said;
-	const char *host = getenv("ANYRDMA_HOST"), *fabric = getenv("ANYRDMA_FABRIC");
+	const char *host = env_text(ANYRDMA_HOST), *fabric = env_text(ANYRDMA_FABRIC);
 
 	if (atomic_exchange(&said, true))
 		return;
@@ -160,6 +161,7 @@ int umad_init(void)
 {
 	CANCEL_SAFE;
 
+	env_forget(); /* which host it is on may be set until here */
 	log_init();
 	return 0;
 }

@@ -3,6 +3,7 @@
 #include "tool/fabric.h"
 #include "tool/tool.h"
 
+#include "base/env.h"
 #include "host/rundir.h"
 
 #include <dirent.h>
@@ -73,7 +74,7 @@ int fabric_find(const char *name, struct fabric_ref *f)
 		return -1;
 	}
 	if (!name)
-		name = getenv("ANYRDMA_FABRIC");
+		name = env_text(ANYRDMA_FABRIC);
 	if (name && *name && !good_name(name)) {
 		tool_warn("'%s' is no name for a fabric: letters, digits, '-' and '_', at most 47", name);
 		return -1;

@@ -3,6 +3,8 @@
 #include "tool/fabric.h"
 #include "tool/tool.h"
 
+#include "base/env.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -183,7 +185,7 @@ int fabric_up(int argc, char **argv)
 		tool_warn("fabric up takes one topology; see anyrdma help fabric");
 		return 2;
 	}
-	if (!name && !getenv("ANYRDMA_FABRIC"))
+	if (!name && !env_text(ANYRDMA_FABRIC))
 		name = FABRIC_DEFAULT;
 	if (fabric_find(name, &f))
 		return 1;

@@ -268,7 +268,7 @@ static bool take_host(char ***argv, const char **host)
 static int run(int argc, char **argv)
 {
 	char dir[PATH_MAX], path[PATH_MAX];
-	const char *host = getenv("ANYRDMA_HOST");
+	const char *host = env_text(ANYRDMA_HOST);
 	bool sockets = false;
 	int err;
 

@@ -60,7 +60,7 @@ static void an_adapter_has_its_ports(void **state)
 	assert_int_equal(umad_get_ca_portguids("ib0", NULL, 0), 2);
 	umad_release_port(&port);
 
-	setenv("ANYRDMA_HOST", "node2", 1);
+	world_be("node2");
 	assert_int_equal(umad_get_ca("ib0", &other), 0);
 	assert_true(other.node_guid != ca.node_guid);
 	assert_int_equal(other.ports[1]->base_lid, 2);
@@ -96,7 +96,7 @@ static void a_host_that_is_not_there_has_nothing(void **state)
 {
 	umad_ca_t ca;
 
-	setenv("ANYRDMA_HOST", "node3", 1);
+	world_be("node3");
 	assert_int_equal(umad_get_cas_names(NULL, 8), 0);
 	assert_null(umad_get_ca_device_list());
 	assert_int_equal(umad_get_ca(NULL, &ca), -ENODEV);

@@ -114,6 +114,7 @@ int world_up(void **state)
 	setenv("ANYRDMA_DIR", dir, 1);
 	unsetenv("ANYRDMA_HOST");
 	unsetenv("ANYRDMA_FABRIC");
+	umad_init(); /* reads them */
 	world_start();
 	return 0;
 }
@@ -128,11 +129,17 @@ int world_down(void **state)
 }
 
 /* ---- programs ---- */
+void world_be(const char *host)
+{
+	setenv("ANYRDMA_HOST", host, 1);
+	umad_init(); /* reads it */
+}
+
 int world_open(const char *host)
 {
 	int port;
 
-	setenv("ANYRDMA_HOST", host, 1);
+	world_be(host);
 	port = umad_open_port(NULL, 0);
 	assert_true(port >= 0);
 	return port;

@@ -39,6 +39,8 @@ void world_kill(void);        /* kill -9 */
 void world_stop(void);
 void world_continue(void);
 
+/* This program is on that host from now on. */
+void world_be(const char *host);
 /* A port of a host. */
 int world_open(const char *host);
 /* An agent that takes these methods of a class; a negative errno when it is refused. */

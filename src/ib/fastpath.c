@@ -99,6 +99,21 @@ static bool refused(struct hca_qp *qp, uint64_t now)
 	return now;
 }
 
+/*
+ * The responses of READs before it are still on their way: they are not lost, as they would be if a packet's
+ * acknowledge had come before them, and are not asked for again.
+ */
+static bool executed_behind_reads(struct hca_qp *qp, uint32_t to, uint64_t now)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+	bool nothing_missing = r->asked == r->acked;
+
+	ibt_acknowledge(qp, to, now);
+	if (nothing_missing)
+		r->asked = r->acked;
+	return true;
+}
+
 bool ibt_executed(struct hca_qp *qp, uint32_t note, uint32_t psn, bool done, uint64_t now)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
@@ -109,11 +124,8 @@ bool ibt_executed(struct hca_qp *qp, uint32_t note, uint32_t psn, bool done, uin
 		return true;
 	if (!done)
 		return refused(qp, now);
-	if (!only_data_out(qp)) {
-		if (now)
-			ibt_acknowledge(qp, to, now);
-		return now;
-	}
+	if (!only_data_out(qp))
+		return now ? executed_behind_reads(qp, to, now) : false;
 	release(qp, to);
 	r->una = r->acked = r->asked = to;
 	r->retries = qp->attr.retry_cnt;

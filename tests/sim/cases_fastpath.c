@@ -315,6 +315,28 @@ static void probe_that_is_due_is_left_to_the_slow_path(void **state)
 	duo_end(d);
 }
 
+/* The ring says at once that a WRITE behind a READ was executed; the READ's responses are not lost for that.
+ */
+static void responses_on_their_way_are_not_asked_for_again(void **state)
+{
+	struct duo *d = stage();
+	struct ibt_requester *r = &ibt_qp(d->qp[0])->req;
+
+	post(d, 0, IBV_WR_RDMA_READ, 1, AT, 3 * MTU);
+	post(d, 0, IBV_WR_RDMA_WRITE, 2, AT, 64);
+	lock_take(&d->qp[0]->lock);
+	assert_true(
+		ibt_executed(d->qp[0], ibt_note(d->qp[0]), psn_add(r->psn, PSN_MASK), true, sim_now(&d->w)));
+	lock_drop(&d->qp[0]->lock);
+	assert_int_not_equal(r->una, r->acked);
+	assert_int_equal(request_fast(d), FAST_IDLE);
+	sim_run_idle(&d->w);
+	expect_wc(d, 0, 1, IBV_WC_SUCCESS);
+	expect_wc(d, 0, 2, IBV_WC_SUCCESS);
+	assert_int_equal(d->qp[0]->count->retransmits, 0);
+	duo_end(d);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -327,6 +349,7 @@ int main(void)
 		cmocka_unit_test(message_cut_by_another_mtu_is_refused),
 		cmocka_unit_test(message_longer_than_its_receive_is_refused),
 		cmocka_unit_test(probe_that_is_due_is_left_to_the_slow_path),
+		cmocka_unit_test(responses_on_their_way_are_not_asked_for_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

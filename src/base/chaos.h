@@ -12,8 +12,12 @@
 
 #include <stdatomic.h>
 
-/* The calling thread may be late from here on. errno stays, and it is no cancellation point. */
-__attribute__((visibility("hidden"))) void chaos(void);
+/*
+ * The calling thread may be late from here on. errno stays, and it is no cancellation point. The shim and the
+ * command are linked without it, and have nobody to be late for.
+ */
+__attribute__((visibility("hidden"), weak)) void chaos(void);
+#define CHAOS() (chaos ? chaos() : (void)0)
 
 /* Atomics in their sequentially consistent form, by which threads tell each other things, and fences, which
  * stand between the others. */
@@ -27,17 +31,17 @@ __attribute__((visibility("hidden"))) void chaos(void);
 #undef atomic_fetch_and
 #undef atomic_thread_fence
 #undef atomic_signal_fence
-#define atomic_load(p)          (chaos(), atomic_load_explicit(p, memory_order_seq_cst))
-#define atomic_store(p, v)      (chaos(), atomic_store_explicit(p, v, memory_order_seq_cst))
-#define atomic_exchange(p, v)   (chaos(), atomic_exchange_explicit(p, v, memory_order_seq_cst))
-#define atomic_fetch_add(p, v)  (chaos(), atomic_fetch_add_explicit(p, v, memory_order_seq_cst))
-#define atomic_fetch_sub(p, v)  (chaos(), atomic_fetch_sub_explicit(p, v, memory_order_seq_cst))
-#define atomic_fetch_or(p, v)   (chaos(), atomic_fetch_or_explicit(p, v, memory_order_seq_cst))
-#define atomic_fetch_and(p, v)  (chaos(), atomic_fetch_and_explicit(p, v, memory_order_seq_cst))
-#define atomic_thread_fence(mo) (chaos(), __atomic_thread_fence(mo))
-#define atomic_signal_fence(mo) (chaos(), __atomic_signal_fence(mo))
+#define atomic_load(p)          (CHAOS(), atomic_load_explicit(p, memory_order_seq_cst))
+#define atomic_store(p, v)      (CHAOS(), atomic_store_explicit(p, v, memory_order_seq_cst))
+#define atomic_exchange(p, v)   (CHAOS(), atomic_exchange_explicit(p, v, memory_order_seq_cst))
+#define atomic_fetch_add(p, v)  (CHAOS(), atomic_fetch_add_explicit(p, v, memory_order_seq_cst))
+#define atomic_fetch_sub(p, v)  (CHAOS(), atomic_fetch_sub_explicit(p, v, memory_order_seq_cst))
+#define atomic_fetch_or(p, v)   (CHAOS(), atomic_fetch_or_explicit(p, v, memory_order_seq_cst))
+#define atomic_fetch_and(p, v)  (CHAOS(), atomic_fetch_and_explicit(p, v, memory_order_seq_cst))
+#define atomic_thread_fence(mo) (CHAOS(), __atomic_thread_fence(mo))
+#define atomic_signal_fence(mo) (CHAOS(), __atomic_signal_fence(mo))
 #define atomic_compare_exchange_strong(p, expected, v)                                                       \
-	(chaos(), atomic_compare_exchange_strong_explicit(                                                   \
+	(CHAOS(), atomic_compare_exchange_strong_explicit(                                                   \
 			  p, expected, v, memory_order_seq_cst, memory_order_seq_cst))
 
 #endif

@@ -44,4 +44,12 @@ static inline void fence_acquire(void)
 #endif
 }
 
+/* What this thread writes after is there after what it wrote before. */
+static inline void fence_release(void)
+{
+#ifndef __SANITIZE_THREAD__
+	atomic_thread_fence(memory_order_release);
+#endif
+}
+
 #endif

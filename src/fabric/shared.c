@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "fabric/shared.h"
 
+#include "base/fence.h"
+
 /* Where the parts begin, each on a cache line, the forwarding tables on a page: an untouched one costs
  * nothing. */
 static void lay_out(struct fabric_table *t, const struct fabric_counts *n)
@@ -42,7 +44,7 @@ void fabric_change_begin(struct fabric_table *t)
 	if (t->epoch & 1)
 		return;
 	__atomic_store_n(&t->epoch, t->epoch + 1, __ATOMIC_RELAXED);
-	__atomic_thread_fence(__ATOMIC_RELEASE); /* before any store that follows */
+	fence_release(); /* before any store that follows */
 }
 
 void fabric_change_end(struct fabric_table *t)

@@ -23,6 +23,7 @@ import sys
 
 MAGIC, RING_MAGIC = 0x7465656D, 0x676E6972
 HELLO, WELCOME, PROOF, EXPORT = 1, 2, 3, 4
+VERSION = 4
 WORD = struct.Struct("<IIIIQQ32s")  # magic, version, kind, slot, at, token, nonce
 OLD_WORD = struct.Struct("<IIII")   # of version 2: magic, version, slot, reserved
 SLOTS, DATA = 4096, 2 << 20
@@ -71,10 +72,10 @@ class Connection:
 
     def __init__(self, task):
         self.passed, self.words = [], []
-        for self.version in (3, 2):
+        for self.version in (VERSION, 2):
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self.socket.connect(f"\0anyrdma/4791/{task['slot']}/memory")
-            self.ring = Ring(5 if self.version == 3 else 3)
+            self.ring = Ring(3 if self.version == 2 else 5)
             self.hello(task.get("claim", 1))
             if self.hear():
                 return
@@ -85,7 +86,7 @@ class Connection:
 
     @staticmethod
     def word(kind, slot=0, nonce=b""):
-        return WORD.pack(MAGIC, 3, kind, slot, 0, 77, nonce)
+        return WORD.pack(MAGIC, VERSION, kind, slot, 0, 77, nonce)
 
     def hear(self):
         """The next word; None: none came, or the victim has ended the connection."""
@@ -155,7 +156,7 @@ def look(fd, patterns):
 def proofs(c):
     """What one who cannot read the nonce may say instead."""
     at = struct.pack("<Q", c.welcome_at())
-    return [bytes(32), at.ljust(32, b"\0"), os.urandom(32), c.words[0][-32:] if c.version == 3 else b""]
+    return [bytes(32), at.ljust(32, b"\0"), os.urandom(32), c.words[0][-32:] if c.version == VERSION else b""]
 
 
 def use_nonce(task, passed):
@@ -219,7 +220,7 @@ def forge_export(task, host):
     fd = shown("export", EXPORT_SIZE)
     file = struct.pack("<IIiIQQ", 2, 1, -1, 0, task["dev"], task["inode"])
     gid = bytes.fromhex(task["gid"])
-    qp = struct.pack("<IIII16s16sIIQ", 2, task["qpn"], task["peer_qpn"], task["peer_psn"], gid, gid, 1, 15, 0)
+    qp = struct.pack("<IIII16s16sIIIHH", 2, task["qpn"], task["peer_qpn"], task["peer_psn"], gid, gid, 1, 15, 0, 0xFFFF, 0)
     key = struct.pack("<IIIHHQQQQQQ", 2, task["rkey"], 1, 15, 1, host, 4096, host, host, 0, 4096)
     os.pwrite(fd, struct.pack("<I", 1), 0)        # somebody holds it: alive
     os.pwrite(fd, struct.pack("<III", 1, 1, 1), 40)  # a change; levels
@@ -232,7 +233,7 @@ def forge_export(task, host):
 def answer(task, caller, data, bell, page):
     kind = WORD.unpack(data)[2] if len(data) == WORD.size else 0
     if kind == HELLO:
-        socket.send_fds(caller, [WORD.pack(MAGIC, 3, WELCOME, task["slot"], task["at"], 0, b"")], [bell])
+        socket.send_fds(caller, [WORD.pack(MAGIC, VERSION, WELCOME, task["slot"], task["at"], 0, b"")], [bell])
     elif kind == PROOF:
         task["proof"] = WORD.unpack(data)[6].hex()
         socket.send_fds(caller, [Connection.word(EXPORT)], [forge_export(task, ctypes.addressof(page))])

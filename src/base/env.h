@@ -2,8 +2,8 @@
 /*
  * The environment variables that our libraries know, in one table. Each is read when it is first asked for,
  * and from then on is what it was, whatever the program does to its environment: it may set them in main(),
- * before it uses a device. A child after fork() reads them anew (env_forget()). Programs with more rights
- * than their caller (setuid) have none of them.
+ * before it uses a device. In a child after fork() libibverbs and librdmacm read them anew (env_forget()).
+ * Programs with more rights than their caller (setuid) have none of them.
  *
  * A value that is not allowed is told of once, with those that are, and the default holds.
  *

@@ -53,7 +53,7 @@ void engine_wake_coalesced(struct hca_engine *e);
 
 /* ---- timers.c ---- */
 void engine_run_timers(struct hca_engine *e, uint64_t now);
-/* The QP leaves the heap. */
+/* The QP has no deadline any more. */
 void engine_disarm(struct hca_engine *e, struct hca_qp *qp);
 /* The helper's alarm has to ring by then: it only ever has to come earlier. timer_lock held. */
 void engine_alarm_by(struct hca_engine *e, uint64_t at);

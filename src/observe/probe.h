@@ -2,7 +2,7 @@
 /*
  * Probes: one list of what can be seen of an adapter at work. Counters (host/counters.h), the debug log, and
  * traces are made from it; whoever wants to see more subscribes (struct probe_subscriber below) and touches
- *no protocol code.
+ * no protocol code.
  *
  * A probe that nobody listens to costs a comparison of one byte and a branch; its fields are not evaluated.
  *
@@ -83,7 +83,7 @@
 		QP_COUNTER(stale_responses), /* acknowledges and responses nobody waits for */ \
 		QPN(qpn) PSN(psn)) \
 	P(DROP, LOG_NONE, NULL, \
-		QP_COUNTER(dropped), /* packets refused by a check: see the log at level debug for which */ \
+		QP_COUNTER(dropped), /* packets refused by a check: ANYRDMA_TRACE=DROP says by which */ \
 		QPN(qpn) TEXT(why)) \
 	P(NOT_READY, LOG_NONE, NULL, \
 		QP_COUNTER(not_ready), /* packets that came before RTR or after an error */ \
@@ -92,9 +92,9 @@
 		QP_COUNTER(wrong_peer), /* right QP, but not from the connected peer's address */ \
 		QPN(qpn)) \
 	P(PATH_CHANGED, LOG_INFO, "QP {qpn}: to QP {peer} {path}", \
-		QP_SUM(local)         /* 1: its peer is on this host and what it sends goes by memory */ \
-		ADAPTER_SUM(qps_local) /* times a QP was connected to a peer by memory */ \
-		ADAPTER_SUM(qps_wire), /* and to one by the wire */ \
+		QP_SUM(local)         /* 1: its peer is on this host and what it sends goes through shared memory */ \
+		ADAPTER_SUM(qps_local) /* times a QP was connected to a peer through shared memory */ \
+		ADAPTER_SUM(qps_wire), /* and to one over the network */ \
 		QPN(qpn) QPN(peer) TEXT(path)) \
 	/* ---- iWARP ---- */ \
 	P(STREAM_STATE, LOG_DEBUG, "QP {qpn}: iWARP connection with descriptor {fd}: {from} -> {to}", NOTHING, \

@@ -2,13 +2,13 @@
 /*
  * A line for each probe: ANYRDMA_TRACE, a list with commas of names, in which * and ? stand for letters
  * (QP_STATE,CM_*), and of at most one file, which begins with a slash. Without names all are told, without a
- *file on stderr.
+ * file on stderr.
  *
  *	1763445600.123456789 anyrdma[4711] QP_STATE qpn=0x000801 from=RTR to=RTS
  *
  * The time is that of tcpdump -tt. The file is opened for each line: a program may close all descriptors it
- *did not open, and a number that was ours may be its own file's by then. A line is one write to a file that
- *is appended to, so that several programs, and their children, can share it.
+ * did not open, and a number that was ours may be its own file's by then. A line is one write to a file that
+ * is appended to, so that several programs, and their children, can share it.
  */
 #include "observe/row.h"
 

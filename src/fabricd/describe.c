@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -159,6 +160,58 @@ int describe(struct fabricd *d, const struct describe_options *o, char err[TOPO_
 	if (!status && o->ip)
 		status = number_hosts(&d->topo, o->ip, err);
 	return status;
+}
+
+/* ---- GUIDs ---- */
+
+struct owned {
+	uint64_t guid;
+	const struct subnet_node *node;
+};
+
+static int by_guid(const void *a, const void *b)
+{
+	const struct owned *x = a, *y = b;
+
+	if (x->guid != y->guid)
+		return x->guid < y->guid ? -1 : 1;
+	return (x->node->index > y->node->index) - (x->node->index < y->node->index);
+}
+
+/* GUIDs of a node and of its ports with a cable: those of others are made up when a description has none. */
+static unsigned own_guids(const struct subnet_node *n, struct owned *own)
+{
+	unsigned count = 0;
+
+	own[count++] = (struct owned){n->guid, n};
+	for (unsigned i = 1; i <= n->nports && n->type != SUBNET_SWITCH; i++)
+		if (n->port[i].peer)
+			own[count++] = (struct owned){n->port[i].guid, n};
+	return count;
+}
+
+bool describe_twins(const struct subnet *s, char sentence[TOPO_ERROR])
+{
+	unsigned room = 0, n = 0, i = 1;
+	struct owned *own;
+	bool found;
+
+	for (unsigned k = 0; k < subnet_nodes(s); k++)
+		room += 1u + subnet_node(s, k)->nports;
+	own = calloc(room + 1u, sizeof(*own));
+	for (unsigned k = 0; own && k < subnet_nodes(s); k++)
+		n += own_guids(subnet_node(s, k), own + n);
+	if (n)
+		qsort(own, n, sizeof(*own), by_guid);
+	while (i < n && (own[i].guid != own[i - 1].guid || own[i].node == own[i - 1].node))
+		i++;
+	found = i < n;
+	if (found)
+		snprintf(sentence, TOPO_ERROR,
+			"%.40s has a GUID of %.40s, 0x%016" PRIx64 ": a subnet manager takes them for one",
+			own[i].node->id, own[i - 1].node->id, own[i].guid);
+	free(own);
+	return found;
 }
 
 /* ---- words of the console ---- */

@@ -16,6 +16,9 @@ struct describe_options {
 /* Fills d->subnet and d->topo. 0, or -errno with a sentence in err. */
 int describe(struct fabricd *d, const struct describe_options *o, char err[TOPO_ERROR]);
 
+/* Whether two nodes have a GUID in common: a sentence for the user about the first of them. */
+bool describe_twins(const struct subnet *s, char sentence[TOPO_ERROR]);
+
 /* loss=1% corrupt=0.1% duplicate=1% delay=50us, or none: 0, or -EINVAL with a sentence in err. */
 int describe_fault(const char *text, struct subnet_fault *f, char err[TOPO_ERROR]);
 

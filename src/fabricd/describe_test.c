@@ -119,6 +119,30 @@ static void wrong_options_are_refused_in_words(void **state)
 	}
 }
 
+static void nodes_of_one_guid_are_told(void **state)
+{
+	struct subnet *s = subnet_open(&nobody, NULL, 1);
+	char text[TOPO_ERROR] = "";
+	struct subnet_node *a, *b;
+
+	assert_int_equal(topo_make(s, "star:4", 2, text), 0);
+	a = subnet_find(s, "node2");
+	b = subnet_find(s, "node3");
+	assert_false(describe_twins(s, text));
+	subnet_set_guid(b, a->guid + 2); /* of a port that has no cable: nobody said so */
+	if (subnet_port(a, 2)->peer)
+		subnet_port(a, 2)->peer = subnet_port(a, 2)->peer->peer = NULL;
+	assert_false(describe_twins(s, text));
+	subnet_set_guid(b, a->guid);
+	assert_true(describe_twins(s, text));
+	assert_non_null(strstr(text, "node3 has a GUID of node2, 0x"));
+	subnet_set_guid(b, a->guid + 0x10000);
+	assert_false(describe_twins(s, text));
+	subnet_port(b, 1)->guid = a->port[1].guid;
+	assert_true(describe_twins(s, text));
+	subnet_close(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -127,6 +151,7 @@ int main(void)
 		cmocka_unit_test(ports_are_found_by_name),
 		cmocka_unit_test(options_are_for_the_whole_subnet),
 		cmocka_unit_test(wrong_options_are_refused_in_words),
+		cmocka_unit_test(nodes_of_one_guid_are_told),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * anyrdma-fabricd: started by `anyrdma fabric up`, which gives it the description, the fabric's directory and
- * a pipe. On the pipe it says what it is doing, line by line: "…" progress, "error …" the one sentence for
- * the user, "ready". Its standard error is the fabric's log. It ends by the console's word or by SIGTERM, and
- * then removes what it wrote.
+ * a pipe. On the pipe it says what it is doing, line by line: "…" progress, "warning …" and "error …" a
+ * sentence for the user, "ready". Its standard error is the fabric's log. It ends by the console's word or by
+ * SIGTERM, and then removes what it wrote.
  */
 #include "fabricd/describe.h"
 #include "fabricd/fabricd.h"
@@ -208,6 +208,17 @@ static int set_faults(struct fabricd *d, char err[TOPO_ERROR])
 	return 0;
 }
 
+/* A subnet may have them, by mistake or for a test of a manager. */
+static void warn_of_twins(struct fabricd *d, struct options *o)
+{
+	char sentence[TOPO_ERROR];
+
+	if (!describe_twins(d->subnet, sentence))
+		return;
+	report(o, "warning %s\n", sentence);
+	log_warn("%s", sentence);
+}
+
 static int make_subnet(struct fabricd *d, struct options *o)
 {
 	char err[TOPO_ERROR] = "out of memory";
@@ -218,6 +229,7 @@ static int make_subnet(struct fabricd *d, struct options *o)
 	status = d->subnet ? describe(d, &o->describe, err) : -ENOMEM;
 	if (!status) {
 		report(o, "%u nodes\n", subnet_nodes(d->subnet));
+		warn_of_twins(d, o);
 		d->started = clock_ns();
 		status = subnet_start(d->subnet, d->started);
 		if (status)

@@ -73,9 +73,11 @@ static int follow(FILE *report)
 			tool_warn("%s", line + 6);
 			return -1;
 		}
-		if (live)
+		shown = !!strncmp(line, "warning ", 8);
+		if (!shown)
+			tool_warn("%s", line + 8);
+		else if (live)
 			fprintf(stderr, "%s ...", line);
-		shown = true;
 	}
 	tool_warn("anyrdma-fabricd ended before the fabric was up");
 	return -1;

@@ -4,73 +4,9 @@
 # Parts: shapes, tools, osmtest, faults; all of them when left out.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
-for program in opensm osmtest ibnetdiscover saquery; do
-	[ -n "$(command -v $program || command -v /usr/sbin/$program)" ] || skip "needs opensm and infiniband-diags"
-done
-enter loopback "$@"
-as_ordinary_user
-PATH=$PATH:/usr/sbin
-OSM=$TMP/osm # where OpenSM writes; an ordinary user cannot where it would
-mkdir -m 777 "$OSM"
-
-# ---- words ----
-fabric() { "${IDENTITY[@]}" "$ANYRDMA" fabric "$@"; }
-
-# up TOPOLOGY: another fabric in place of the one that is there.
-up() {
-	fabric down >/dev/null 2>&1 || true
-	fabric up --quiet "$@" >"$TMP/up" 2>&1 || fail "fabric up $*" "$TMP/up"
-}
-
-# at HOST PROGRAM ARGS...: its output is $TMP/out; its status is ours.
-at() {
-	local host=$1
-	shift
-	run A --host "$host" timeout "$PATIENCE" env -C "$OSM" OSM_TMP_DIR="$OSM" OSM_CACHE_DIR="$OSM" "$@" >"$TMP/out" 2>&1
-}
-
-# well LABEL PATTERN HOST PROGRAM ARGS...: ends well, and a line of its output matches.
-well() {
-	local label=$1 pattern=$2
-	shift 2
-	if at "$@" && says out "$pattern"; then say "ok    $label"; else fail "$label: $*" "$TMP/out"; fi
-}
-
-# refused LABEL PATTERN HOST PROGRAM ARGS...: does not end well, and says why.
-refused() {
-	local label=$1 pattern=$2
-	shift 2
-	if ! at "$@" && says out "$pattern"; then say "ok    $label"; else fail "$label: $*" "$TMP/out"; fi
-}
-
-# sweep ARGS...: one run of OpenSM brings all ports up, and complains of nothing.
-sweep() {
-	rm -f "$OSM"/*
-	at node1 opensm -o -e -f "$OSM/log" "$@" || return 1
-	grep -q 'SUBNET UP' "$OSM/log" && ! grep -q ERR "$OSM/log" && all_active
-}
-
-all_active() { fabric status | grep -Eq '^Ports with a cable: [0-9]+ ACTIVE\.$'; }
-
-# start_sm HOST ARGS...: OpenSM as long as the script likes; all ports are ACTIVE when this returns.
-start_sm() {
-	local host=$1
-	shift
-	rm -f "$OSM"/*
-	start "sm_$host" A --host "$host" env OSM_TMP_DIR="$OSM" OSM_CACHE_DIR="$OSM" opensm -e -f "$OSM/log_$host" "$@"
-	until_true "$PATIENCE" all_active || fail "OpenSM does not bring the ports up" "$TMP/sm_$host" "$OSM/log_$host"
-}
-
-# stop NAME: the end of a program that would go on.
-stop() {
-	kill "${PID[$1]}"
-	wait "${PID[$1]}" 2>/dev/null || true
-	unset "PID[$1]"
-}
-
-# of HOST: its LID, its GUID.
-lid_of() { run A --host "$1" ibstat | awk '/Base lid:/ { print $3 }'; }
-guid_of() { run A --host "$1" ibstat -p; }
+# shellcheck source=tests/clients/fabric_words.sh
+. "$HERE/fabric_words.sh"
+on_a_fabric "$@"
 
 # ---- any shape, any routing ----
 shapes() {
@@ -208,8 +144,6 @@ hosts_ping() {
 	stop ping
 }
 
-pinged() { at node2 ibping -c 1 "$1" && says out ' 0% packet loss'; }
-
 what_nobody_does() {
 	refused "congestion control is refused" 'failed' node2 ibccquery classportinfo "$(lid_of node1)"
 	refused "vendstat is refused" 'fail' node2 vendstat -N "$(switch_lid)"
@@ -260,8 +194,6 @@ faults() {
 	manager_is_killed
 }
 
-fabric_pid() { cat "$RUN_DIR/net-${NAMESPACES[0]}/fabric-default/lock"; }
-
 # Neither OpenSM nor the server of ibping notices, but for what was on its way.
 fabric_is_killed() {
 	local lines
@@ -306,8 +238,6 @@ manager_is_killed() {
 	until_true 10 has_master || fail "no other takes its place" "$TMP/out" "$OSM/log_node4"
 	say "ok    another takes its place"
 }
-
-has_master() { at node2 sminfo && says out SMINFO_MASTER; }
 
 case ${1:-all} in
 shapes) shapes ;;

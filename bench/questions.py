@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What is asked of the wire. memory.py asks of the paths through shared memory."""
+import fabric
 import memory
 import worlds
 from question import FLOOR, INFO, OURS, RIVAL, Field, Line, Question
@@ -156,7 +157,7 @@ def iwarp_latency():
 def all_questions(quick, before=False):
     if not quick:
         return [bandwidth(SIZES), latency(SIZES), rate(QPS), cpu(), connections(IDLE_QPS), connect(), *memory.questions(before),
-                iwarp_bandwidth([4096, 65536, 1 << 20]), iwarp_latency(), kernel(GUEST_SIZES), siw()]
+                iwarp_bandwidth([4096, 65536, 1 << 20]), iwarp_latency(), kernel(GUEST_SIZES), siw(), *fabric.questions()]
     asked = [bandwidth(QUICK_SIZES), latency(QUICK_SIZES[:1]), rate([1, 16]), cpu(), connections([1, 1000]), connect()]
     for q in asked[2:4]:
         q.worlds = worlds.LINKS[-1:]  # one link will do

@@ -461,6 +461,32 @@ static void unfinished_messages_are_bounded_and_given_up(void **state)
 	free(m);
 }
 
+static void put_segment(uint64_t tid, uint8_t flags, uint32_t segment)
+{
+	uint8_t *m = message(SA, 2, GET_TABLE, tid, MAD_LEN);
+
+	rmpp_hdr_put(m, &(struct rmpp_hdr){1, RMPP_DATA, RMPP_ACTIVE | flags, 0, segment, 220});
+	put(1, 1, 0, m);
+	free(m);
+}
+
+/* It is the first of the agent's list, where those that are forgotten are looked for. */
+static void the_first_to_begin_may_be_the_last_to_end(void **state)
+{
+	struct ibmad_agent *a = add(0, takes(SA, 2, 1 << GET_TABLE, 1));
+
+	put_segment(1, RMPP_FIRST, 1);
+	for (unsigned i = 0; i < IBMAD_MAX_DONE; i++)
+		put_segment(2 + i, RMPP_FIRST | RMPP_LAST, 1);
+	put_segment(1, RMPP_LAST, 2);
+	run();
+	assert_int_equal(w.got[0].count, IBMAD_MAX_DONE + 1);
+	assert_int_equal(a->ndone, IBMAD_MAX_DONE);
+	put_segment(1, RMPP_LAST, 2);
+	assert_int_equal(run(), 1); /* its ACK, again */
+	assert_int_equal(w.got[0].count, IBMAD_MAX_DONE + 1);
+}
+
 static void an_abort_ends_either_side(void **state)
 {
 	struct ibmad_agent *a = add(0, takes(SA, 2, 1 << GET_TABLE, 1));
@@ -504,6 +530,7 @@ int main(void)
 		TEST(segments_that_nobody_acknowledges_time_out),
 		TEST(who_sees_segments_himself_gets_them),
 		TEST(unfinished_messages_are_bounded_and_given_up),
+		TEST(the_first_to_begin_may_be_the_last_to_end),
 		TEST(an_abort_ends_either_side),
 	};
 

@@ -215,10 +215,11 @@ static void came_complete(struct recv *r, uint64_t now)
 	r->rmpp.msg = NULL;
 	r->rmpp.size = 0;
 	a->port->held -= whole.size;
+	if (a->ndone >= IBMAD_MAX_DONE)
+		forget_oldest_done(a); /* before this one is done: it may have been the first to begin */
 	r->done = true;
 	a->nrecvs--;
-	if (a->ndone++ >= IBMAD_MAX_DONE)
-		forget_oldest_done(a);
+	a->ndone++;
 	rearm(r, RMPP_DONE_MS, now);
 	ibmad_give(a, &from, whole.msg, whole.len);
 	rmpp_recv_fini(&whole);

@@ -4,6 +4,7 @@
 #include "fabricd/umad_parts.h"
 
 #include "base/log.h"
+#include "wire/mad.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -88,16 +89,29 @@ static void write_more(struct umad_conn *c)
 }
 
 /* ---- in ---- */
-/* A message of an agent that is not there is lost: the program knows its agents. */
+/* Nobody will answer: the program, which waits for that, gets it as it gets a timeout. */
+static void give_back(struct umad_conn *c, struct fabric_mad mad, const uint8_t *msg)
+{
+	mad.status = ETIMEDOUT;
+	mad.length = sizeof(mad) + MAD_HDR_LEN;
+	umad_conn_write(c, FABRIC_RECV, &mad, sizeof(mad), msg, MAD_HDR_LEN);
+}
+
+/* What cannot be sent is lost, but a request is not left without its end. */
 static bool do_send(struct umad_conn *c, const uint8_t *body, size_t len)
 {
+	const uint8_t *msg = body + sizeof(struct fabric_mad);
 	struct fabric_mad mad;
+	struct umad_agent *a;
 
-	if (len < sizeof(mad))
+	if (len < sizeof(mad) + MAD_HDR_LEN)
 		return false;
 	memcpy(&mad, body, sizeof(mad));
-	if (mad.agent < FABRIC_AGENTS && c->agent[mad.agent].mad)
-		umad_qp_send(&c->agent[mad.agent], &mad, body + sizeof(mad), len - sizeof(mad));
+	if (mad.agent >= FABRIC_AGENTS)
+		return false;
+	a = &c->agent[mad.agent];
+	if ((!a->mad || umad_qp_send(a, &mad, msg, len - sizeof(mad))) && mad.timeout_ms)
+		give_back(c, mad, msg);
 	return true;
 }
 

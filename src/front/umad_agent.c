@@ -4,6 +4,7 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
+#include "wire/rmpp.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -169,8 +170,7 @@ int umad_unregister(int portid, int agentid)
 }
 
 /* ---- sending ---- */
-/* Methods of responses have the bit; TrapRepress answers a trap; BM says so in its attribute modifier. */
-static bool is_response(const uint8_t *mad)
+bool umad_is_response(const uint8_t *mad)
 {
 	return mad[3] & 0x80 || mad[3] == 0x07 || (mad[1] == 0x05 && mad[23] & 1);
 }
@@ -206,14 +206,24 @@ static int note_request(struct umad_handle *p, const struct fabric_mad *mad, con
 	return 0;
 }
 
+/* As the kernel has it: longer than a MAD is only what it makes segments of, and that has its class's header.
+ */
+static bool is_length_of(const struct fabric_register *r, const uint8_t *msg, size_t len)
+{
+	if (r->rmpp_version && !(r->flags & FABRIC_USER_RMPP) && rmpp_is_active(msg))
+		return len >= rmpp_data_offset(msg[1]);
+	return len <= MAD_LEN;
+}
+
 static int check_and_note(struct umad_handle *p, const struct fabric_mad *mad, const uint8_t *msg, size_t len)
 {
 	int err = 0;
 
 	pthread_mutex_lock(&p->lock);
-	if (!(p->agents >> mad->agent & 1) || (!is_response(msg) && is_in_use(p, mad, msg)))
+	if (!(p->agents >> mad->agent & 1) || !is_length_of(&p->agent[mad->agent], msg, len) ||
+		(!umad_is_response(msg) && is_in_use(p, mad, msg)))
 		err = EINVAL;
-	else if (!is_response(msg) && mad->timeout_ms)
+	else if (!umad_is_response(msg) && mad->timeout_ms)
 		err = note_request(p, mad, msg, len);
 	pthread_mutex_unlock(&p->lock);
 	return err;

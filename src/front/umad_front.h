@@ -79,6 +79,8 @@ void umad_handle_forget(struct umad_handle *p);
 void umad_handle_set_alarm(const struct umad_handle *p);
 /* Writes a message of an agent to the fabric, by who has `sending`: 0 or a positive errno. */
 int umad_handle_write(int fd, const struct fabric_mad *mad, const void *msg, size_t len);
+/* Methods of responses have the bit; TrapRepress answers a trap; BM says so in its attribute modifier. */
+bool umad_is_response(const uint8_t *mad);
 /* REGISTER and UNREGISTER, by who has `sending`: 0 or a positive errno. */
 int umad_handle_agent(struct umad_handle *p, enum fabric_umad_type type, struct fabric_register r);
 

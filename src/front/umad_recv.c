@@ -47,7 +47,7 @@ static int read_message(struct umad_handle *p)
 /* The request that this message ends: a response or the news that there was none. */
 static void forget_request(struct umad_handle *p, const struct fabric_mad *mad, const uint8_t *hdr)
 {
-	if (!mad->status && !(hdr[3] & 0x80))
+	if (!mad->status && !umad_is_response(hdr))
 		return;
 	list_for_each_safe(pos, &p->waiting)
 	{

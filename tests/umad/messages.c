@@ -135,6 +135,48 @@ static void what_is_no_message_is_refused(void **state)
 	umad_close_port(p);
 }
 
+static struct message *active(uint8_t mgmt_class, size_t len)
+{
+	struct message *m = message_to(1, mgmt_class, GET_TABLE, 1, len < MAD ? MAD : len);
+
+	m->mad[26] = 1;
+	return m;
+}
+
+/* As ib_create_send_mad() has it. */
+static void only_who_has_segments_made_sends_more_than_a_mad(void **state)
+{
+	int p = world_open("node1"), ping = world_agent(p, PING, 0), sa = world_agent(p, SA, 0);
+
+	assert_int_equal(send_and_free(p, ping, message_to(1, PING, GET, 1, 512), 512, 100, 0), -EIO);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(send_and_free(p, ping, active(PING, 512), 512, 100, 0), -EIO);
+	assert_int_equal(send_and_free(p, sa, message_to(1, SA, GET_TABLE, 1, 512), 512, 100, 0), -EIO);
+	assert_int_equal(send_and_free(p, sa, active(SA, 55), 55, 100, 0), -EIO);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(send_and_free(p, sa, active(SA, 512), 512, 100, 0), 0);
+	umad_close_port(p);
+}
+
+static void a_request_that_the_fabric_refuses_times_out(void **state)
+{
+	enum { TOO_LONG = (32 << 20) + 1 };
+	int p = world_open("node1"), a = world_agent(p, SA, 0);
+
+	for (int i = 0; i < 2; i++) { /* its number is free again */
+		struct message *m;
+		int len = MAD;
+
+		assert_int_equal(send_and_free(p, a, active(SA, TOO_LONG), TOO_LONG, 60000, 0), 0);
+		assert_int_equal(receive(p, &m, &len), a);
+		assert_int_equal(umad_status(m), ETIMEDOUT);
+		assert_int_equal(len, 24);
+		assert_int_equal(tid_of(m), 1);
+		free(m);
+	}
+	umad_close_port(p);
+}
+
 static void receiving_waits_as_long_as_it_is_told(void **state)
 {
 	struct message *m = message_new(MAD);
@@ -296,6 +338,8 @@ int main(void)
 		TEST(no_answer_gives_back_the_header),
 		TEST(a_number_in_use_is_refused),
 		TEST(what_is_no_message_is_refused),
+		TEST(only_who_has_segments_made_sends_more_than_a_mad),
+		TEST(a_request_that_the_fabric_refuses_times_out),
 		TEST(receiving_waits_as_long_as_it_is_told),
 		TEST(a_message_that_does_not_fit_stays),
 		TEST(megabytes_arrive),

@@ -18,6 +18,14 @@ static void watch(struct umad_conn *c)
 	loop_change(c->umad->d->loop, c->fd, list_empty(&c->out) ? EPOLLIN : EPOLLIN | EPOLLOUT);
 }
 
+/* It may be in the midst of another's event: the loop closes it, and the shutdown makes sure that it looks.
+ */
+static void hang_up(struct umad_conn *c)
+{
+	c->gone = true;
+	shutdown(c->fd, SHUT_RDWR);
+}
+
 /* ---- out ---- */
 static void keep(struct umad_conn *c, const struct iovec *iov, int n, size_t skip, size_t total)
 {
@@ -25,7 +33,7 @@ static void keep(struct umad_conn *c, const struct iovec *iov, int n, size_t ski
 	size_t at = 0;
 
 	if (!k) {
-		c->gone = true; /* half a message is none; the program connects again */
+		hang_up(c); /* half a message is none; the program connects again */
 		return;
 	}
 	k->at = 0;
@@ -63,7 +71,7 @@ void umad_conn_write(struct umad_conn *c, enum fabric_umad_type type, const void
 	if (list_empty(&c->out))
 		n = sendmsg(c->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
 	if (n < 0 && errno != EAGAIN && errno != EINTR)
-		c->gone = true;
+		hang_up(c);
 	else if (n < 0 || (size_t)n < total)
 		keep(c, iov, 4, n < 0 ? 0 : (size_t)n, total);
 }
@@ -75,7 +83,8 @@ static void write_more(struct umad_conn *c)
 		ssize_t n = send(c->fd, k->data + k->at, k->len - k->at, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (n < 0) {
-			c->gone = errno != EAGAIN && errno != EINTR;
+			if (errno != EAGAIN && errno != EINTR)
+				hang_up(c);
 			return;
 		}
 		k->at += (size_t)n;
@@ -145,10 +154,11 @@ static size_t do_messages(struct umad_conn *c)
 
 		memcpy(&m, c->in + at, sizeof(m));
 		if (m.len > FABRIC_MESSAGE_MAX)
-			c->gone = true;
+			hang_up(c);
 		if (c->gone || c->in_have - at - sizeof(m) < m.len)
 			break;
-		c->gone = !do_message(c, &m, c->in + at + sizeof(m));
+		if (!do_message(c, &m, c->in + at + sizeof(m)))
+			hang_up(c);
 		at += sizeof(m) + m.len;
 	}
 	return at;
@@ -184,7 +194,7 @@ void umad_conn_read(struct umad_conn *c)
 		ssize_t n;
 
 		if (!make_room(c)) {
-			c->gone = true;
+			hang_up(c);
 			break;
 		}
 		room = c->in_size - c->in_have;
@@ -192,7 +202,7 @@ void umad_conn_read(struct umad_conn *c)
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			break;
 		if (n <= 0) {
-			c->gone = true;
+			hang_up(c);
 			break;
 		}
 		c->in_have += (size_t)n;

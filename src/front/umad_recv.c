@@ -183,10 +183,17 @@ static int receive(int portid, void *umad, int *length, int timeout_ms)
 		}
 		cancel_restore(before);
 		/* A message whose end is still to come makes it readable, too: not for long. */
-		poll(&f, 1, timeout_ms < 0 ? -1 : (int)(until - now));
+		if (poll(&f, 1, timeout_ms < 0 ? -1 : (int)(until - now)) < 0 && errno == EINTR)
+			got = -EINTR; /* a handler of the program ran, which may want it to end */
 		cancel_off();
+		if (got == -EINTR)
+			break;
 	}
 	cancel_restore(before);
+	if (got == -EINTR) {
+		errno = EINTR;
+		return -EIO; /* as rdma-core has it */
+	}
 	return got < 0 ? umad_error(-got) : got;
 }
 

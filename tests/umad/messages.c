@@ -6,8 +6,10 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 static int send_and_free(int port, int agent, struct message *m, size_t len, int ms, int retries)
@@ -195,6 +197,29 @@ static void receiving_waits_as_long_as_it_is_told(void **state)
 	umad_close_port(p);
 }
 
+static void on_alarm(int sig)
+{
+}
+
+/* Also when the handler has SA_RESTART, as signal() gives it: poll() knows no restart. */
+static void a_signal_ends_the_waiting(void **state)
+{
+	const struct itimerval soon = {.it_value.tv_usec = 50000};
+	struct message *m = message_new(MAD);
+	int p = world_open("node1"), len = MAD;
+
+	signal(SIGALRM, on_alarm);
+	setitimer(ITIMER_REAL, &soon, NULL);
+	assert_int_equal(umad_recv(p, m, &len, 10000), -EIO);
+	assert_int_equal(errno, EINTR);
+	setitimer(ITIMER_REAL, &soon, NULL);
+	assert_int_equal(umad_poll(p, 10000), -EIO);
+	assert_int_equal(errno, EINTR);
+	signal(SIGALRM, SIG_DFL);
+	free(m);
+	umad_close_port(p);
+}
+
 static bool readable(int port)
 {
 	struct pollfd f = {.fd = umad_get_fd(port), .events = POLLIN};
@@ -341,6 +366,7 @@ int main(void)
 		TEST(only_who_has_segments_made_sends_more_than_a_mad),
 		TEST(a_request_that_the_fabric_refuses_times_out),
 		TEST(receiving_waits_as_long_as_it_is_told),
+		TEST(a_signal_ends_the_waiting),
 		TEST(a_message_that_does_not_fit_stays),
 		TEST(megabytes_arrive),
 		TEST(many_threads_send_while_one_receives),

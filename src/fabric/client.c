@@ -8,6 +8,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define PREFIX "fabric-"
 enum { PATIENCE_S = 10 };
 
 void fabric_where(struct fabric_where *w, const char *ca, uint32_t port)
@@ -38,17 +40,16 @@ static bool is_ours(int fd)
 	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && user_is_us(&cred);
 }
 
-static int connect_to(const char *dir)
+/* The path may be too long for a socket's name: by way of the directory's descriptor it is not. */
+static int connect_below(int at)
 {
 	const struct timeval patience = {.tv_sec = PATIENCE_S};
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	int fd, err;
+	int fd = fd_above_stdio(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)), err;
 
-	if ((size_t)snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/umad", dir) >= sizeof(addr.sun_path))
-		return -ENAMETOOLONG;
-	fd = fd_above_stdio(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	if (fd < 0)
 		return -errno;
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "/proc/self/fd/%d/umad", at);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 	err = connect(fd, (struct sockaddr *)&addr, sizeof(addr)) ? -errno : is_ours(fd) ? 0 : -EPERM;
@@ -59,44 +60,71 @@ static int connect_to(const char *dir)
 	return fd;
 }
 
-static int is_fabric(const struct dirent *e)
+static int connect_to(const char *run, const char *name)
 {
-	return !strncmp(e->d_name, "fabric-", 7);
+	char dir[PATH_MAX];
+	int at, fd;
+
+	if (strchr(name, '/') ||
+		(size_t)snprintf(dir, sizeof(dir), "%s/" PREFIX "%s", run, name) >= sizeof(dir))
+		return -ENOENT;
+	at = fd_above_stdio(open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC));
+	if (at < 0)
+		return -errno;
+	fd = connect_below(at);
+	close(at);
+	return fd;
 }
 
-/* The first of the run directory, by name, that somebody answers for: a killed one leaves its directory. */
-static int connect_to_any(const char *run)
+static int is_fabric(const struct dirent *e)
+{
+	return !strncmp(e->d_name, PREFIX, strlen(PREFIX)) &&
+	       strlen(e->d_name) < strlen(PREFIX) + FABRIC_NAME;
+}
+
+/*
+ * The only one that is up, else that with the name of the tool's default. Up is one that somebody answers
+ * for: a killed one leaves its directory.
+ */
+static int connect_to_ours(const char *run, char name[FABRIC_NAME])
 {
 	struct dirent **list;
-	int n = scandir(run, &list, is_fabric, alphasort), fd = -ENOENT;
+	int n = scandir(run, &list, is_fabric, NULL), only = -ENOENT;
+	unsigned up = 0;
 
 	for (int i = 0; i < n; i++) {
-		char dir[PATH_MAX];
+		const char *found = list[i]->d_name + strlen(PREFIX);
+		int fd = connect_to(run, found);
 
-		if (fd < 0 && (size_t)snprintf(dir, sizeof(dir), "%s/%s", run, list[i]->d_name) < sizeof(dir))
-			fd = connect_to(dir);
+		if (fd >= 0 && up++) {
+			close(fd);
+		} else if (fd >= 0) {
+			only = fd;
+			snprintf(name, FABRIC_NAME, "%s", found);
+		}
 		free(list[i]);
 	}
 	if (n >= 0)
 		free(list);
-	return fd;
+	if (up == 1)
+		return only;
+	if (up)
+		close(only);
+	snprintf(name, FABRIC_NAME, "default");
+	return connect_to(run, name);
 }
 
-int fabric_connect(void)
+int fabric_connect(char name[FABRIC_NAME])
 {
-	const char *name = env_text(ANYRDMA_FABRIC);
-	char run[PATH_MAX], dir[PATH_MAX];
-	int fd = base_rundir_find(run, sizeof(run));
+	const char *wanted = env_text(ANYRDMA_FABRIC);
+	char run[PATH_MAX];
+	int fd;
 
-	if (fd)
+	if (base_rundir_find(run, sizeof(run)))
 		return -ENOENT;
-	if (!name)
-		fd = connect_to_any(run);
-	else if (strchr(name, '/') ||
-		 (size_t)snprintf(dir, sizeof(dir), "%s/fabric-%s", run, name) >= sizeof(dir))
-		fd = -ENOENT;
-	else
-		fd = connect_to(dir);
+	if (!*name && wanted && (size_t)snprintf(name, FABRIC_NAME, "%s", wanted) >= FABRIC_NAME)
+		return -ENOENT;
+	fd = *name ? connect_to(run, name) : connect_to_ours(run, name);
 	return fd == -ECONNREFUSED ? -ENOENT : fd;
 }
 
@@ -153,10 +181,15 @@ int fabric_ask_over(
 	return done.error ? -done.error : (int)m.len;
 }
 
-int fabric_ask(enum fabric_umad_type type, const void *request, size_t len, void *answer, size_t room)
+int fabric_ask(const char *fabric, enum fabric_umad_type type, const void *request, size_t len, void *answer,
+	size_t room)
 {
-	int fd = fabric_connect(), n;
+	char name[FABRIC_NAME] = "";
+	int fd, n;
 
+	if (fabric)
+		snprintf(name, sizeof(name), "%s", fabric);
+	fd = fabric_connect(name);
 	if (fd < 0)
 		return fd;
 	n = fabric_ask_over(fd, type, request, len, answer, room);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Which fabric and which of its hosts this program is on, and how to reach the process that is the fabric.
- * The environment says: ANYRDMA_FABRIC the fabric (else the first that is running), ANYRDMA_HOST the host
- * (else the fabric's first). Nothing is remembered: a fabric may come and go.
+ * The environment says: ANYRDMA_FABRIC the fabric (else the only one that is up, else that with the name
+ * "default", as the tool has it), ANYRDMA_HOST the host (else the fabric's first). Nothing is remembered
+ * here: a fabric may come and go.
  */
 #ifndef FABRIC_CLIENT_H
 #define FABRIC_CLIENT_H
@@ -12,10 +13,11 @@
 #include <stddef.h>
 
 /*
- * A new connection to the socket `umad` of our fabric: blocking, above the standard streams, closed by exec;
- * it gives up after a while when nobody answers. -ENOENT: there is no fabric.
+ * A new connection to the socket `umad` of the fabric of this name, which becomes that of our fabric when it
+ * is empty: blocking, above the standard streams, closed by exec; it gives up after a while when nobody
+ * answers. -ENOENT: there is no fabric.
  */
-int fabric_connect(void);
+int fabric_connect(char name[FABRIC_NAME]);
 
 /* Fills in the host, and what the caller says. */
 void fabric_where(struct fabric_where *w, const char *ca, uint32_t port);
@@ -26,7 +28,8 @@ void fabric_where(struct fabric_where *w, const char *ca, uint32_t port);
  */
 int fabric_ask_over(
 	int fd, enum fabric_umad_type type, const void *request, size_t len, void *answer, size_t room);
-/* The same over a connection of its own. */
-int fabric_ask(enum fabric_umad_type type, const void *request, size_t len, void *answer, size_t room);
+/* The same over a connection of its own to that fabric; NULL: ours. */
+int fabric_ask(const char *fabric, enum fabric_umad_type type, const void *request, size_t len, void *answer,
+	size_t room);
 
 #endif

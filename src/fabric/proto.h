@@ -24,7 +24,7 @@
 
 enum {
 	FABRIC_UMAD_VERSION = 1,
-	FABRIC_NAME = 64,    /* of a host, its end included */
+	FABRIC_NAME = 64,    /* of a fabric or a host, its end included */
 	FABRIC_CA_NAME = 20, /* UMAD_CA_NAME_LEN */
 	FABRIC_CAS = 32,     /* UMAD_MAX_DEVICES */
 	FABRIC_CA_PORTS = 9, /* UMAD_CA_MAX_PORTS less port 0 */

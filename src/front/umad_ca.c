@@ -44,9 +44,10 @@ void umad_explain(int err)
 		log_warn("there is no fabric %s here: start it with `anyrdma fabric up --name %s`", fabric,
 			fabric);
 	else if (err == ENOENT)
-		log_warn("there is no InfiniBand fabric here: start one with `anyrdma fabric up`, and "
-			 "programs on a "
-			 "host of it with `anyrdma run --host NAME`");
+		log_warn("there is no InfiniBand fabric here, or more than one and ANYRDMA_FABRIC does not "
+			 "say "
+			 "which: start one with `anyrdma fabric up`, and programs on a host of it with "
+			 "`anyrdma run --host NAME`");
 	else
 		log_warn("the fabric does not answer: %s", strerror(err));
 }
@@ -59,7 +60,7 @@ static int ask_list(struct fabric_listed *l)
 	int n;
 
 	fabric_where(&w, NULL, 0);
-	n = fabric_ask(FABRIC_LIST, &w, sizeof(w), l, sizeof(*l));
+	n = fabric_ask(NULL, FABRIC_LIST, &w, sizeof(w), l, sizeof(*l));
 	if (n < 0) {
 		umad_explain(-n);
 		return -n;
@@ -77,7 +78,7 @@ static int ask_ca(const char *name, struct ca_answer *a)
 	int n;
 
 	fabric_where(&w, name, 0);
-	n = fabric_ask(FABRIC_CA, &w, sizeof(w), a, sizeof(*a));
+	n = fabric_ask(NULL, FABRIC_CA, &w, sizeof(w), a, sizeof(*a));
 	if (n < 0) {
 		if (n != -ENXIO) /* an adapter's name may be any, and be asked for in vain */
 			umad_explain(-n);
@@ -381,7 +382,7 @@ int umad_get_issm_path(const char *ca_name, int portnum, char path[], int max)
 	if (n)
 		return umad_error(n);
 	fabric_where(&w, ca, port);
-	n = fabric_ask(FABRIC_ISSM, &w, sizeof(w), &answer, sizeof(answer));
+	n = fabric_ask(NULL, FABRIC_ISSM, &w, sizeof(w), &answer, sizeof(answer));
 	if (n != sizeof(answer))
 		return umad_error(n < 0 ? -n : EPROTO);
 	answer.path[sizeof(answer.path) - 1] = '\0';

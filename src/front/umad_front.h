@@ -46,7 +46,8 @@ struct umad_handle {
 	 * timer, which becomes readable when it is time to look. The number never changes.
 	 */
 	int fd, timer;
-	/* The host is that of the first time, whatever the environment says later. */
+	/* Fabric and host are those of the first time, whatever the environment says later. */
+	char fabric[FABRIC_NAME];
 	struct fabric_where where;
 
 	/*

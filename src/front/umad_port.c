@@ -83,10 +83,10 @@ void umad_handle_put(struct umad_handle *p)
 }
 
 /* ---- connecting ---- */
-static int open_connection(const struct umad_handle *p, uint64_t *secret)
+static int open_connection(struct umad_handle *p, uint64_t *secret)
 {
 	struct fabric_opened opened;
-	int fd = fabric_connect(), n;
+	int fd = fabric_connect(p->fabric), n;
 
 	if (fd < 0)
 		return fd;
@@ -107,7 +107,7 @@ int umad_handle_agent(struct umad_handle *p, enum fabric_umad_type type, struct 
 	int n;
 
 	r.secret = p->secret;
-	n = fabric_ask(type, &r, sizeof(r), &done, sizeof(done));
+	n = fabric_ask(p->fabric, type, &r, sizeof(r), &done, sizeof(done));
 	return n < 0 ? -n : 0;
 }
 

@@ -3,8 +3,10 @@
 #include "world.h"
 
 #include <endian.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void names_are_those_of_the_host(void **state)
 {
@@ -116,6 +118,30 @@ static void without_a_fabric_there_is_nothing(void **state)
 	assert_int_equal(umad_done(), 0);
 }
 
+/* As the tool has it: the only one, or `default`, or the one that is named. */
+static void of_two_fabrics_one_must_be_named(void **state)
+{
+	int p = world_open("node1"), other = world_another("aaa");
+
+	assert_int_equal(world_agent(p, PING, 0), 0); /* it stays where it was opened */
+	assert_true(umad_open_port(NULL, 0) < 0);
+	setenv("ANYRDMA_FABRIC", "test", 1);
+	umad_close_port(world_open("node1"));
+	umad_close_port(p);
+	close(other);
+	unsetenv("ANYRDMA_FABRIC");
+	umad_close_port(world_open("node1")); /* the other one is down */
+}
+
+static void a_directory_may_have_a_long_name(void **state)
+{
+	char to[200];
+
+	snprintf(to, sizeof(to), "%s-%0120d", getenv("ANYRDMA_DIR"), 1);
+	world_move(to);
+	umad_close_port(world_open("node1"));
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_up, world_down)
@@ -127,6 +153,8 @@ int main(void)
 		TEST(what_is_not_there_is_not_found),
 		TEST(a_host_that_is_not_there_has_nothing),
 		TEST(without_a_fabric_there_is_nothing),
+		TEST(of_two_fabrics_one_must_be_named),
+		TEST(a_directory_may_have_a_long_name),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

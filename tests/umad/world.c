@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "fabric/shared.h"
 #include "fabricd/fabricd.h"
 #include "host/rundir.h"
@@ -23,7 +24,7 @@
 #include <unistd.h>
 
 static char top[] = "/tmp/anyrdma-umad.XXXXXX";
-static char dir[sizeof(top)];
+static char dir[256];
 static pid_t fabric;
 
 /* ---- the process ---- */
@@ -114,18 +115,41 @@ int world_up(void **state)
 	setenv("ANYRDMA_DIR", dir, 1);
 	unsetenv("ANYRDMA_HOST");
 	unsetenv("ANYRDMA_FABRIC");
-	umad_init(); /* reads them */
+	umad_init();  /* reads them */
+	env_forget(); /* and so do we, whose copy is another */
 	world_start();
 	return 0;
 }
 
 int world_down(void **state)
 {
-	char command[64];
+	char command[sizeof(dir) + 16];
 
 	world_kill();
 	snprintf(command, sizeof(command), "rm -rf %s", dir);
 	return system(command);
+}
+
+int world_another(const char *name)
+{
+	char run[PATH_MAX - SUBNET_NAME];
+	struct fabricd d = {0};
+	int fd;
+
+	assert_int_equal(base_rundir(run, sizeof(run)), 0);
+	snprintf(d.dir, sizeof(d.dir), "%s/fabric-%s", run, name);
+	assert_int_equal(mkdir(d.dir, 0700), 0);
+	fd = fabricd_listen(&d, "umad", SOCK_STREAM);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+void world_move(const char *to)
+{
+	assert_int_equal(rename(dir, to), 0);
+	snprintf(dir, sizeof(dir), "%s", to);
+	setenv("ANYRDMA_DIR", dir, 1);
+	umad_init(); /* reads it */
 }
 
 /* ---- programs ---- */

@@ -39,6 +39,11 @@ void world_kill(void);        /* kill -9 */
 void world_stop(void);
 void world_continue(void);
 
+/* A socket as another fabric has it, of that name, where nobody answers: its descriptor. */
+int world_another(const char *name);
+/* Where it is: the run directory moves there, and whoever looks for it finds it there. */
+void world_move(const char *to);
+
 /* This program is on that host from now on. */
 void world_be(const char *host);
 /* A port of a host. */

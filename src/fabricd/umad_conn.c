@@ -48,7 +48,13 @@ static void keep(struct umad_conn *c, const struct iovec *iov, int n, size_t ski
 	}
 	list_add_tail(&c->out, &k->node);
 	c->out_bytes += k->len;
+	c->umad->held += k->len;
 	watch(c);
+}
+
+static bool has_room(const struct umad_conn *c, size_t len)
+{
+	return c->out_bytes + len <= UMAD_OUT_MAX && c->umad->held + len <= UMAD_HELD_MAX;
 }
 
 void umad_conn_write(struct umad_conn *c, enum fabric_umad_type type, const void *head, size_t head_len,
@@ -62,10 +68,10 @@ void umad_conn_write(struct umad_conn *c, enum fabric_umad_type type, const void
 	ssize_t n = 0;
 
 	total += sizeof(m);
-	if (c->gone || c->out_bytes + total > UMAD_OUT_MAX) {
+	if (c->gone || !has_room(c, total)) {
 		if (!c->gone && !c->lost++)
-			log_warn("a program does not take its MADs: more than %d MB wait, the rest is lost",
-				UMAD_OUT_MAX >> 20);
+			log_warn("a program does not take its MADs: %zu MB wait, the rest is lost",
+				c->out_bytes >> 20);
 		return;
 	}
 	if (list_empty(&c->out))
@@ -89,6 +95,7 @@ static void write_more(struct umad_conn *c)
 		}
 		k->at += (size_t)n;
 		c->out_bytes -= (size_t)n;
+		c->umad->held -= (size_t)n;
 		if (k->at < k->len)
 			return;
 		list_del(&k->node);
@@ -178,10 +185,13 @@ static bool make_room(struct umad_conn *c)
 	}
 	if (need == c->in_size || (need < c->in_size && c->in_have > need))
 		return true;
+	if (need > UMAD_IN_FIRST && c->umad->held - c->in_size + need > UMAD_HELD_MAX)
+		return false;
 	in = realloc(c->in, need);
 	if (!in)
 		return false;
 	c->in = in;
+	c->umad->held += need - c->in_size;
 	c->in_size = need;
 	return true;
 }
@@ -215,6 +225,18 @@ void umad_conn_read(struct umad_conn *c)
 }
 
 /* ---- coming and going ---- */
+static void on_late(void *arg, uint64_t now)
+{
+	umad_conn_close(arg);
+}
+
+static void wait_on(struct umad_conn *c)
+{
+	struct loop *l = c->umad->d->loop;
+
+	loop_timer_set(l, &c->timer, c->qp ? UINT64_MAX : loop_now(l) + UMAD_PATIENCE_S * 1000000000ull);
+}
+
 static void on_event(void *arg, uint32_t events)
 {
 	struct umad_conn *c = arg;
@@ -226,6 +248,8 @@ static void on_event(void *arg, uint32_t events)
 		umad_conn_read(c);
 	if (c->gone)
 		umad_conn_close(c);
+	else
+		wait_on(c);
 	umad_qp_flush(u);
 }
 
@@ -233,6 +257,7 @@ void umad_conn_close(struct umad_conn *c)
 {
 	struct umad *u = c->umad;
 
+	loop_timer_stop(&c->timer);
 	loop_remove(u->d->loop, c->fd);
 	close(c->fd);
 	for (unsigned i = 0; i < FABRIC_AGENTS; i++) {
@@ -245,6 +270,7 @@ void umad_conn_close(struct umad_conn *c)
 		free(container_of(l, struct umad_chunk, node));
 	list_del(&c->node);
 	u->nconns--;
+	u->held -= c->in_size + c->out_bytes;
 	free(c->in);
 	free(c);
 }
@@ -260,6 +286,8 @@ static void add(struct umad *u, int fd)
 	c->umad = u;
 	c->fd = fd;
 	list_init(&c->out);
+	loop_timer_init(&c->timer, on_late, c);
+	wait_on(c);
 	list_add_tail(&u->conns, &c->node);
 	u->nconns++;
 	if (loop_add(u->d->loop, fd, EPOLLIN, on_event, c))

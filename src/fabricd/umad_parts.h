@@ -8,10 +8,12 @@
 #include "mad/ib/port.h"
 
 enum {
-	UMAD_CONNS = 1024,        /* at a time */
-	UMAD_IN_FIRST = 16 << 10, /* bytes read at once; more for a message that is longer */
-	UMAD_OUT_MAX = 64 << 20,  /* bytes that wait for a program; what comes then is lost, as with Linux */
-	UMAD_OUT_QUEUE = 1 << 16, /* MADs that wait to be sent, of all ports */
+	UMAD_CONNS = 1024,         /* at a time */
+	UMAD_IN_FIRST = 16 << 10,  /* bytes read at once; more for a message that is longer */
+	UMAD_OUT_MAX = 64 << 20,   /* bytes that wait for a program; what comes then is lost, as with Linux */
+	UMAD_HELD_MAX = 256 << 20, /* of both, of all connections; but each may read UMAD_IN_FIRST */
+	UMAD_PATIENCE_S = 10,      /* who asks nothing, and has no port, is hung up on */
+	UMAD_OUT_QUEUE = 1 << 16,  /* MADs that wait to be sent, of all ports */
 	UMAD_ANSWER = sizeof(struct fabric_ca) + FABRIC_CA_PORTS * sizeof(struct fabric_ca_port),
 };
 _Static_assert(UMAD_ANSWER >= sizeof(struct fabric_path) && UMAD_ANSWER >= sizeof(struct fabric_listed),
@@ -45,7 +47,8 @@ struct umad_conn {
 	struct umad *umad;
 	int fd;
 	bool gone;
-	struct umad_qp *qp; /* NULL: it asks questions */
+	struct umad_qp *qp;      /* NULL: it asks questions */
+	struct loop_timer timer; /* while it does: not for ever */
 	uint64_t secret;
 	struct umad_agent agent[FABRIC_AGENTS];
 	uint8_t *in;
@@ -60,6 +63,7 @@ struct umad {
 	int listener;
 	unsigned nconns;
 	struct list conns, qps;
+	size_t held; /* bytes that have come for, or wait to go to, programs: in_size and out_bytes of all */
 	struct list out; /* MADs to be sent, of umad_qp.c */
 	unsigned nout;
 	struct loop_timer timer;

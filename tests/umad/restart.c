@@ -2,10 +2,13 @@
 /* A fabric that ends, is stopped, or is started again, under programs that do not notice. */
 #include "world.h"
 
+#include "fabric/client.h"
+
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static int send_ping(int port, int agent, uint32_t tid, int ms)
@@ -159,6 +162,50 @@ static void a_fabric_that_is_stopped_goes_on(void **state)
 	umad_close_port(p);
 }
 
+enum { CONNECTIONS = 20 };
+
+static unsigned count_ended(const int fd[CONNECTIONS])
+{
+	unsigned ended = 0;
+
+	for (int i = 0; i < CONNECTIONS; i++) {
+		char byte;
+
+		ended += recv(fd[i], &byte, 1, MSG_DONTWAIT) == 0 || errno != EAGAIN;
+	}
+	return ended;
+}
+
+/* Each announces a message of 32 MB, and is silent: seven are within the bound, and for ten seconds. */
+static void who_promises_much_and_says_nothing_is_hung_up_on(void **state)
+{
+	struct fabric_msg m = {FABRIC_MESSAGE_MAX, FABRIC_UMAD_VERSION, FABRIC_LIST};
+	char name[FABRIC_NAME] = "";
+	uint64_t before = milliseconds();
+	int fd[CONNECTIONS], p;
+
+	world_be("node1");
+	for (int i = 0; i < CONNECTIONS; i++) {
+		fd[i] = fabric_connect(name);
+		assert_true(fd[i] >= 0);
+		assert_int_equal(send(fd[i], &m, sizeof(m), MSG_NOSIGNAL), sizeof(m));
+	}
+	umad_close_port(world_open("node1")); /* what came before it was read */
+	for (int i = 0; i < CONNECTIONS; i++)
+		assert_int_equal(send(fd[i], "", 1, MSG_NOSIGNAL), 1);
+	p = world_open("node1"); /* there is still room for others */
+	assert_int_equal(count_ended(fd), CONNECTIONS - 7);
+	while (count_ended(fd) < CONNECTIONS) {
+		assert_true(milliseconds() < before + 20000);
+		usleep(100000);
+	}
+	assert_true(milliseconds() >= before + 9900);
+	assert_int_equal(world_agent(p, PING, 0), 0); /* who has a port may be silent */
+	umad_close_port(p);
+	for (int i = 0; i < CONNECTIONS; i++)
+		close(fd[i]);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_up, world_down)
@@ -168,6 +215,7 @@ int main(void)
 		TEST(receiving_waits_while_there_is_no_fabric),
 		TEST(the_descriptor_is_quiet_while_there_is_no_fabric),
 		TEST(a_fabric_that_is_stopped_goes_on),
+		TEST(who_promises_much_and_says_nothing_is_hung_up_on),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

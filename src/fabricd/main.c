@@ -319,7 +319,8 @@ static bool read_options(int argc, char **argv, struct options *o)
 			break;
 		case 'r':
 			o->report = atoi(optarg);
-			fcntl(o->report, F_SETFD, FD_CLOEXEC);
+			if (fcntl(o->report, F_SETFD, FD_CLOEXEC))
+				return false; /* or a file of ours would get its number */
 			break;
 		default:
 			return false;

@@ -40,8 +40,11 @@ static int program_path(char *buf, size_t len)
 static void become(const char *program, char **args, const struct fabric_ref *f, int report)
 {
 	char log[PATH_MAX + 16];
-	int fd = open("/dev/null", O_RDWR);
+	int fd;
 
+	/* Where a standard stream was closed, the pipe may have taken its number, or REPORT_FD itself. */
+	report = fcntl(report, F_DUPFD_CLOEXEC, REPORT_FD + 1);
+	fd = open("/dev/null", O_RDWR);
 	dup2(fd, 0);
 	dup2(fd, 1);
 	mkdir(f->dir, 0700);

@@ -55,8 +55,18 @@ sentences() {
 	ok "and is ended by itself" fabric down --name other
 	tells "the first is still up" "Fabric 'default'.* 2 hosts, 1 switch, 2 cables\." fabric status
 	down
+	closed_streams
 	until_true 10 nothing_there || fail "something is left in $HOME_OF_FABRICS"
 	say "ok    and nothing is left behind"
+}
+
+# A caller without standard streams: their numbers are given to the tool's own descriptors.
+closed_streams() {
+	ok "a fabric comes up without standard input" fabric up --quiet --name closed pair <&-
+	ok "and answers" fabric status --name closed
+	ok "and goes" fabric down --name closed
+	fabric up --quiet --name closed pair <&- >&- 2>&- || fail "fabric up with all streams closed"
+	ok "nor does it need the others" fabric down --name closed
 }
 
 nothing_there() { [ -z "$(find "$HOME_OF_FABRICS" -maxdepth 1 \( -name 'fabric-*' -o -name 'gone-*' \))" ]; }

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { NOT_WATCHED, WATCHED, FIRST }; /* what is known of a port: its interface's number is behind FIRST */
@@ -106,6 +107,20 @@ static void forget(struct capture *c)
 	c->nwatched = c->ninterfaces = 0;
 }
 
+/* A pipe without a reader would stop us all: descriptor, or -errno, -ENXIO where it is no regular file. */
+static int open_file(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0600);
+	struct stat st;
+
+	if (fd < 0)
+		return -errno;
+	if (!fstat(fd, &st) && S_ISREG(st.st_mode))
+		return fd;
+	close(fd);
+	return -ENXIO;
+}
+
 int capture_start(struct fabricd *d, const char *path, struct subnet_port *const *ports, unsigned nports)
 {
 	struct capture *c = d->capture;
@@ -120,11 +135,10 @@ int capture_start(struct fabricd *d, const char *path, struct subnet_port *const
 	c->interface = calloc(count_ports(d->subnet), sizeof(*c->interface));
 	if (!err && !c->interface)
 		err = -ENOMEM;
-	fd = err ? -1 : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	fd = err ? err : open_file(path);
 	if (fd < 0) {
-		err = err ? err : -errno;
 		forget(c);
-		return err;
+		return fd;
 	}
 	c->file = fdopen(fd, "w");
 	if (!c->file) {

@@ -360,6 +360,8 @@ static int do_capture(struct fabricd *d, char **words, unsigned nwords, FILE *ou
 		fputs("a capture is already being written; `anyrdma fabric capture stop` ends it\n", out);
 	else if (status == -ENOTCONN)
 		fputs("there is no cable at one of these ports\n", out);
+	else if (status == -ENXIO)
+		fprintf(out, "%s is no regular file, and a capture is written to one\n", words[1]);
 	else if (status)
 		fprintf(out, "%s cannot be written: %s\n", words[1], strerror(-status));
 	else

@@ -18,7 +18,7 @@ enum { FILE_MAX = 64 << 20 };
 /* The whole file for the caller to free, or NULL with a sentence. */
 static char *read_whole(const char *path, size_t *len, char err[TOPO_ERROR])
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	char *text = NULL;
 	struct stat st;
 	ssize_t n;

@@ -84,7 +84,7 @@ int capture_open(struct fabricd *d);
 void capture_close(struct fabricd *d);
 void capture_seen(struct fabricd *d, struct subnet_port *from, const struct packet *p);
 
-/* Begins a file: what leaves by these ports, or by all. 0 or -errno. */
+/* Begins a file: what leaves by these ports, or by all. 0 or -errno; -ENXIO: the path is no regular file. */
 int capture_start(struct fabricd *d, const char *path, struct subnet_port *const *ports, unsigned nports);
 /* Ends it: how many packets were written, or -ESRCH when there is none, -EIO when some were not. */
 long capture_stop(struct fabricd *d);

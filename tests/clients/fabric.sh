@@ -54,6 +54,10 @@ sentences() {
 	tells "which has a status of its own" "Fabric 'other'.* 2 hosts, 0 switches, 1 cable\." fabric status --name other
 	ok "and is ended by itself" fabric down --name other
 	tells "the first is still up" "Fabric 'default'.* 2 hosts, 1 switch, 2 cables\." fabric status
+	mkfifo -m 666 "$FILES/pipe"
+	tells "a pipe is no file for a capture" "pipe is no regular file" fabric capture "$FILES/pipe"
+	tells "nor a description" "pipe is no file of at most" fabric up --name other "$FILES/pipe"
+	ok "and the fabric goes on" fabric status
 	down
 	closed_streams
 	until_true 10 nothing_there || fail "something is left in $HOME_OF_FABRICS"

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -178,23 +179,47 @@ static int down(int argc, char **argv)
 	return fabric_find_up(name, &f) ? 1 : fabric_down(&f);
 }
 
-/* The program and those it starts are on the first host of the fabric unless they say otherwise. */
-static int run_inside(const struct fabric_ref *f, char **cmd)
+/* What ends us would leave the fabric behind: it is the program's, whose end is waited for. SIGCHLD is in. */
+static sigset_t take_signals(sigset_t *before)
 {
-	int status = 0;
+	static const int all[] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		sigaddset(&set, all[i]);
+	signal(SIGCHLD, SIG_DFL); /* whoever ignores it gets no status */
+	sigprocmask(SIG_BLOCK, &set, before);
+	return set;
+}
+
+/* A terminal's Ctrl-C has reached the program too. */
+static int wait_for(pid_t pid, const sigset_t *signals)
+{
+	siginfo_t info;
+	int status;
+
+	while (waitpid(pid, &status, WNOHANG) != pid)
+		if (sigwaitinfo(signals, &info) > 0 && info.si_signo != SIGCHLD && info.si_code != SI_KERNEL)
+			kill(pid, info.si_signo);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* The program and those it starts are on the first host of the fabric unless they say otherwise. */
+static int run_inside(const struct fabric_ref *f, char **cmd, const sigset_t *signals, const sigset_t *before)
+{
 	pid_t pid = fork();
 
 	if (pid < 0)
 		return 126;
 	if (!pid) {
 		setenv("ANYRDMA_FABRIC", f->name, 1);
+		sigprocmask(SIG_SETMASK, before, NULL);
 		execvp(cmd[0], cmd);
 		tool_warn("%s: %s", cmd[0], strerror(errno));
 		_exit(errno == ENOENT ? 127 : 126);
 	}
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	return wait_for(pid, signals);
 }
 
 /* run [OPTIONS of up] SPEC -- CMD: for scripts and CI. */
@@ -202,6 +227,7 @@ static int run(int argc, char **argv)
 {
 	int split = 1, status, n = 0;
 	char own[32], *up[32];
+	sigset_t signals, before;
 	struct fabric_ref f;
 
 	while (split < argc && strcmp(argv[split], "--"))
@@ -213,15 +239,16 @@ static int run(int argc, char **argv)
 	snprintf(own, sizeof(own), "run-%d", (int)getpid());
 	up[n++] = "up";
 	up[n++] = "--quiet";
-	up[n++] = "--name";
+	up[n++] = "--name"; /* unless another one follows */
 	up[n++] = own;
 	for (int i = 1; i < split; i++)
 		up[n++] = argv[i];
 	up[n] = NULL;
-	status = fabric_up(n, up);
-	if (status || fabric_find_up(own, &f))
-		return status ? status : 1;
-	status = run_inside(&f, argv + split + 1);
+	signals = take_signals(&before);
+	status = fabric_up_as(n, up, &f);
+	if (status)
+		return status;
+	status = run_inside(&f, argv + split + 1, &signals, &before);
 	fabric_down(&f);
 	return status;
 }

@@ -35,6 +35,8 @@ char *fabric_ask(const struct fabric_ref *f, const char *const *words);
 int fabric_enter(const char *fabric, const char *host);
 
 int fabric_up(int argc, char **argv);
+/* The same, and says which: the last --name of its options. */
+int fabric_up_as(int argc, char **argv, struct fabric_ref *f);
 int fabric_down(const struct fabric_ref *f);
 /* Waits until its ports are ACTIVE: 0, or -1 after a message. */
 int fabric_wait_active(const struct fabric_ref *f, unsigned seconds);

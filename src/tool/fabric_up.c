@@ -141,7 +141,7 @@ static int say_up(const struct fabric_ref *f, const char *sm)
 	return 0;
 }
 
-int fabric_up(int argc, char **argv)
+int fabric_up_as(int argc, char **argv, struct fabric_ref *f)
 {
 	static const struct option options[] = {{"name", 1, 0, 'n'}, {"sm", 1, 0, 'S'}, {"mtu", 1, 0, 'm'},
 		{"speed", 1, 0, 'v'}, {"seed", 1, 0, 's'}, {"ports-per-hca", 1, 0, 'p'}, {"ip", 1, 0, 'i'},
@@ -149,7 +149,6 @@ int fabric_up(int argc, char **argv)
 	char program[PATH_MAX], self[PATH_MAX], *args[ARGS_MAX] = {program, NULL};
 	const char *name = NULL, *sm = "off", *ip = "10.47.0.0/16";
 	bool quiet = false;
-	struct fabric_ref f;
 	int n = 1, c;
 
 	optind = 1;
@@ -192,23 +191,23 @@ int fabric_up(int argc, char **argv)
 	}
 	if (!name && !env_text(ANYRDMA_FABRIC))
 		name = FABRIC_DEFAULT;
-	if (fabric_find(name, &f))
+	if (fabric_find(name, f))
 		return 1;
 	if (program_path(program, sizeof(program)) || tool_self(self, sizeof(self))) {
 		tool_warn("anyrdma-fabricd is not there (%s): anyrdma is not completely built or installed",
 			program);
 		return 1;
 	}
-	if (f.up) {
+	if (f->up) {
 		tool_warn("the fabric '%s' is already up; `anyrdma fabric down` ends it, --name starts "
 			  "another one",
-			f.name);
+			f->name);
 		return 1;
 	}
 	args[n++] = "--name";
-	args[n++] = f.name;
+	args[n++] = f->name;
 	args[n++] = "--dir";
-	args[n++] = f.dir;
+	args[n++] = f->dir;
 	args[n++] = "--tool";
 	args[n++] = self;
 	args[n++] = "--ip";
@@ -217,9 +216,16 @@ int fabric_up(int argc, char **argv)
 	args[n++] = "--";
 	args[n++] = optind < argc ? argv[optind] : "star:4";
 	args[n] = NULL;
-	if (start(program, args, &f))
+	if (start(program, args, f))
 		return 1;
-	return quiet ? 0 : say_up(&f, sm);
+	return quiet ? 0 : say_up(f, sm);
+}
+
+int fabric_up(int argc, char **argv)
+{
+	struct fabric_ref f;
+
+	return fabric_up_as(argc, argv, &f);
 }
 
 static void pause_ms(long ms)

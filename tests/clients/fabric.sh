@@ -234,6 +234,14 @@ for_scripts() {
 		status=$?
 	[ "$status" -eq 7 ] && has 'State: Active' <"$TMP/out" || fail "fabric run: status $status" "$TMP/out"
 	say "ok    fabric run brings one up for a program, and ends with its status"
+	ok "under the name that is asked for" fabric run --name mine pair -- "$ANYRDMA" fabric status
+	has "Fabric 'mine'" <"$TMP/out" || fail "another name" "$TMP/out"
+	status=0
+	"${IDENTITY[@]}" "${SANITIZER[@]}" "$ANYRDMA" fabric run --name mine pair -- \
+		sh -c 'kill -TERM $PPID; exec sleep 60' >"$TMP/out" 2>&1 || status=$?
+	[ "$status" -eq 143 ] || fail "fabric run, ended by a signal: status $status" "$TMP/out"
+	until_true 10 nothing_there || fail "fabric run leaves its fabric behind"
+	say "ok    and takes it along when it is ended"
 }
 
 sentences

@@ -110,14 +110,26 @@ static int do_status(struct fabricd *d, char **words, unsigned nwords, FILE *out
 	return 0;
 }
 
-/* One number each, for scripts and for those who wait: active and all ports with a cable that conducts. */
+static bool is_managed_from(struct fabricd *d, const char *host)
+{
+	const struct topo_host *h = topo_host(&d->topo, host);
+
+	for (unsigned k = 0; h && k < h->nhcas; k++)
+		for (unsigned p = 1; p <= h->hca[k]->nports; p++)
+			if (trees_issm_held(d, &h->hca[k]->port[p]))
+				return true;
+	return false;
+}
+
+/* One number each, for those who wait: active and all ports with a cable that conducts; whether our opensm
+ * runs, its status when it does not, whether its host has a manager. */
 static int do_ready(struct fabricd *d, char **words, unsigned nwords, FILE *out)
 {
 	struct census c = count_all(d->subnet);
 
 	sm_reap(d);
-	fprintf(out, "%u %u %d %d\n", c.state[PORT_ACTIVE], 2 * (c.cables - c.cut), d->sm ? 1 : 0,
-		d->sm_status);
+	fprintf(out, "%u %u %d %d %d\n", c.state[PORT_ACTIVE], 2 * (c.cables - c.cut), d->sm ? 1 : 0,
+		d->sm_status, is_managed_from(d, d->sm_host));
 	return 0;
 }
 

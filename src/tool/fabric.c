@@ -142,7 +142,9 @@ static int sm(int argc, char **argv)
 		tool_warn("fabric sm: opensm [--host HOST] [-- OPTIONS], or stop");
 		return 2;
 	}
-	if (i + 1 < argc && !strcmp(argv[i], "--host")) {
+	if (i < argc && !strncmp(argv[i], "--host=", 7)) {
+		words[2] = argv[i++] + 7;
+	} else if (i + 1 < argc && !strcmp(argv[i], "--host")) {
 		words[2] = argv[i + 1];
 		i += 2;
 	}

@@ -250,17 +250,18 @@ int fabric_down(const struct fabric_ref *f)
 
 int fabric_wait_active(const struct fabric_ref *f, unsigned seconds)
 {
-	unsigned active = 0, all = 0;
+	unsigned active = 0, all = 0, managed = 0;
 
 	for (unsigned i = 0; i < seconds * 50; i++) {
 		char *answer = fabric_ask(f, (const char *const[]){"ready", NULL});
 		int running = 0, status = 0;
-		bool read = answer && sscanf(answer, "%u %u %d %d", &active, &all, &running, &status) == 4;
+		bool read = answer && sscanf(answer, "%u %u %d %d %u", &active, &all, &running, &status, &managed) == 5;
 
 		free(answer);
 		if (!read)
 			return -1;
-		if (active == all)
+		/* Ports stay ACTIVE without a manager. Its work is done once (-o), or it is at its port. */
+		if (active == all && (running ? managed : !status))
 			return 0;
 		if (!running) {
 			tool_warn("opensm has ended with status %d%s; see %s/opensm/", status,

@@ -58,6 +58,12 @@ sentences() {
 	tells "a pipe is no file for a capture" "pipe is no regular file" fabric capture "$FILES/pipe"
 	tells "nor a description" "pipe is no file of at most" fabric up --name other "$FILES/pipe"
 	ok "and the fabric goes on" fabric status
+	tells "OpenSM does not start" "opensm has ended with status" fabric sm opensm --host=node2 -- --bogus
+	ok "it does, on the host that is asked for" fabric sm opensm --host=node2
+	tells "there" "Subnet manager on node2" fabric sm
+	ok "it ends" fabric sm stop
+	until_true 10 is_unmanaged || fail "IsSM stays" "$TMP/out"
+	tells "it does not start, and ports that are ACTIVE hide it not" "opensm has ended with status" fabric sm opensm -- --bogus
 	down
 	closed_streams
 	until_true 10 nothing_there || fail "something is left in $HOME_OF_FABRICS"

@@ -277,20 +277,24 @@ static int do_counters(struct fabricd *d, char **words, unsigned nwords, FILE *o
 
 static int cut_or_mend(struct fabricd *d, char **words, unsigned nwords, FILE *out, bool cut)
 {
+	struct subnet_port *ports[CONSOLE_WORDS];
 	char err[TOPO_ERROR];
 
 	if (nwords < 2)
 		return fprintf(out, "which cable? For example: anyrdma fabric %s 'S1[3]'\n", words[0]),
 		       -EINVAL;
-	for (unsigned i = 1; i < nwords; i++) {
-		struct subnet_port *p = describe_port(d->subnet, words[i], err);
-		int status;
-
-		if (!p)
+	for (unsigned i = 1; i < nwords; i++) { /* all or none */
+		ports[i] = describe_port(d->subnet, words[i], err);
+		if (!ports[i])
 			return fprintf(out, "%s\n", err), -ENOENT;
-		status = cut ? subnet_cut(p, loop_now(d->loop)) : subnet_mend(p, loop_now(d->loop));
-		if (status == -ENOTCONN)
-			return fprintf(out, "there is no cable at %s\n", words[i]), status;
+		if (!ports[i]->peer)
+			return fprintf(out, "there is no cable at %s\n", words[i]), -ENOTCONN;
+	}
+	for (unsigned i = 1; i < nwords; i++) {
+		const struct subnet_port *p = ports[i];
+		int status = cut ? subnet_cut(ports[i], loop_now(d->loop))
+				 : subnet_mend(ports[i], loop_now(d->loop));
+
 		fprintf(out, "%s[%u] - %s[%u] %s\n", p->node->id, p->num, p->peer->node->id, p->peer->num,
 			status ? (cut ? "was cut already" : "was whole already")
 			       : (cut ? "is cut" : "is whole again"));

@@ -58,6 +58,8 @@ sentences() {
 	tells "a pipe is no file for a capture" "pipe is no regular file" fabric capture "$FILES/pipe"
 	tells "nor a description" "pipe is no file of at most" fabric up --name other "$FILES/pipe"
 	ok "and the fabric goes on" fabric status
+	tells "of two cables one is none" "there is no node 'nonsense'" fabric cut 'S1[1]' 'nonsense[1]'
+	tells "and the other is not cut" '2 cables\.$' fabric status
 	tells "OpenSM does not start" "opensm has ended with status" fabric sm opensm --host=node2 -- --bogus
 	ok "it does, on the host that is asked for" fabric sm opensm --host=node2
 	tells "there" "Subnet manager on node2" fabric sm

@@ -8,6 +8,8 @@
 
 enum {
 	NODES_MAX = 0xbfff, /* each needs a LID */
+	PORTS_MAX = 1 << 18,
+	ROWS_MAX = 1 << 26, /* a switch of n ports has (n + 1)^2; with PORTS_MAX, a GB in all */
 	VENDOR = 0x02616e,  /* not a real one's: OpenSM asks Mellanox's for attributes of their own */
 	DEVICE_CA = 1,
 	DEVICE_SWITCH = 2,
@@ -102,6 +104,17 @@ static struct subnet_node *new_node(enum subnet_node_type type, unsigned nports,
 	return n;
 }
 
+static uint32_t rows_of(enum subnet_node_type type, unsigned nports)
+{
+	return type == SUBNET_SWITCH ? (nports + 1) * (nports + 1) : nports;
+}
+
+static bool is_full(const struct subnet *s, enum subnet_node_type type, unsigned nports)
+{
+	return s->nnodes == NODES_MAX || s->count.ports + nports + 1 > PORTS_MAX ||
+	       s->count.rows + rows_of(type, nports) > ROWS_MAX;
+}
+
 static void init_ports(struct subnet *s, struct subnet_node *n)
 {
 	static const struct subnet_link_caps usual = {.width = 1 | 2, .speed = 7, .speed_ext = 7, .mtu = 5};
@@ -114,7 +127,7 @@ static void init_ports(struct subnet *s, struct subnet_node *n)
 			.caps = usual,
 			.index = exists ? s->count.ports++ : FABRIC_NONE};
 	}
-	s->count.rows += is_switch(n) ? (n->nports + 1) * (n->nports + 1) : n->nports;
+	s->count.rows += rows_of(n->type, n->nports);
 	s->count.switches += is_switch(n);
 }
 
@@ -130,7 +143,7 @@ struct subnet_node *subnet_add(struct subnet *s, enum subnet_node_type type, uns
 	if (subnet_find(s, id))
 		return NULL;
 	errno = ENOSPC;
-	if (s->nnodes == NODES_MAX)
+	if (is_full(s, type, nports))
 		return NULL;
 	errno = ENOMEM;
 	if (make_room(s) || !(n = new_node(type, nports, id)))

@@ -103,7 +103,7 @@ void subnet_close(struct subnet *s);
 /*
  * Adds a node with a name nobody has yet. GUIDs are 0x02616e, site, node and port, until the caller sets
  * others (subnet_set_guid); caps are 4x, up to HDR, MTU 4096, until the caller sets others. NULL with errno:
- * EEXIST the name, EINVAL ports or name, ENOSPC too many nodes, ENOMEM.
+ * EEXIST the name, EINVAL ports or name, ENOSPC too many nodes or ports, ENOMEM.
  */
 struct subnet_node *subnet_add(struct subnet *s, enum subnet_node_type type, unsigned nports, const char *id);
 /* Plugs a cable in at both ends: 0; -EBUSY one of them has one; -EINVAL a port with itself or port 0. */

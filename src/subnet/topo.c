@@ -19,6 +19,13 @@ static void *grown(void *array, unsigned n, size_t size)
 		more ? 0 : -ENOMEM;                                                                          \
 	})
 
+const char *topo_why_not(int err)
+{
+	return err == EEXIST   ? "another one is called so"
+	       : err == ENOSPC ? "all nodes together have more ports than a subnet may have"
+			       : strerror(err);
+}
+
 void topo_fini(struct topo *t)
 {
 	for (unsigned i = 0; i < t->nhosts; i++)

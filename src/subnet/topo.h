@@ -9,8 +9,10 @@
 #include "subnet/model.h"
 
 enum {
-	TOPO_ERROR = 192,      /* bytes of a message */
-	TOPO_MAX_NODES = 16384 /* of one description: unicast LIDs end at 0xbfff, and switches use them too */
+	TOPO_ERROR = 192, /* bytes of a message */
+	TOPO_MAX_NODES =
+		16384, /* of one description: unicast LIDs end at 0xbfff, and switches use them too */
+	TOPO_MAX_IPS = 2 * TOPO_MAX_NODES /* that it gives: each is looked for at each port */
 };
 
 /* A virtual machine: a name and one or more adapters, which its programs see as ib0, ib1, … */
@@ -43,6 +45,9 @@ struct topo {
 	struct topo_site *site;
 	unsigned nhosts, nips, nfaults, nsites;
 };
+
+/* Why subnet_add() took no node, by its errno. */
+const char *topo_why_not(int err);
 
 void topo_fini(struct topo *t);
 

@@ -48,7 +48,7 @@ static struct subnet_node *add(
 	if (!n && errno == ENOMEM)
 		m->status = -ENOMEM;
 	else if (!n)
-		fail(m, "%s cannot be added: %s", id, strerror(errno));
+		fail(m, "%s cannot be added: %s", id, topo_why_not(errno));
 	return n;
 }
 

@@ -405,10 +405,9 @@ static bool add_node(struct parser *p, struct record *r, bool unique)
 	struct subnet_node *n = subnet_add(p->s, r->type, r->nports, by_description ? r->desc : r->id);
 
 	if (!n)
-		return errno == ENOMEM
-			       ? no_memory(p)
-			       : fail(p, r->line, "node \"%.40s\" cannot be added: %s", r->id,
-					 errno == EEXIST ? "another one is called so" : strerror(errno));
+		return errno == ENOMEM ? no_memory(p)
+				       : fail(p, r->line, "node \"%.40s\" cannot be added: %s", r->id,
+						 topo_why_not(errno));
 	r->node = n;
 	if (*r->desc)
 		strcpy(n->desc, r->desc);
@@ -562,6 +561,8 @@ static bool own_ip(struct parser *p, struct lex *l, unsigned line)
 			return fail(p, line, "'%s' is no prefix length", slash + 1);
 		prefix += v4 ? 96 : 0;
 	}
+	if (p->t->nips == TOPO_MAX_IPS)
+		return fail(p, line, "more than %d lines with @ip", TOPO_MAX_IPS);
 	return !topo_add_ip(p->t, port, addr, (uint8_t)prefix) || no_memory(p);
 }
 

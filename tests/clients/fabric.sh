@@ -38,12 +38,15 @@ down() { fabric down >"$TMP/out" 2>&1 || fail "fabric down" "$TMP/out"; }
 log_of() { echo "$HOME_OF_FABRICS"/fabric-"$1"/opensm/opensm.log; }
 
 sentences() {
+	local i
 	tells "no fabric: what to do" "anyrdma fabric up. starts one" fabric status
 	tells "no fabric: nor a host on it" "anyrdma fabric up. starts one" run A --host node1 true
 	tells "no such topology" "for example: ring:6|at least three switches" fabric up ring:2
 	tells "no such file" "No such file or directory; give a topology" fabric up /nowhere
 	printf 'Switch 4 "S1"\n[1] "S2"[1]\n' >"$FILES/wrong"
 	tells "a fault in a file names its line" "wrong, line 2: there is no node .S2." fabric up "$FILES/wrong"
+	for i in {1..1100}; do echo "Switch 254 \"s$i\""; done >"$FILES/large"
+	tells "a description of too many ports" "large, line 1029: node \"s1029\" cannot be added: all nodes" fabric up "$FILES/large"
 	up star:2
 	tells "a second of the name is refused" "already up; .anyrdma fabric down. ends it" fabric up star:3
 	tells "no such host" "there is no host 'node9'" run A --host node9 true

@@ -43,12 +43,17 @@ static char *read_whole(const char *path, size_t *len, char err[TOPO_ERROR])
 	return text;
 }
 
-static int from_file(struct fabricd *d, const char *path, char err[TOPO_ERROR])
+static int from_file(struct fabricd *d, const char *path, unsigned hca_ports, char err[TOPO_ERROR])
 {
 	char *text, why[TOPO_ERROR] = "out of memory";
 	size_t len;
 	int status;
 
+	if (hca_ports > 1) {
+		snprintf(
+			err, TOPO_ERROR, "--ports-per-hca is for topologies like star:4; a file has its own");
+		return -EINVAL;
+	}
 	text = read_whole(path, &len, err);
 	if (!text)
 		return -EINVAL;
@@ -149,7 +154,7 @@ int describe(struct fabricd *d, const struct describe_options *o, char err[TOPO_
 
 	snprintf(err, TOPO_ERROR, "out of memory");
 	status = topo_is_spec(o->what) ? topo_make(d->subnet, o->what, o->hca_ports, err)
-				       : from_file(d, o->what, err);
+				       : from_file(d, o->what, o->hca_ports, err);
 	if (!status)
 		status = limit_links(d->subnet, o, err);
 	if (!status) {

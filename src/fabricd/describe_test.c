@@ -106,6 +106,7 @@ static void wrong_options_are_refused_in_words(void **state)
 		{.what = "star:3", .hca_ports = 1, .ip = "10.47.0.0/31"},
 		{.what = "star:3", .hca_ports = 1, .ip = "nowhere/8"},
 		{.what = "/nonexistent/file", .hca_ports = 1},
+		{.what = "/nonexistent/file", .hca_ports = 2},
 		{.what = "/proc/self", .hca_ports = 1},
 	};
 

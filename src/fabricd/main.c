@@ -306,13 +306,13 @@ static bool read_options(int argc, char **argv, struct options *o)
 			o->seed = strtoull(optarg, NULL, 0);
 			break;
 		case 'm':
-			o->describe.mtu = (unsigned)strtoul(optarg, NULL, 10);
+			o->describe.mtu = (unsigned)strtoul(optarg, NULL, 0);
 			break;
 		case 'v':
 			o->describe.speed = optarg;
 			break;
 		case 'p':
-			o->describe.hca_ports = (unsigned)strtoul(optarg, NULL, 10);
+			o->describe.hca_ports = (unsigned)strtoul(optarg, NULL, 0);
 			break;
 		case 'i':
 			o->describe.ip = optarg;

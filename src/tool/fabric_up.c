@@ -141,6 +141,20 @@ static int say_up(const struct fabric_ref *f, const char *sm)
 	return 0;
 }
 
+/* A whole number from 0 to max, or false after a message. */
+static bool is_number(const char *option, const char *text, uint64_t max)
+{
+	char *end;
+	uint64_t v;
+
+	errno = 0;
+	v = strtoull(text, &end, 0);
+	if (*text >= '0' && *text <= '9' && !*end && !errno && v <= max)
+		return true;
+	tool_warn("%s wants a number, and '%s' is none that it can have", option, text);
+	return false;
+}
+
 int fabric_up_as(int argc, char **argv, struct fabric_ref *f)
 {
 	static const struct option options[] = {{"name", 1, 0, 'n'}, {"sm", 1, 0, 'S'}, {"mtu", 1, 0, 'm'},
@@ -175,6 +189,8 @@ int fabric_up_as(int argc, char **argv, struct fabric_ref *f)
 				    : c == 's' ? "--seed"
 					       : "--ports-per-hca";
 			args[n++] = optarg;
+			if (c != 'v' && !is_number(args[n - 2], optarg, c == 's' ? UINT64_MAX : UINT_MAX))
+				return 2;
 			if (n > ARGS_MAX - 14)
 				return 2;
 			break;
@@ -255,7 +271,8 @@ int fabric_wait_active(const struct fabric_ref *f, unsigned seconds)
 	for (unsigned i = 0; i < seconds * 50; i++) {
 		char *answer = fabric_ask(f, (const char *const[]){"ready", NULL});
 		int running = 0, status = 0;
-		bool read = answer && sscanf(answer, "%u %u %d %d %u", &active, &all, &running, &status, &managed) == 5;
+		bool read = answer &&
+			    sscanf(answer, "%u %u %d %d %u", &active, &all, &running, &status, &managed) == 5;
 
 		free(answer);
 		if (!read)

@@ -47,6 +47,9 @@ sentences() {
 	tells "a fault in a file names its line" "wrong, line 2: there is no node .S2." fabric up "$FILES/wrong"
 	for i in {1..1100}; do echo "Switch 254 \"s$i\""; done >"$FILES/large"
 	tells "a description of too many ports" "large, line 1029: node \"s1029\" cannot be added: all nodes" fabric up "$FILES/large"
+	tells "a number that is none" "--mtu wants a number, and '2k'" fabric up --mtu 2k pair
+	tells "nor is this one" "--seed wants a number, and '-1'" fabric up --seed -1 pair
+	tells "adapters of a file have ports" "--ports-per-hca is for topologies" fabric up --ports-per-hca 2 "$FILES/wrong"
 	up star:2
 	tells "a second of the name is refused" "already up; .anyrdma fabric down. ends it" fabric up star:3
 	tells "no such host" "there is no host 'node9'" run A --host node9 true

@@ -444,7 +444,7 @@ static int do_tree(struct fabricd *d, char **words, unsigned nwords, FILE *out)
 
 static int do_down(struct fabricd *d, char **words, unsigned nwords, FILE *out)
 {
-	loop_stop(d->loop);
+	sm_leave(d);
 	return 0;
 }
 

@@ -37,6 +37,8 @@ struct fabricd {
 	pid_t sm;      /* 0: none that we started */
 	int sm_status; /* of the last one; -1: it is running, or there was none */
 	char sm_host[SUBNET_NAME];
+	bool leaving; /* the fabric ends with it */
+	struct loop_timer patience;
 
 	struct capture *capture;
 	struct console *console;
@@ -95,7 +97,9 @@ const char *capture_path(const struct fabricd *d, uint64_t *packets);
 int sm_start(struct fabricd *d, const char *host, char *const *words, unsigned nwords); /* -EALREADY */
 int sm_stop(struct fabricd *d); /* -ESRCH: there is none */
 void sm_reap(struct fabricd *d);
-void sm_close(struct fabricd *d);
+/* Ends the loop, when it has gone: it asks us for things while it does. A second later at the latest. */
+void sm_leave(struct fabricd *d);
+void sm_close(struct fabricd *d); /* ends it at once */
 
 /* ---- console.c: the socket `console` for `anyrdma fabric` ---- */
 int console_open(struct fabricd *d);

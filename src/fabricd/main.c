@@ -89,7 +89,7 @@ static void on_signal(void *arg, uint32_t events)
 		if (info.ssi_signo == SIGCHLD)
 			sm_reap(d);
 		else
-			loop_stop(d->loop);
+			sm_leave(d);
 }
 
 static int watch_signals(struct fabricd *d)

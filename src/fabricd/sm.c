@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WORDS_MAX = 64 };
+enum { WORDS_MAX = 64, PATIENCE_NS = 1000000000 };
 
 /* In the child. */
 static void become(struct fabricd *d, const char *host, char *const *words, unsigned nwords)
@@ -45,7 +45,7 @@ static void become(struct fabricd *d, const char *host, char *const *words, unsi
 	for (unsigned i = 0; i < nwords; i++)
 		argv[n++] = words[i];
 	argv[n] = NULL;
-	fd = open("/dev/null", O_RDONLY);
+	fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	dup2(fd, 0);
 	fd = open(out, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	dup2(fd, 1);
@@ -85,6 +85,8 @@ void sm_reap(struct fabricd *d)
 	d->sm = 0;
 	d->sm_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 	log_info("opensm on %s has ended with status %d", d->sm_host, d->sm_status);
+	if (d->leaving)
+		loop_stop(d->loop);
 }
 
 int sm_stop(struct fabricd *d)
@@ -95,19 +97,32 @@ int sm_stop(struct fabricd *d)
 	return 0;
 }
 
-/* A second for it to go, then it is made to. */
+static void out_of_patience(void *arg, uint64_t now)
+{
+	struct fabricd *d = arg;
+
+	loop_stop(d->loop);
+}
+
+void sm_leave(struct fabricd *d)
+{
+	if (!d->sm) {
+		loop_stop(d->loop);
+		return;
+	}
+	if (d->leaving)
+		return;
+	d->leaving = true;
+	kill(d->sm, SIGTERM);
+	loop_timer_init(&d->patience, out_of_patience, d);
+	loop_timer_set(d->loop, &d->patience, loop_now(d->loop) + PATIENCE_NS);
+}
+
 void sm_close(struct fabricd *d)
 {
 	if (!d->sm)
 		return;
-	kill(d->sm, SIGTERM);
-	for (int i = 0; i < 100 && d->sm; i++) {
-		usleep(10000);
-		sm_reap(d);
-	}
-	if (d->sm) {
-		kill(d->sm, SIGKILL);
-		waitpid(d->sm, NULL, 0);
-		d->sm = 0;
-	}
+	kill(d->sm, SIGKILL);
+	waitpid(d->sm, NULL, 0);
+	d->sm = 0;
 }

@@ -108,7 +108,7 @@ static void read_events(void *arg, uint32_t events)
 			if (e->wd != d->trees->own)
 				issm_event(d, e);
 			else if (!e->len || !strcmp(e->name, "lock"))
-				loop_stop(d->loop); /* our directory is going: nobody can reach us any more */
+				sm_leave(d); /* our directory is going: nobody can reach us any more */
 			p += sizeof(*e) + e->len;
 		}
 }

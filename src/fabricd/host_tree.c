@@ -45,20 +45,28 @@ enum { COUNTERS = sizeof(counters) / sizeof(counters[0]) };
 struct described {
 	struct sysfs_gid gid[FABRIC_GUIDS];
 	struct sysfs_counter counter[COUNTERS];
-	char issm[PATH_MAX];
+	char issm[PATH_MAX], rate[40];
 };
 
-static unsigned rate_of(const struct fabric_port *p)
+/* Width and speed, as the kernel says them: 100 Gb/s are 4X EDR, 2X HDR or 1X NDR. */
+static void describe_rate(const struct fabric_port *p, char *buf, size_t len)
 {
+	struct speed {
+		unsigned tenths; /* of a Gb/s */
+		const char *name;
+	};
+	static const struct speed plain[] = {{25, ""}, {50, " DDR"}, {100, " QDR"}},
+				  ext[] = {{140, " FDR"}, {250, " EDR"}, {500, " HDR"}, {1000, " NDR"}};
 	static const uint8_t lanes[] = {1, 4, 8, 12, 2};
-	static const uint16_t plain[] = {25, 50, 100}, ext[] = {140, 250, 500, 1000}; /* tenths of a Gb/s */
-	unsigned width = p->width ? (unsigned)__builtin_ctz(p->width) % 5 : 0, rate = 25;
+	unsigned width = lanes[p->width ? (unsigned)__builtin_ctz(p->width) % 5 : 0];
+	const struct speed *s = &plain[0];
 
 	if (p->speed_ext)
-		rate = ext[(unsigned)__builtin_ctz(p->speed_ext) % 4];
+		s = &ext[(unsigned)__builtin_ctz(p->speed_ext) % 4];
 	else if (p->speed)
-		rate = plain[(unsigned)__builtin_ctz(p->speed) % 3];
-	return rate * lanes[width] / 10;
+		s = &plain[(unsigned)__builtin_ctz(p->speed) % 3];
+	snprintf(buf, len, "%u%s Gb/sec (%uX%s)", s->tenths * width / 10, s->tenths * width % 10 ? ".5" : "",
+		width, s->name);
 }
 
 static void describe_gids(const struct subnet_port *p, struct described *to)
@@ -80,6 +88,7 @@ static struct sysfs_port describe_port(
 	const struct fabric_port *s = p->shared;
 
 	describe_gids(p, to);
+	describe_rate(s, to->rate, sizeof(to->rate));
 	for (unsigned i = 0; i < COUNTERS; i++)
 		to->counter[i] =
 			(struct sysfs_counter){counters[i].name, subnet_counted(p, counters[i].which)};
@@ -93,7 +102,7 @@ static struct sysfs_port describe_port(
 		.lmc = s->lmc,
 		.sm_sl = s->sm_sl,
 		.cap_mask = s->cap_mask,
-		.rate_gbps = rate_of(s),
+		.rate = to->rate,
 		.ngids = FABRIC_GUIDS,
 		.gids = to->gid,
 		.npkeys = FABRIC_PKEYS,

@@ -144,7 +144,7 @@ static void compose_port(FILE *m, const char *device, const struct sysfs_port *d
 	snprintf(port, sizeof(port), "class/infiniband/%s/ports/%d", device, d->num);
 	entry(m, port, "state", "%d: %s", d->state, state_name(d->state));
 	entry(m, port, "phys_state", "%d: %s", d->phys_state, phys_state_name(d->phys_state));
-	entry(m, port, "rate", "%s", rate_name(d->rate_gbps));
+	entry(m, port, "rate", "%s", d->rate ? d->rate : rate_name(d->rate_gbps));
 	entry(m, port, "lid", "0x%x", d->lid);
 	entry(m, port, "lid_mask_count", "%d", d->lmc);
 	entry(m, port, "sm_lid", "0x%x", d->sm_lid);

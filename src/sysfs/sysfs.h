@@ -25,7 +25,8 @@ struct sysfs_port {
 	uint8_t lmc, sm_sl;
 	uint32_t cap_mask;
 	unsigned rate_gbps;
-	int ngids; /* the table's length, empty slots included */
+	const char *rate; /* "100 Gb/sec (1X NDR)"; NULL: the usual width and speed of rate_gbps */
+	int ngids;        /* the table's length, empty slots included */
 	const struct sysfs_gid *gids;
 	int npkeys;
 	const uint16_t *pkeys; /* host order */

@@ -50,6 +50,10 @@ sentences() {
 	tells "a number that is none" "--mtu wants a number, and '2k'" fabric up --mtu 2k pair
 	tells "nor is this one" "--seed wants a number, and '-1'" fabric up --seed -1 pair
 	tells "adapters of a file have ports" "--ports-per-hca is for topologies" fabric up --ports-per-hca 2 "$FILES/wrong"
+	printf 'width=8\nspeed=7\nextspeed=1\nCa 1 "a"\n[1] "b"[1]\nCa 1 "b"\n' >"$FILES/wide"
+	up "$FILES/wide"
+	tells "a wide link has its rate" 'rate:.*168 Gb/sec \(12X FDR\)' at a ibstatus
+	down
 	up star:2
 	tells "a second of the name is refused" "already up; .anyrdma fabric down. ends it" fabric up star:3
 	tells "no such host" "there is no host 'node9'" run A --host node9 true

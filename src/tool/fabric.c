@@ -185,14 +185,28 @@ static int down(int argc, char **argv)
 static sigset_t take_signals(sigset_t *before)
 {
 	static const int all[] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
+	struct sigaction how;
 	sigset_t set;
 
+	signal(SIGCHLD, SIG_DFL); /* whoever ignores it gets no status */
 	sigemptyset(&set);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-		sigaddset(&set, all[i]);
-	signal(SIGCHLD, SIG_DFL); /* whoever ignores it gets no status */
+		if (!sigaction(all[i], NULL, &how) && how.sa_handler != SIG_IGN) /* nohup */
+			sigaddset(&set, all[i]);
 	sigprocmask(SIG_BLOCK, &set, before);
 	return set;
+}
+
+/* Ended while the fabric came up: 128 and the signal, or 0. */
+static int ended_before(void)
+{
+	sigset_t set;
+
+	sigpending(&set);
+	return sigismember(&set, SIGTERM) == 1  ? 128 + SIGTERM
+	       : sigismember(&set, SIGINT) == 1 ? 128 + SIGINT
+	       : sigismember(&set, SIGHUP) == 1 ? 128 + SIGHUP
+						: 0;
 }
 
 /* A terminal's Ctrl-C has reached the program too. */
@@ -250,7 +264,9 @@ static int run(int argc, char **argv)
 	status = fabric_up_as(n, up, &f);
 	if (status)
 		return status;
-	status = run_inside(&f, argv + split + 1, &signals, &before);
+	status = ended_before();
+	if (!status)
+		status = run_inside(&f, argv + split + 1, &signals, &before);
 	fabric_down(&f);
 	return status;
 }

@@ -387,7 +387,7 @@ static int do_capture(struct fabricd *d, char **words, unsigned nwords, FILE *ou
 
 /* ---- subnet managers, trees, the end ---- */
 
-/* sm start HOST WORD…, sm stop, sm log */
+/* sm start HOST WORD…, sm stop, sm running, sm */
 static int do_sm(struct fabricd *d, char **words, unsigned nwords, FILE *out)
 {
 	const char *what = nwords > 1 ? words[1] : "";
@@ -397,6 +397,10 @@ static int do_sm(struct fabricd *d, char **words, unsigned nwords, FILE *out)
 	if (!strcmp(what, "stop")) {
 		err = sm_stop(d);
 		return err ? fprintf(out, "no opensm was started by `anyrdma fabric sm`\n"), err : 0;
+	}
+	if (!strcmp(what, "running")) {
+		fputs(d->sm ? "yes\n" : "no\n", out);
+		return 0;
 	}
 	if (strcmp(what, "start")) {
 		put_sm(d, out);

@@ -127,6 +127,31 @@ static double seconds_since(const struct timespec *then)
 	return (double)(now.tv_sec - then->tv_sec) + (double)(now.tv_nsec - then->tv_nsec) / 1e9;
 }
 
+/* Ends OpenSM, and waits until it has: another may be started then. */
+static int sm_stop(const char *name)
+{
+	enum { LOOKS = 250 };
+	const struct timespec pause = {.tv_nsec = 20000000};
+	struct fabric_ref f;
+	char *answer;
+	bool running, answered;
+
+	if (fabric_find(name, &f) || !(answer = fabric_ask(&f, (const char *const[]){"sm", "stop", NULL})))
+		return 1;
+	free(answer);
+	for (int i = 0; i < LOOKS; i++) {
+		answer = fabric_ask(&f, (const char *const[]){"sm", "running", NULL});
+		answered = answer;
+		running = answered && !strncmp(answer, "yes", 3);
+		free(answer);
+		if (!running)
+			return !answered;
+		nanosleep(&pause, NULL);
+	}
+	tool_warn("opensm does not end; `anyrdma fabric down` ends it with the fabric");
+	return 1;
+}
+
 /* sm opensm [--host H] [-- OPTIONS] | sm stop | sm */
 static int sm(int argc, char **argv)
 {
@@ -136,8 +161,10 @@ static int sm(int argc, char **argv)
 	char path[PATH_MAX], *answer;
 	int i = 2, n = 3;
 
-	if (argc < 2 || !strcmp(argv[1], "stop"))
-		return ask_and_print(name, (const char *const[]){"sm", argc < 2 ? "" : "stop", NULL});
+	if (argc < 2)
+		return ask_and_print(name, (const char *const[]){"sm", "", NULL});
+	if (!strcmp(argv[1], "stop"))
+		return sm_stop(name);
 	if (strcmp(argv[1], "opensm") || argc > WORDS) {
 		tool_warn("fabric sm: opensm [--host HOST] [-- OPTIONS], or stop");
 		return 2;

@@ -102,9 +102,9 @@ class Programs:
         row, o = self.perftest(world, f"ib_{verb}_lat", size, ["-n", str(n), *extra], way)
         return row and {"value": row[4], "avg": row[5], "p99": row[7], "noise": o.noise}
 
-    def half_latency(self, world, verb, size, extra=()):
+    def half_latency(self, world, verb, size, extra=(), way=None):
         """Half a round trip, of whatever verb."""
-        got, whole = self.latency(world, verb, size, extra), verb == "read"
+        got, whole = self.latency(world, verb, size, extra, way), verb == "read"
         return got and {key: value / 2 if whole and key != "noise" else value for key, value in got.items()}
 
     def cpu(self, world, verb, extra=(), way=None):

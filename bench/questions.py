@@ -3,6 +3,7 @@
 import fabric
 import memory
 import worlds
+from programs import BEFORE
 from question import FLOOR, INFO, OURS, RIVAL, Field, Line, Question
 
 SIZES = [2, 8, 64, 512, 4096, 32768, 262144, 1 << 20, 4 << 20]
@@ -12,11 +13,17 @@ SOCKPERF_SIZES = [8, 4096, 65536]  # sockperf knows 14 to 65507 bytes: the ends 
 QPS = [1, 4, 16, 64, 256, 1000]
 GUEST_SIZES = [8, 65536]
 IDLE_QPS = [1, 10, 100, 1000, 4000]
+VERBS = ("write", "send", "read")
 
 
-def bandwidth(sizes):
-    def ours(verb):
-        return Line(verb, OURS, lambda p, w, x: p.bandwidth(w, verb, x, 1.0 if x == 1 << 20 else 0.3), sizes)
+def builds(before):
+    """What stands behind a verb in the name of a line, and the build that it measures (run --before)."""
+    return {"": None} | ({", before": BEFORE} if before else {})
+
+
+def bandwidth(sizes, before=False):
+    def ours(verb, suffix, way):
+        return Line(verb + suffix, OURS, lambda p, w, x: p.bandwidth(w, verb, x, 1.0 if x == 1 << 20 else 0.3, way=way), sizes)
 
     def floor(into):
         return Line(f"floor, {into}", FLOOR, lambda p, w, x: p.floor_bandwidth(w, into))
@@ -25,14 +32,15 @@ def bandwidth(sizes):
         "bandwidth", "Bandwidth over message size",
         "perftest ib_*_bw beside one TCP stream (iperf3) and the floor: bare UDP_SEGMENT packets with a CRC, the payload "
         "left in the receive buffer, copied to its place, or received there by iovec",
-        [Line("iperf3", RIVAL, lambda p, w, x: p.tcp_bandwidth(w))] + [ours(v) for v in ("write", "send", "read")] +
+        [Line("iperf3", RIVAL, lambda p, w, x: p.tcp_bandwidth(w))] +
+        [ours(v, suffix, way) for suffix, way in builds(before).items() for v in VERBS] +
         [floor(i) for i in ("buffer", "copy", "scatter")],
         [Field("value", "Bandwidth over message size", "Gb/s", True),
          Field("value", "Bandwidth of large messages", "Gb/s", True, False, x_from=4096, tabled=False, name="large")],
         "message size", True, "iperf3")
 
 
-def latency(sizes):
+def latency(sizes, before=False):
     few = SOCKPERF_SIZES if len(sizes) > 1 else sizes
 
     def tcp(name, role, *options):
@@ -42,8 +50,8 @@ def latency(sizes):
         return Line(name, FLOOR, lambda p, w, x: p.floor_latency(w, min(x, w.payload), spin),
                     [s for s in PACKET_SIZES if s in sizes])
 
-    def ours(verb):
-        return Line(verb, OURS, lambda p, w, x: p.half_latency(w, verb, x), sizes)
+    def ours(verb, suffix, way):
+        return Line(verb + suffix, OURS, lambda p, w, x: p.half_latency(w, verb, x, way=way), sizes)
 
     sleeping = Line("send, sleeping", OURS, lambda p, w, x: p.half_latency(w, "send", x, ["-e"]), [s for s in sizes if s <= 4096])
     return Question(
@@ -51,7 +59,8 @@ def latency(sizes):
         "half a round trip, median; perftest ib_*_lat, which polls (of a READ half of what perftest prints), beside "
         "sockperf's ping-pong over TCP and UDP, spinning (--nonblocked) and blocking, and the floor",
         [tcp("TCP spinning", RIVAL, "--tcp", "--nonblocked"), tcp("TCP blocking", RIVAL, "--tcp"),
-         tcp("UDP spinning", INFO, "--nonblocked"), tcp("UDP blocking", INFO)] + [ours(v) for v in ("write", "send", "read")] +
+         tcp("UDP spinning", INFO, "--nonblocked"), tcp("UDP blocking", INFO)] +
+        [ours(v, suffix, way) for suffix, way in builds(before).items() for v in VERBS] +
         [sleeping, floor("floor, spinning", True), floor("floor, blocking", False)],
         [Field("value", "Latency over message size", "µs")], "message size", True, "TCP spinning")
 
@@ -63,7 +72,7 @@ def rate(qps):
     return Question(
         "rate", "Message rate over active queue pairs", "8-byte messages; perftest ib_*_bw -q, beside sockperf's TCP "
         "throughput with its smallest message, 14 bytes, which TCP packs together",
-        [Line("TCP stream", INFO, lambda p, w, x: p.sockperf_rate(w))] + [ours(v) for v in ("write", "send", "read")],
+        [Line("TCP stream", INFO, lambda p, w, x: p.sockperf_rate(w))] + [ours(v) for v in VERBS],
         [Field("value", "Message rate over active queue pairs", "M/s", True)], "queue pairs")
 
 
@@ -150,15 +159,16 @@ def iwarp_latency():
     return Question(
         "iwarp-latency", "Latency over iWARP", "half a round trip, median; perftest -R ib_*_lat beside sockperf's TCP ping-pong",
         [tcp("TCP spinning", "--nonblocked"), tcp("TCP blocking")] +
-        [Line(v, OURS, lambda p, w, x, v=v: p.iwarp_latency(w, v, x), [8]) for v in ("write", "send", "read")],
+        [Line(v, OURS, lambda p, w, x, v=v: p.iwarp_latency(w, v, x), [8]) for v in VERBS],
         [Field("value", "Latency over iWARP", "µs")], "message size", True, "TCP spinning", ("veth-1500",))
 
 
 def all_questions(quick, before=False):
     if not quick:
-        return [bandwidth(SIZES), latency(SIZES), rate(QPS), cpu(), connections(IDLE_QPS), connect(), *memory.questions(before),
-                iwarp_bandwidth([4096, 65536, 1 << 20]), iwarp_latency(), kernel(GUEST_SIZES), siw(), *fabric.questions()]
-    asked = [bandwidth(QUICK_SIZES), latency(QUICK_SIZES[:1]), rate([1, 16]), cpu(), connections([1, 1000]), connect()]
+        return [bandwidth(SIZES, before), latency(SIZES, before), rate(QPS), cpu(), connections(IDLE_QPS), connect(),
+                *memory.questions(before), iwarp_bandwidth([4096, 65536, 1 << 20]), iwarp_latency(), kernel(GUEST_SIZES), siw(), *fabric.questions()]
+    asked = [bandwidth(QUICK_SIZES, before), latency(QUICK_SIZES[:1], before), rate([1, 16]), cpu(), connections([1, 1000]),
+             connect()]
     for q in asked[2:4]:
         q.worlds = worlds.LINKS[-1:]  # one link will do
     return asked + memory.questions(before)

@@ -279,7 +279,7 @@ static void take_response(struct rcm_event *e)
 }
 
 /* false: nothing the program should see */
-static bool digest(struct rcm_event *e)
+static bool apply_event(struct rcm_event *e)
 {
 	int err;
 
@@ -318,7 +318,7 @@ int rcm_event_take(struct rcm_channel *ch, struct rdma_cm_event **event)
 		err = take(&t, &e);
 		if (err)
 			return err;
-	} while (!digest(e));
+	} while (!apply_event(e));
 	*event = &e->pub;
 	return 0;
 }

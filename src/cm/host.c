@@ -101,7 +101,7 @@ static const struct mad_agent_ops agent_ops = {.receive = receive, .timer = time
  * Servers stop listening between two clients for a moment (perftest -R does between two connections), and the
  * way through a kernel is longer than ours: 0.3 s in all.
  */
-enum { KNOCKS = 5 };
+enum { NO_LISTENER_RETRIES = 5 };
 
 /* ---- life ---- */
 int cm_host_open(struct cm_host *h, struct hca_adapter *a, const struct cm_host_user *user, uint64_t ca_guid)
@@ -118,7 +118,7 @@ int cm_host_open(struct cm_host *h, struct hca_adapter *a, const struct cm_host_
 		return h->agent;
 	/* Only now has the process its slot. */
 	cm_core_init(&h->core, &h->ops, h, a->slot, ca_guid, h->bucket, CM_HOST_BUCKETS);
-	h->core.knocks = KNOCKS;
+	h->core.no_listener_retries = NO_LISTENER_RETRIES;
 	atomic_store(&h->open, true);
 	return 0;
 }

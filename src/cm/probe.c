@@ -88,7 +88,7 @@ static bool was_refused(int fd)
 }
 
 /* ---- once a second ---- */
-enum { BETWEEN_NS = 1000 * 1000 * 1000, KNOCKS = 6, ENOUGH = 2 };
+enum { BETWEEN_NS = 1000 * 1000 * 1000, PROBES = 6, ENOUGH = 2 };
 
 static bool waits(const struct rcm_id *id)
 {
@@ -110,7 +110,7 @@ static void look(struct cm_host_timer *t, uint64_t now)
 		cm_give_up(&h->core, id->conn, now);
 		return;
 	}
-	if (d->knocks++ == KNOCKS)
+	if (d->probes++ == PROBES)
 		return;
 	d->fd = send_probe(&id->conn->path, id->path.ifindex, id->path.pkey, h->adapter->udp_port);
 	cm_host_timer_set(h, t, now + BETWEEN_NS);

@@ -10,8 +10,8 @@ struct rcm_id;
 /* Waiting for an answer to a request. */
 struct rcm_probe {
 	struct cm_host_timer timer;
-	int fd; /* of a knock; not above 0: none */
-	uint8_t knocks, refusals;
+	int fd; /* of a probe; not above 0: none */
+	uint8_t probes, refusals;
 };
 
 /* From the request on; ends by itself when there is an answer. */

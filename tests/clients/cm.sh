@@ -58,7 +58,7 @@ start_measure() {
 	start client B "$1" -R -F -n 50 -p "$PORT" "${@:2}" "$IP4_A"
 }
 
-# came_too_early: between its two connections perftest's server does not listen for a moment. Our clients knock
+# came_too_early: between its two connections perftest's server does not listen for a moment. Our clients try
 # again, Linux's take the first no for an answer.
 came_too_early() {
 	until_true "$PATIENCE" gone "${PID[client]}" && says client 'REJECTED; error: 8'

@@ -96,7 +96,7 @@ static void requests_nobody_takes_end_with_the_listener(void **state)
 
 	resolve();
 	assert_int_equal(rdma_connect(w.client, &param), 0);
-	/* Its request is in the queue, or on its way, or will not be refused before somebody knocks again. */
+	/* Its request is in the queue, or on its way, or will not be refused before somebody asks again. */
 	assert_int_equal(rdma_migrate_id(w.listener, NULL), 0);
 	destroy(&w.listener);
 	assert_int_equal(rdma_create_id(w.channel, &w.listener, NULL, RDMA_PS_TCP), 0);

@@ -206,7 +206,7 @@ static void arrive(struct packet *packet)
 	for (unsigned i = host * PROCS; !p && v == CM_V_UNKNOWN && i < (host + 1) * PROCS; i++)
 		v = cm_receive(&procs[i].core, &path, packet->mad, MAD_LEN, now);
 	say("   host %u receives: %s", host, cm_verdict_name(v));
-	must(v != CM_V_MALFORMED && v != CM_V_STRANGER, NULL);
+	must(v != CM_V_MALFORMED && v != CM_V_WRONG_SOURCE, NULL);
 	free(packet);
 }
 

@@ -116,7 +116,7 @@ int cm_conn_name(struct cm_core *core, struct cm_conn *c)
 }
 
 /* ---- the door ---- */
-static const uint32_t ways[CM_STATE_COUNT] = {
+static const uint32_t arrows[CM_STATE_COUNT] = {
 	[CM_S_IDLE] = CM_IN(LISTEN) | CM_IN(REQ_SENT) | CM_IN(REQ_RCVD) | CM_IN(SIDR_REQ_SENT) |
 		      CM_IN(SIDR_REQ_RCVD),
 	[CM_S_LISTEN] = CM_IN(IDLE),
@@ -141,7 +141,7 @@ static const uint32_t ways[CM_STATE_COUNT] = {
 
 void cm_set_state(struct cm_core *core, struct cm_conn *c, enum cm_state next)
 {
-	assert(ways[c->state] >> next & 1);
+	assert(arrows[c->state] >> next & 1);
 	PROBE(CM_STATE, .id = c->local_id, .from = cm_state_name(c->state), .to = cm_state_name(next));
 	c->state = next;
 	timer_clear(&core->timers, &c->timer);

@@ -87,8 +87,8 @@ enum cm_event_type {
 	X(REFUSED)      /* rejected: nobody listens, a bad field, or incoming() said so */                   \
 	X(NO_ROOM)      /* incoming() had none: forgotten, the peer asks again */                            \
 	X(UNKNOWN)      /* about a connection nobody has; answered so that the peer learns it */             \
-	X(STRANGER)     /* right ids from a wrong address: dropped */                                        \
-	X(OUT_OF_PLACE) /* makes no sense in this state: dropped */                                          \
+	X(WRONG_SOURCE) /* right ids from a wrong address: dropped */                                        \
+	X(WRONG_STATE)  /* makes no sense in this state: dropped */                                          \
 	X(MALFORMED)
 
 enum cm_verdict {
@@ -120,7 +120,7 @@ struct cm_conn {
 
 	/* the core's own */
 	uint8_t retries, max_retries; /* left; in all */
-	uint8_t knocked;              /* how often nobody was listening */
+	uint8_t no_listener;          /* how often nobody was listening */
 	uint8_t mra_timeout;          /* what a MRA would promise */
 	uint64_t wait, timewait;      /* between two attempts; in TIMEWAIT */
 	uint8_t repeat[MAD_LEN];      /* what the timer, or a duplicate of what it answers, sends again */
@@ -157,7 +157,7 @@ struct cm_core {
 	 * How often a REQ or SIDR_REQ that nobody listens for is sent again before the user is told, first
 	 * after 10 ms and then twice as long each time. cm_core_init says 0.
 	 */
-	uint8_t knocks;
+	uint8_t no_listener_retries;
 	struct cm_table table;
 	struct timers timers;
 	uint64_t verdicts[CM_VERDICT_COUNT];

@@ -74,9 +74,9 @@ static void nobody_listens(void **state)
 	assert_int_equal(cm_listen(&p.b.core, &p.b.listener, cm_service_id(CM_PS_TCP, PORT)), 0);
 }
 
-static void who_may_knocks_until_somebody_listens(void **state)
+static void retries_until_somebody_listens(void **state)
 {
-	p.a.core.knocks = 2;
+	p.a.core.no_listener_retries = 2;
 	cm_abandon(&p.b.core, &p.b.listener, p.now);
 	connect_a();
 	assert_int_equal(pass(&p.a, CM_REQ), CM_V_REFUSED);
@@ -281,7 +281,7 @@ static void a_disconnect_for_another_qp_is_not_believed(void **state)
 	m.local_id = A.local_id;
 	m.remote_id = B.local_id;
 	m.dreq.remote_qpn = 0x23;
-	assert_int_equal(give_msg(&p.b, &m), CM_V_OUT_OF_PLACE);
+	assert_int_equal(give_msg(&p.b, &m), CM_V_WRONG_STATE);
 	state_is(&B, ESTABLISHED);
 }
 
@@ -326,7 +326,7 @@ static void an_answer_about_another_datagram_service_is_not_believed(void **stat
 	request_sidr();
 	m.local_id = taken(&p.a, CM_SIDR_REQ).local_id;
 	m.sidr_rep.service_id = cm_service_id(CM_PS_TCP, PORT + 1);
-	assert_int_equal(give_msg(&p.a, &m), CM_V_OUT_OF_PLACE);
+	assert_int_equal(give_msg(&p.a, &m), CM_V_WRONG_STATE);
 	events_are(&p.a, SIDR_REP, 0);
 	m.sidr_rep.service_id = cm_service_id(CM_PS_TCP, PORT);
 	assert_int_equal(give_msg(&p.a, &m), CM_V_TAKEN);
@@ -446,7 +446,7 @@ int main(void)
 		TEST(a_lost_request_is_sent_again_until_it_is_too_often),
 		TEST(a_peer_that_gave_up_frees_the_request_here),
 		TEST(nobody_listens),
-		TEST(who_may_knocks_until_somebody_listens),
+		TEST(retries_until_somebody_listens),
 		TEST(a_service_has_one_listener),
 		TEST(a_full_backlog_is_silent_and_the_request_comes_again),
 		TEST(incoming_may_refuse_with_a_reason),

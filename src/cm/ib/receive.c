@@ -51,7 +51,7 @@ static struct cm_conn *find(
 	*why = CM_V_UNKNOWN;
 	if (!c || c->sidr || (c->remote_id && c->remote_id != m->local_id))
 		return NULL;
-	*why = CM_V_STRANGER;
+	*why = CM_V_WRONG_SOURCE;
 	return same_gid(c->path.remote, path->remote) ? c : NULL;
 }
 
@@ -71,13 +71,14 @@ static struct cm_conn *find_rejected(
 }
 
 /* Nobody listens, yet: the request goes out again soon. false: that has been often enough. */
-static bool knock_again(struct cm_core *core, struct cm_conn *c, uint64_t now)
+static bool retry_no_listener(struct cm_core *core, struct cm_conn *c, uint64_t now)
 {
 	const uint64_t first = 10 * 1000 * 1000;
 
-	if (!cm_in(c, CM_IN(REQ_SENT) | CM_IN(SIDR_REQ_SENT)) || c->knocked >= core->knocks || !c->retries)
+	if (!cm_in(c, CM_IN(REQ_SENT) | CM_IN(SIDR_REQ_SENT)) ||
+		c->no_listener >= core->no_listener_retries || !c->retries)
 		return false;
-	timer_set(&core->timers, &c->timer, now + (first << c->knocked++));
+	timer_set(&core->timers, &c->timer, now + (first << c->no_listener++));
 	return true;
 }
 
@@ -226,7 +227,7 @@ static enum cm_verdict got_rep(
 	if (!cm_in(c, CM_IN(REQ_SENT) | CM_IN(MRA_REQ_RCVD)))
 		return same_rep(core, c);
 	if (!m->local_id || cm_table_find(&core->table, CM_BY_REMOTE, m->local_id, path->remote))
-		return CM_V_OUT_OF_PLACE;
+		return CM_V_WRONG_STATE;
 	old = cm_table_find(&core->table, CM_BY_QPN, m->rep.qpn, path->remote);
 	if (old)
 		return stale(core, old, path, m, now);
@@ -269,7 +270,7 @@ static enum cm_verdict got_mra(
 	else if (c->state == CM_S_REP_SENT && m->mra.about == CM_ABOUT_REP)
 		cm_set_state(core, c, CM_S_MRA_REP_RCVD);
 	else
-		return CM_V_OUT_OF_PLACE;
+		return CM_V_WRONG_STATE;
 	timer_set(&core->timers, &c->timer, now + cm_time(m->mra.service_timeout, CM_MRA_MAX) + c->timewait);
 	cm_tell(core, c, CM_EV_MRA, m);
 	return CM_V_TAKEN;
@@ -288,10 +289,10 @@ static enum cm_verdict got_rej(
 	if (!c)
 		return why;
 	if (m->rej.about == CM_ABOUT_REQ && !cm_in(c, CM_IN(REQ_SENT) | CM_IN(MRA_REQ_RCVD)))
-		return CM_V_OUT_OF_PLACE;
+		return CM_V_WRONG_STATE;
 	if (!cm_in(c, early | late))
 		return CM_V_DUPLICATE;
-	if (m->rej.reason == CM_REJ_INVALID_SERVICE_ID && knock_again(core, c, now))
+	if (m->rej.reason == CM_REJ_INVALID_SERVICE_ID && retry_no_listener(core, c, now))
 		return CM_V_TAKEN;
 	if (cm_in(c, late) || m->rej.reason == CM_REJ_STALE_CONN)
 		cm_enter_timewait(core, c, now);
@@ -345,11 +346,11 @@ static enum cm_verdict got_dreq(
 		return why;
 	}
 	if (m->dreq.remote_qpn != c->local_qpn)
-		return CM_V_OUT_OF_PLACE;
+		return CM_V_WRONG_STATE;
 	if (cm_in(c, CM_IN(REP_SENT) | CM_IN(MRA_REP_RCVD) | CM_IN(ESTABLISHED) | CM_IN(DREQ_SENT)))
 		return take_dreq(core, c, m, now);
 	if (!cm_in(c, CM_IN(TIMEWAIT) | CM_IN(DREQ_RCVD)))
-		return CM_V_OUT_OF_PLACE;
+		return CM_V_WRONG_STATE;
 	if (c->state == CM_S_TIMEWAIT && cm_kept(c) == CM_DREP)
 		cm_send_again(core, c);
 	else if (c->state == CM_S_TIMEWAIT)
@@ -415,10 +416,10 @@ static enum cm_verdict got_sidr_rep(
 	if (!c || c->state != CM_S_SIDR_REQ_SENT)
 		return CM_V_UNKNOWN;
 	if (!same_gid(c->path.remote, path->remote))
-		return CM_V_STRANGER;
+		return CM_V_WRONG_SOURCE;
 	if (m->sidr_rep.service_id != c->service_id)
-		return CM_V_OUT_OF_PLACE;
-	if (m->sidr_rep.status == CM_SIDR_UNSUPPORTED && knock_again(core, c, now))
+		return CM_V_WRONG_STATE;
+	if (m->sidr_rep.status == CM_SIDR_UNSUPPORTED && retry_no_listener(core, c, now))
 		return CM_V_TAKEN;
 	cm_set_state(core, c, CM_S_IDLE);
 	cm_tell(core, c, CM_EV_SIDR_REP, m);
@@ -436,7 +437,7 @@ static enum cm_verdict got_lap(
 	if (!c)
 		return why;
 	if (c->state != CM_S_ESTABLISHED)
-		return CM_V_OUT_OF_PLACE;
+		return CM_V_WRONG_STATE;
 	apr = cm_message(c, CM_APR);
 	apr.tid = m->tid;
 	apr.apr.status = CM_APR_UNSUPPORTED;
@@ -447,7 +448,7 @@ static enum cm_verdict got_lap(
 static enum cm_verdict got_apr(
 	struct cm_core *core, const struct cm_path *path, const struct cm_msg *m, uint64_t now)
 {
-	return CM_V_OUT_OF_PLACE; /* we never send what it answers */
+	return CM_V_WRONG_STATE; /* we never send what it answers */
 }
 
 /* ---- all of them ---- */

@@ -190,7 +190,7 @@ static void right_ids_from_a_wrong_address_change_nothing(void **state)
 	cm_establish(&p.a.core, &A, NULL, 0);
 	memcpy(rtu, take(&p.a, CM_RTU), MAD_LEN);
 	stranger.remote[15] = 9;
-	assert_int_equal(cm_receive(&p.b.core, &stranger, rtu, MAD_LEN, p.now), CM_V_STRANGER);
+	assert_int_equal(cm_receive(&p.b.core, &stranger, rtu, MAD_LEN, p.now), CM_V_WRONG_SOURCE);
 	state_is(&B, REP_SENT);
 	silent(&p.b);
 }
@@ -216,7 +216,7 @@ static void a_rejection_of_the_request_is_too_late_after_the_reply(void **state)
 	m.local_id = A.remote_id;
 	m.remote_id = A.local_id;
 	m.rej.reason = CM_REJ_STALE_CONN;
-	assert_int_equal(give_msg(&p.a, &m), CM_V_OUT_OF_PLACE);
+	assert_int_equal(give_msg(&p.a, &m), CM_V_WRONG_STATE);
 	state_is(&A, ESTABLISHED);
 }
 

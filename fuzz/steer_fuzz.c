@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What other processes of this host may have written: the group file with any content, PLACE packets, frames
+ * What other processes of this host may have written: the group file with any content, INDEX packets, frames
  * handed over by a Unix socket, the claims of ports with any content. The first byte says which.
  */
 #include "host/ports_table.h"

@@ -64,8 +64,8 @@ static int bind_port(int fd, int family, uint16_t port)
 	return bind(fd, (struct sockaddr *)&a6, sizeof(a6)) ? -errno : 0;
 }
 
-/* Takes the last place of the kernel's group, and writes that down. */
-static int take_place(struct steer *s)
+/* Takes the last index of the kernel's group, and writes that down. */
+static int take_index(struct steer *s)
 {
 	struct steer_group g;
 	bool locked = steer_file_lock(s, STEER_LOCK_MS, &g);
@@ -90,7 +90,7 @@ static int take_place(struct steer *s)
 		if (!mixed)
 			steer_attach(s, &g);
 		if (dead > 1 || mixed) {
-			steer_find_places(s, &g);
+			steer_find_indexes(s, &g);
 			steer_attach(s, &g);
 		}
 	}
@@ -122,7 +122,7 @@ int steer_join(struct steer *s, uint16_t port, int fd4, int fd6)
 		goto close_file;
 	}
 	form_group(s);
-	err = take_place(s);
+	err = take_index(s);
 	if (!err)
 		return 0;
 	close(s->hand_fd);
@@ -174,7 +174,7 @@ static bool is_due(_Atomic uint64_t *last_at, uint64_t now)
 	return now >= last + REPAIR_EVERY_MS && atomic_compare_exchange_strong(last_at, &last, now);
 }
 
-void steer_misled(struct steer *s)
+void steer_misdelivered(struct steer *s)
 {
 	uint64_t now = clock_ms();
 	struct steer_group g;
@@ -188,7 +188,7 @@ void steer_misled(struct steer *s)
 	if (!steer_group_has(&g, s->slot) && steer_group_add(&g, s->slot))
 		g.order = STEER_MIXED;
 	if ((dead > 1 || g.order == STEER_MIXED || (!dead && g.order == STEER_ATTACHED)) &&
-		!steer_find_places(s, &g))
+		!steer_find_indexes(s, &g))
 		atomic_store(&s->repaired_at,
 			now + SILENT_FOR_MS); /* somebody is stopped: do not ask all the time */
 	steer_attach(s, &g);

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum {
-	PLACE_WAIT_MS = 50,
+	INDEX_WAIT_MS = 50,
 	ENTER_WAIT_MS = 50, /* for others to come into a new file */
 };
 
@@ -112,7 +112,8 @@ bool steer_file_lock(struct steer *s, unsigned wait_ms, struct steer_group *g)
 	while (flock(s->file.fd, LOCK_EX | LOCK_NB)) {
 		if (clock_ms() >= until) {
 			if (wait_ms == STEER_LOCK_MS)
-				log_warn("a stopped process holds the lock of UDP port %u: going on without",
+				log_warn("a stopped process holds the lock of UDP port %u: continuing "
+					 "without it",
 					s->port);
 			pthread_mutex_unlock(&s->mutex);
 			return false;
@@ -161,42 +162,42 @@ static struct slots strangers(struct steer *s, const struct steer_group *g)
 }
 
 /* ---- asking who sits where ---- */
-static void ask_places(struct steer *s, uint64_t nonce, uint32_t places)
+static void ask_indexes(struct steer *s, uint64_t nonce, uint32_t indexes)
 {
 	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(s->port)};
-	uint8_t pkt[PLACE_LEN] = {OPCODE_PLACE};
+	uint8_t pkt[INDEX_LEN] = {OPCODE_INDEX};
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
 		return;
 	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	put_be64(pkt + NONCE_OFF, nonce);
-	for (uint32_t i = 0; i < places && i < STEER_SLOTS; i++) {
-		put_be16(pkt + PLACE_OFF, (uint16_t)i);
+	for (uint32_t i = 0; i < indexes && i < STEER_SLOTS; i++) {
+		put_be16(pkt + INDEX_OFF, (uint16_t)i);
 		sendto(fd, pkt, sizeof(pkt), MSG_DONTWAIT, (struct sockaddr *)&to, sizeof(to));
 	}
 	close(fd);
 }
 
-/* Takes PLACE packets off our own socket while we wait: the helper may be the one that waits here. */
-static void read_own_place(struct steer *s)
+/* Takes INDEX packets off our own socket while we wait: the helper may be the one that waits here. */
+static void read_own_index(struct steer *s)
 {
 	for (unsigned i = 0; i < STEER_SLOTS; i++) {
 		uint8_t pkt[64];
 		ssize_t n = recv(s->fd4, pkt, sizeof(pkt), MSG_DONTWAIT | MSG_PEEK);
 
-		if (n < PLACE_LEN || pkt[0] != OPCODE_PLACE)
+		if (n < INDEX_LEN || pkt[0] != OPCODE_INDEX)
 			return;
 		n = recv(s->fd4, pkt, sizeof(pkt), MSG_DONTWAIT);
-		if (n >= PLACE_LEN)
-			steer_placed(s, pkt, (uint32_t)n);
+		if (n >= INDEX_LEN)
+			steer_index_reply(s, pkt, (uint32_t)n);
 	}
 }
 
 /* Returns whether everyone answered. */
-bool steer_find_places(struct steer *s, struct steer_group *g)
+bool steer_find_indexes(struct steer *s, struct steer_group *g)
 {
-	uint64_t until = clock_ms() + PLACE_WAIT_MS;
+	uint64_t until = clock_ms() + INDEX_WAIT_MS;
 	struct slots others = strangers(s, g);
 	uint32_t known = steer_group_known(g), told;
 
@@ -205,28 +206,28 @@ bool steer_find_places(struct steer *s, struct steer_group *g)
 	while (g->nonce <= STEER_SLOTS);
 	memset(g->answer, 0, sizeof(g->answer));
 	runfile_write(&s->file, 0, g, sizeof(*g));
-	ask_places(s, g->nonce, known + slots_count(&others));
+	ask_indexes(s, g->nonce, known + slots_count(&others));
 	for (;;) {
-		read_own_place(s);
+		read_own_index(s);
 		runfile_read(&s->file, offsetof(struct steer_group, answer), g->answer, sizeof(g->answer));
 		told = steer_group_told(g);
 		if (told >= known || clock_ms() >= until)
 			break;
 		nap();
 	}
-	log_info("UDP port %u: %u of %u processes told their place", s->port, told, known);
+	log_info("UDP port %u: %u of %u processes answered with their index", s->port, told, known);
 	steer_group_sort(g);
 	return told >= known;
 }
 
-void steer_placed(struct steer *s, const uint8_t *pkt, uint32_t len)
+void steer_index_reply(struct steer *s, const uint8_t *pkt, uint32_t len)
 {
 	struct steer_group g;
 	uint64_t answer;
 	int i;
 
 	runfile_read(&s->file, offsetof(struct steer_group, nonce), &g.nonce, sizeof(g.nonce));
-	if (len < PLACE_LEN || get_be64(pkt + NONCE_OFF) != g.nonce)
+	if (len < INDEX_LEN || get_be64(pkt + NONCE_OFF) != g.nonce)
 		return; /* anybody's */
 	steer_file_read(s, &g);
 	i = steer_group_find(&g, s->slot);

@@ -76,9 +76,9 @@ void steer_group_remove(struct steer_group *g, uint32_t i)
 	g->members = n - 1;
 }
 
-/* ---- places ---- */
+/* ---- indexes ---- */
 /* -1: did not tell. */
-static int place_of(const struct steer_group *g, uint64_t answer)
+static int index_of(const struct steer_group *g, uint64_t answer)
 {
 	uint64_t v = answer ^ g->nonce;
 
@@ -86,18 +86,19 @@ static int place_of(const struct steer_group *g, uint64_t answer)
 }
 
 /*
- * More places are asked for than there are where somebody sits who is not in the file: the kernel gives those
- * packets to anybody. Each member has got its own too, which has a lower number than any of those.
+ * More indexes are asked for than there are where a socket belongs to somebody who is not in the file: the
+ * kernel gives those packets to anybody. Each member has got its own too, which has a lower number than any
+ * of those.
  */
 uint64_t steer_group_answer(const struct steer_group *g, uint32_t i, const uint8_t *pkt, uint32_t len)
 {
 	uint64_t answer;
-	int before = place_of(g, g->answer[i]);
+	int before = index_of(g, g->answer[i]);
 
-	if (len < PLACE_LEN || get_be64(pkt + NONCE_OFF) != g->nonce)
+	if (len < INDEX_LEN || get_be64(pkt + NONCE_OFF) != g->nonce)
 		return g->answer[i];
-	answer = g->nonce ^ ((uint64_t)get_be16(pkt + PLACE_OFF) + 1);
-	return before < 0 || place_of(g, answer) < before ? answer : g->answer[i];
+	answer = g->nonce ^ ((uint64_t)get_be16(pkt + INDEX_OFF) + 1);
+	return before < 0 || index_of(g, answer) < before ? answer : g->answer[i];
 }
 
 uint32_t steer_group_known(const struct steer_group *g)
@@ -114,37 +115,37 @@ uint32_t steer_group_told(const struct steer_group *g)
 	uint32_t n = steer_group_count(g), told = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		told += g->member[i] != STEER_UNKNOWN && place_of(g, g->answer[i]) >= 0;
+		told += g->member[i] != STEER_UNKNOWN && index_of(g, g->answer[i]) >= 0;
 	return told;
 }
 
 void steer_group_sort(struct steer_group *g)
 {
-	uint32_t at_place[STEER_SLOTS] = {0}, silent[STEER_SLOTS];
-	uint32_t n = steer_group_count(g), places = steer_group_known(g), nsilent = 0, at = 0;
+	uint32_t at_index[STEER_SLOTS] = {0}, silent[STEER_SLOTS];
+	uint32_t n = steer_group_count(g), indexes = steer_group_known(g), nsilent = 0, at = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		int p = place_of(g, g->answer[i]);
+		int p = index_of(g, g->answer[i]);
 
 		if (g->member[i] == STEER_UNKNOWN)
 			continue;
-		if (p < 0 || p >= STEER_SLOTS - 1 || at_place[p]) {
+		if (p < 0 || p >= STEER_SLOTS - 1 || at_index[p]) {
 			silent[nsilent++] = g->member[i];
 			continue;
 		}
-		at_place[p] = g->member[i];
-		if ((uint32_t)p >= places)
-			places = (uint32_t)p + 1;
+		at_index[p] = g->member[i];
+		if ((uint32_t)p >= indexes)
+			indexes = (uint32_t)p + 1;
 	}
 	/* Those that did not answer (stopped?) sit in what is left, in some order; others we do not know. */
 	for (uint32_t i = 0; i < nsilent; i++) {
-		while (at_place[at])
+		while (at_index[at])
 			at++;
-		at_place[at] = silent[i];
+		at_index[at] = silent[i];
 	}
-	for (uint32_t i = 0; i < places; i++)
-		g->member[i] = at_place[i] ? at_place[i] : STEER_UNKNOWN;
-	g->members = places;
+	for (uint32_t i = 0; i < indexes; i++)
+		g->member[i] = at_index[i] ? at_index[i] : STEER_UNKNOWN;
+	g->members = indexes;
 }
 
 /* ---- the program ---- */
@@ -154,8 +155,8 @@ unsigned steer_group_program(const struct steer_group *g, struct sock_filter cod
 	unsigned n = 0;
 
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0);
-	code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OPCODE_PLACE, 0, 2);
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_H | BPF_ABS, PLACE_OFF);
+	code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OPCODE_INDEX, 0, 2);
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_H | BPF_ABS, INDEX_OFF);
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_A, 0);
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 5);
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, QPN_SLOT_SHIFT - 8);

@@ -22,7 +22,7 @@ static struct steer_group *group_of(uint32_t n)
 	return g;
 }
 
-static void last_takes_the_place_of_who_left(void **state)
+static void last_takes_the_index_of_who_left(void **state)
 {
 	struct steer_group *g = group_of(3);
 
@@ -34,13 +34,13 @@ static void last_takes_the_place_of_who_left(void **state)
 	free(g);
 }
 
-static void tell(struct steer_group *g, uint32_t slot, uint16_t place)
+static void tell(struct steer_group *g, uint32_t slot, uint16_t index)
 {
-	uint8_t pkt[PLACE_LEN] = {OPCODE_PLACE};
+	uint8_t pkt[INDEX_LEN] = {OPCODE_INDEX};
 
 	int i = steer_group_find(g, slot);
 
-	put_be16(pkt + PLACE_OFF, place);
+	put_be16(pkt + INDEX_OFF, index);
 	put_be64(pkt + NONCE_OFF, g->nonce);
 	g->answer[i] = steer_group_answer(g, (uint32_t)i, pkt, sizeof(pkt));
 }
@@ -63,7 +63,7 @@ static void members_sit_where_they_told(void **state)
 }
 
 /* Stopped while all others entered a new file: it sits where it sat. */
-static void a_place_may_be_that_of_someone_unknown(void **state)
+static void an_index_may_be_that_of_someone_unknown(void **state)
 {
 	struct steer_group *g = group_of(2);
 	struct sock_filter code[STEER_CODE];
@@ -134,9 +134,9 @@ static void handed_over_frames_are_whole(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(last_takes_the_place_of_who_left),
+		cmocka_unit_test(last_takes_the_index_of_who_left),
 		cmocka_unit_test(members_sit_where_they_told),
-		cmocka_unit_test(a_place_may_be_that_of_someone_unknown),
+		cmocka_unit_test(an_index_may_be_that_of_someone_unknown),
 		cmocka_unit_test(a_damaged_file_is_seen),
 		cmocka_unit_test(a_torn_file_leads_nobody_out_of_bounds),
 		cmocka_unit_test(handed_over_frames_are_whole),

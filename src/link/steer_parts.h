@@ -28,8 +28,8 @@ void steer_file_unlock(struct steer *s);
 void steer_attach(struct steer *s, struct steer_group *g);
 /* How many were removed. */
 unsigned steer_remove_dead(struct steer *s, struct steer_group *g);
-/* Asks every place who sits there and sorts the group by that: whether everyone answered. */
-bool steer_find_places(struct steer *s, struct steer_group *g);
+/* Asks who has each index and sorts the group by that: whether everyone answered. */
+bool steer_find_indexes(struct steer *s, struct steer_group *g);
 
 /* ---- without it ---- */
 /* Asks those who have a slot to enter, and waits for them; not for long: anybody can bind their names. */

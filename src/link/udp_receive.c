@@ -80,8 +80,8 @@ static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len,
 		PROBE(BAD_LENGTH, .length = len);
 		return false;
 	}
-	if (pkt[0] == OPCODE_PLACE) {
-		steer_placed(&l->steer, pkt, len);
+	if (pkt[0] == OPCODE_INDEX) {
+		steer_index_reply(&l->steer, pkt, len);
 		return false;
 	}
 	/* Packets of a batch are numbered from 0. */
@@ -100,7 +100,7 @@ static bool receive_packet(struct udp_link *l, const uint8_t *pkt, uint32_t len,
 		!link_udp_hand_over(&l->link, slot, &in, false)) {
 		st->handed_over++;
 		PROBE(HANDED_OVER, .qpn = bth_dqpn(pkt), .opcode = bth_opcode(pkt));
-		steer_misled(&l->steer);
+		steer_misdelivered(&l->steer);
 		return true;
 	}
 	deliver(arg, &in);

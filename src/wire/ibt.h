@@ -71,10 +71,10 @@ enum ibt_op {
 /*
  * Manufacturer opcodes (IBA leaves 0xc0..0xff to implementations), between anyrdma adapters only; others
  * drop them. ECHO lets a sender of unreliable traffic learn that the other end has drained its socket;
- * PLACE finds a socket's place in its SO_REUSEPORT group (link/steer.h); HERE, through shared memory alone,
+ * INDEX finds a socket's index in its SO_REUSEPORT group (link/steer.h); HERE, through shared memory alone,
  * tells a queue pair that its peer sends that way (ib/path.c).
  */
-enum { OPCODE_ECHO_REQUEST = 0xc0, OPCODE_ECHO_REPLY = 0xc1, OPCODE_PLACE = 0xc2, OPCODE_HERE = 0xc3 };
+enum { OPCODE_ECHO_REQUEST = 0xc0, OPCODE_ECHO_REPLY = 0xc1, OPCODE_INDEX = 0xc2, OPCODE_HERE = 0xc3 };
 
 enum ibt_op_flags {
 	OPF_REQUEST = 1 << 0,

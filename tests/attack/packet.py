@@ -10,7 +10,7 @@ PORT = 4791
 SEND_FIRST, SEND_MIDDLE, SEND_ONLY, WRITE_ONLY, READ_REQUEST, ACK = 0x00, 0x01, 0x04, 0x0A, 0x0C, 0x11
 READ_RESPONSE_ONLY = 0x10
 UC, UD = 0x20, 0x60
-ECHO_REQUEST, ECHO_REPLY, PLACE = 0xC0, 0xC1, 0xC2
+ECHO_REQUEST, ECHO_REPLY, INDEX = 0xC0, 0xC1, 0xC2
 
 NAK = {0x60: "sequence error", 0x61: "invalid request", 0x62: "remote access error",
        0x63: "remote operational error", 0x64: "invalid RD request"}

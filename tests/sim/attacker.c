@@ -292,7 +292,7 @@ static void right_answer(struct attacker *a, struct hca_qp *qp)
 
 static void echo(struct attacker *a, struct hca_qp *qp)
 {
-	static const uint8_t opcodes[] = {OPCODE_ECHO_REQUEST, OPCODE_ECHO_REPLY, OPCODE_PLACE, 0xc3, 0xff};
+	static const uint8_t opcodes[] = {OPCODE_ECHO_REQUEST, OPCODE_ECHO_REPLY, OPCODE_INDEX, 0xc3, 0xff};
 	struct hca_flow *f =
 		hca_adapter_flow_find(qp->adapter, a->node->dev.port[0].gid[0].raw, qp->attr.dest_qp_num);
 	const uint64_t sums[] = {f ? f->sent : 0, f ? f->sent + 1 : 1, f ? f->echoed : 0, ~0ull, 0};

@@ -179,7 +179,7 @@ static void expect_nothing_said(struct duo *d)
 
 static bool is_ours(unsigned op)
 {
-	return op == OPCODE_ECHO_REQUEST || op == OPCODE_ECHO_REPLY || op == OPCODE_PLACE;
+	return op == OPCODE_ECHO_REQUEST || op == OPCODE_ECHO_REPLY || op == OPCODE_INDEX;
 }
 
 static void opcodes_of_no_meaning_here_are_dropped(void **state)

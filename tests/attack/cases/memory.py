@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The attacker runs as the victim's own user, and knocks at the socket of shared memory."""
+"""The attacker runs as the victim's own user, and connects to the socket of shared memory."""
 import ctypes
 import json
 import os

@@ -3,7 +3,7 @@
 import socket
 import struct
 
-from packet import ACK, PLACE, READ_REQUEST, SEND_ONLY, UC, UD, WRITE_ONLY, aeth, bth, deth, echo, reth
+from packet import ACK, INDEX, READ_REQUEST, SEND_ONLY, UC, UD, WRITE_ONLY, aeth, bth, deth, echo, reth
 from world import A_BY_C, B, C, MAC_A, MAC_C, PORT, End, Forger, check, sh, tell, until
 
 ALL = 1 << 24
@@ -73,7 +73,7 @@ def stranger_gets_no_answer(w):
 
 
 def stranger_floods_echoes(w):
-    """echo requests and PLACE packets, as fast as they can be made"""
+    """echo requests and INDEX packets, as fast as they can be made"""
     a, b = w.pair()
     ud = End(a.victim, "ud")
     a.victim.ask("datagrams", ud.ep, 0x1BADCAFE)
@@ -83,9 +83,9 @@ def stranger_floods_echoes(w):
     for i in range(3000):
         c.send(echo(i, a.qpn))
         c.send(echo(i, a.qpn ^ 0x1555))
-        c.raw(bth(PLACE, 0, 0) + i.to_bytes(8, "big"))
+        c.raw(bth(INDEX, 0, 0) + i.to_bytes(8, "big"))
     b.streamed("traffic went on meanwhile")
-    check(w.received_by_c() == 0, f"{c.sent} to a connection, to nobody and PLACE packets: no answer")
+    check(w.received_by_c() == 0, f"{c.sent} to a connection, to nobody and INDEX packets: no answer")
     c.sent = 0
     b.stream(a)
     for i in range(3000):

@@ -105,9 +105,9 @@ static int gid_index(struct rdma_cm_id *id, const union ibv_gid *gid)
 	return -EADDRNOTAVAIL;
 }
 
-static int make_ah(struct dg_dest *dest, const struct rdma_cm_id *way)
+static int make_ah(struct dg_dest *dest, const struct rdma_cm_id *resolver)
 {
-	const struct ibv_sa_path_rec *path = way->route.path_rec;
+	const struct ibv_sa_path_rec *path = resolver->route.path_rec;
 	struct rdma_cm_id *id = dest->qp->id;
 	struct ibv_ah_attr attr = {
 		.dlid = be16toh(path->dlid),
@@ -133,29 +133,29 @@ static int make_ah(struct dg_dest *dest, const struct rdma_cm_id *way)
  * Never waits: the packet may be in the name of a neighbour that is not there. One that the kernel must look
  * for first is learnt by a later packet; until then messages go by UDP.
  */
-static int find_way(struct dg_dest *dest, struct rdma_cm_id *way)
+static int resolve(struct dg_dest *dest, struct rdma_cm_id *resolver)
 {
 	union dg_addr from = dest->qp->at;
 
 	from.in.sin_port = 0;
-	if (fcntl(way->channel->fd, F_SETFL, fcntl(way->channel->fd, F_GETFL) | O_NONBLOCK))
+	if (fcntl(resolver->channel->fd, F_SETFL, fcntl(resolver->channel->fd, F_GETFL) | O_NONBLOCK))
 		return -errno;
-	if (rdma_resolve_addr(way, &from.sa, &dest->addr.sa, 0) || rdma_resolve_route(way, 0))
+	if (rdma_resolve_addr(resolver, &from.sa, &dest->addr.sa, 0) || rdma_resolve_route(resolver, 0))
 		return -errno;
-	return make_ah(dest, way);
+	return make_ah(dest, resolver);
 }
 
 int dg_dest_learn(struct dg_dest *dest, uint32_t qpn)
 {
-	struct rdma_cm_id *way;
+	struct rdma_cm_id *resolver;
 	int err;
 
 	dest->qpn = qpn;
 	if (dest->ah)
 		return 0;
-	if (rdma_create_id(NULL, &way, NULL, RDMA_PS_UDP))
+	if (rdma_create_id(NULL, &resolver, NULL, RDMA_PS_UDP))
 		return -errno;
-	err = find_way(dest, way);
-	rdma_destroy_id(way);
+	err = resolve(dest, resolver);
+	rdma_destroy_id(resolver);
 	return err;
 }

@@ -46,7 +46,7 @@ enum step_id {
 	NSTEPS
 };
 
-enum way {
+enum path {
 	AS_USUAL,
 	SHARED, /* the program's buffers are shareable */
 	WIRE,   /* packets, though both ends are here */
@@ -55,7 +55,7 @@ enum way {
 static const struct step {
 	const char *program, *package;
 	enum kind kind;
-	enum way way;
+	enum path path;
 } steps[NSTEPS] = {
 	[WRITE_BW] = {"ib_write_bw", "perftest", PERFTEST_BW, AS_USUAL},
 	[WRITE_BW_SHARED] = {"ib_write_bw", "perftest", PERFTEST_BW, SHARED},
@@ -113,12 +113,12 @@ static void clear_progress(void)
 		fputs("\r\033[K", stderr);
 }
 
-static const char *way_name(const struct step *s)
+static const char *path_name(const struct step *s)
 {
 	static const char *const names[] = {
 		[AS_USUAL] = "", [SHARED] = ", shareable memory", [WIRE] = " over UDP"};
 
-	return names[s->way];
+	return names[s->path];
 }
 
 static void tick(void)
@@ -133,7 +133,7 @@ static void tick(void)
 	for (i = 0; i < 20; i++)
 		fputc(i < done * 20 / all ? '#' : '.', stderr);
 	fprintf(stderr, "] round %d of %d  %s%s  %.0f s", progress.round + 1, demo.rounds,
-		steps[progress.step].program, way_name(&steps[progress.step]), now - progress.since);
+		steps[progress.step].program, path_name(&steps[progress.step]), now - progress.since);
 }
 
 static void report_step(double value)
@@ -143,7 +143,7 @@ static void report_step(double value)
 	if (!progress.tty)
 		fprintf(stderr, "round %d of %d: %-12s %8.2f %s%s\n", progress.round + 1, demo.rounds,
 			s->program, value, s->kind == PERFTEST_BW || s->kind == IPERF ? "Gb/s" : "us",
-			way_name(s));
+			path_name(s));
 }
 
 /* ---- what the programs print ---- */
@@ -210,9 +210,9 @@ static void command(const struct step *s, char *port, bool client, char *argv[])
 	case PERFTEST_BW:
 	case PERFTEST_LAT: {
 		char *run[] = {"env", "-u", "ANYRDMA_LOCAL", "ANYRDMA_LOG=info",
-			s->way == WIRE ? "ANYRDMA_LOCAL=off" : "ANYRDMA_LOG=info", demo.self, "run", "--",
+			s->path == WIRE ? "ANYRDMA_LOCAL=off" : "ANYRDMA_LOG=info", demo.self, "run", "--",
 			(char *)s->program, "-F", "-d", DEVICE, "-x", demo.gid_index, "-p", port,
-			s->way == SHARED ? "--mmap" : NULL, (char *)demo_buffer(client), NULL};
+			s->path == SHARED ? "--mmap" : NULL, (char *)demo_buffer(client), NULL};
 		char *bw[] = {
 			"-s", "65536", "-D", demo.seconds_arg, "--report_gbits", client ? HOST : NULL, NULL};
 		char *lat[] = {"-s", "64", "-n", demo.iterations, client ? HOST : NULL, NULL};
@@ -292,7 +292,7 @@ static int run_client(const struct step *s, char *port, struct proc *server, dou
 	} else {
 		text = proc_output(&client);
 		good = proc_succeeded(&client) && text && parse(s->kind, text, value);
-		demo.by_wire |= good && s->way != WIRE && strstr(text, " over UDP\n");
+		demo.by_wire |= good && s->path != WIRE && strstr(text, " over UDP\n");
 		free(text);
 		if (!good)
 			err = fail(s, proc_succeeded(&client) ? "gave no result" : "failed", server, &client);
@@ -339,7 +339,7 @@ static int compare(const void *a, const void *b)
 static double median(enum step_id step)
 {
 	double *v = demo.results[step];
-	int n = steps[step].way == WIRE ? 1 : demo.rounds;
+	int n = steps[step].path == WIRE ? 1 : demo.rounds;
 
 	qsort(v, n, sizeof(*v), compare);
 	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
@@ -426,7 +426,7 @@ static void print_json(const struct outcome *o)
 	printf("[");
 	for (size_t i = 0; i < NROWS; i++)
 		printf("%s\n"
-		       "  {\"what\": \"%s\", \"unit\": \"%s\", \"anyrdma\": %.4g, \"way\": \"%s\", "
+		       "  {\"what\": \"%s\", \"unit\": \"%s\", \"anyrdma\": %.4g, \"path\": \"%s\", "
 		       "\"packets\": %.4g, \"tcp\": %.4g, \"ratio\": %.4g}",
 			i ? "," : "", rows[i].id, rows[i].unit, o[i].ours,
 			demo.by_wire ? "packets" : "memory", o[i].wire, o[i].tcp, o[i].ratio);
@@ -442,7 +442,7 @@ static int check_programs(void)
 	for (int i = 0; i < NSTEPS; i++) {
 		if (!tool_which(steps[i].program, path, sizeof(path)))
 			continue;
-		if (steps[i].way != AS_USUAL)
+		if (steps[i].path != AS_USUAL)
 			continue;
 		if (!strstr(packages, steps[i].package)) {
 			strcat(packages, " ");
@@ -539,7 +539,7 @@ static int run_rounds(void)
 		for (progress.step = 0; !err && progress.step < NSTEPS; progress.step++) {
 			double *value = &demo.results[progress.step][progress.round];
 
-			if (steps[progress.step].way == WIRE && progress.round)
+			if (steps[progress.step].path == WIRE && progress.round)
 				continue; /* once is enough to be set beside, and half a minute is long */
 			err = run_step(&steps[progress.step], value);
 			if (!err)

@@ -128,7 +128,7 @@ static bool listens(const char *table, unsigned port)
 	return found;
 }
 
-/* Looks instead of knocking: a trial connection would be taken for the client. */
+/* Looks instead of connecting: a trial connection would be taken for the client. */
 bool proc_wait_listen(struct proc *p, int port, double until, void (*tick)(void))
 {
 	while (!listens("/proc/net/tcp", port) && !listens("/proc/net/tcp6", port)) {

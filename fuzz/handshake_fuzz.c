@@ -33,9 +33,9 @@ static uint16_t port;
 static struct local_channel *link_here;
 static int listener;
 static struct end end[ENDS];
-static unsigned newest;                       /* the last that was accepted */
-static uint64_t token;                        /* of the last HELLO that we got */
-static bool welcomed, exported, proved, twin; /* what was said rightly, ever */
+static unsigned newest;                         /* the last that was accepted */
+static uint64_t token;                          /* of the last HELLO that we got */
+static bool welcomed, exported, proved, paired; /* what was said rightly, ever */
 
 /* ---- a wire that takes and has nothing ---- */
 static int wire_send(struct link *l, const struct frame_batch *b)
@@ -84,7 +84,7 @@ static void check(void)
 
 	must(!w || w->state != WRITER_UP || welcomed);
 	must(!w || !w->there.export || exported);
-	must(!w || !w->reverse || twin);
+	must(!w || !w->reverse || paired);
 	for (unsigned i = 0; i < link_here->nreaders; i++) {
 		struct local_reader *r = link_here->reader[i];
 
@@ -92,7 +92,7 @@ static void check(void)
 			continue;
 		must(r->begun && ring_is_one(r->rx.ring) && r->slot < QPN_SLOTS);
 		if (r->slot != HERE) /* that may be itself */
-			must((!r->exported || proved) && (!r->verified || twin));
+			must((!r->exported || proved) && (!r->verified || paired));
 	}
 }
 
@@ -160,7 +160,7 @@ static void hear_word(struct end *e, const struct handshake_msg *word, int passe
 		must(e->proved && !handshake_map(passed, EXPORT, PROT_READ | PROT_WRITE, NULL));
 		break;
 	case HANDSHAKE_PROOF:
-	case HANDSHAKE_TWIN:
+	case HANDSHAKE_PAIR:
 		must(e->accepted && welcomed && passed < 0);
 		break;
 	default:
@@ -211,7 +211,7 @@ static void note_word(struct end *e, const struct handshake_msg *w, unsigned wha
 
 	welcomed |= valid && e->accepted && w->kind == HANDSHAKE_WELCOME && w->slot == THERE && what == BELL;
 	exported |= valid && e->accepted && w->kind == HANDSHAKE_EXPORT && what == EXPORTED;
-	twin |= valid && !e->accepted && w->kind == HANDSHAKE_TWIN && w->token == token;
+	paired |= valid && !e->accepted && w->kind == HANDSHAKE_PAIR && w->token == token;
 	if (valid && !e->accepted && w->kind == HANDSHAKE_PROOF && e->nonce &&
 		!memcmp(w->nonce, e->nonce, sizeof(w->nonce)))
 		e->proved = proved = true;
@@ -336,7 +336,7 @@ static bool begin(void)
 		prepare();
 	for (unsigned i = 0; i < ENDS; i++)
 		end[i].fd = -1;
-	welcomed = exported = proved = twin = false;
+	welcomed = exported = proved = paired = false;
 	token = 1;
 	fds_before = open_files();
 	wire->ops = &wire_ops;

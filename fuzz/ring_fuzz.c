@@ -76,7 +76,7 @@ static void put(struct world *w, struct input *in)
 		.pad = (uint8_t)(-len & 3),
 		.iov_count = 1,
 		.payload_len = len,
-		.note = 1 + ack % 3,
+		.cookie = 1 + ack % 3,
 		.psn = w->sent};
 	struct iovec iov = {payload, len};
 
@@ -95,7 +95,7 @@ static void collect(struct world *w, struct input *in)
 	n = ring_collect(&w->tx, lie % 2 ? before + lie % 16 : lie, note, 4);
 	must(n <= 4 && w->tx.taken - before <= w->tx.head - before && w->tx.head - w->tx.taken <= RING_SLOTS);
 	for (int i = 0; i < n; i++)
-		must(note[i].note >= 1 && note[i].note <= 3 && note[i].psn < w->sent);
+		must(note[i].cookie >= 1 && note[i].cookie <= 3 && note[i].psn < w->sent);
 }
 
 static void spoil_path(struct world *w, struct input *in)

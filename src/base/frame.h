@@ -69,7 +69,7 @@ struct frame_out {
 	uint8_t by_ref; /* the payload is a list of struct frame_ref: see frame_by_ref(); else 0 */
 	uint16_t iov_first, iov_count;
 	uint32_t payload_len;
-	uint32_t note, psn; /* for ways that tell when a frame was executed: whose it is; 0: nobody asks */
+	uint32_t cookie, psn; /* for links that confirm what was executed: whose it is; 0: nobody asks */
 };
 
 /* Frames to one destination, in order, as a path says it (hca/path.h). */
@@ -99,12 +99,12 @@ struct frame_in {
 	uint32_t ifindex;           /* 0: not known */
 	uint8_t tclass, hop_limit;
 	bool handed;                /* by another process of this host: not to be handed on */
-	bool local;                 /* came by memory */
+	bool local;                 /* came through shared memory */
 	const uint8_t *payload_ext; /* the payload, when it does not lie behind the headers: others may write
 				       there now */
 	uint32_t head_len;          /* bytes of headers, then */
 	void *from;                 /* the link's: see local_channel_took() */
-	/* Of a frame that came by memory: */
+	/* Of a frame that came through shared memory: */
 	uint32_t slot;  /* of the process that wrote it; 0: not known */
 	uint32_t place; /* counts the frames of this way: the next one has the next */
 	uint8_t by_ref; /* as in frame_out; then, instead of a payload: */

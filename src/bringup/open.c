@@ -42,7 +42,7 @@ static struct local_channel *open_channel(struct hca_adapter *a, struct link *wi
 	err = local_channel_open(&channel, wire, a->udp_port, a->slot, is_ours, a,
 		a->local >= HCA_LOCAL_COPY ? sizeof(struct local_export) : 0, &export);
 	if (err) {
-		log_info("not through shared memory: %s", fd_reason(-err));
+		log_info("shared memory unavailable: %s", fd_reason(-err));
 		return NULL;
 	}
 	hca_export_to(a, export);

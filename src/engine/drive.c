@@ -131,9 +131,9 @@ void hca_engine_drive_overdue(struct hca_engine *e)
 
 int hca_engine_drive(struct hca_engine *e)
 {
-	bool asked;
+	bool served_reads;
 
-	return hca_engine_drive_asked(e, &asked);
+	return hca_engine_drive_serving(e, &served_reads);
 }
 
 /* Timers, and who has something to send. */
@@ -189,7 +189,7 @@ static int receive_all(struct hca_engine *e, struct hca_clock *clock)
 	return n;
 }
 
-static int drive_locked(struct hca_engine *e, bool *asked)
+static int drive_locked(struct hca_engine *e, bool *served_reads)
 {
 	struct hca_clock clock = {.e = e};
 	int n;
@@ -203,21 +203,21 @@ static int drive_locked(struct hca_engine *e, bool *asked)
 	{
 		p->ops.tidy(p, &clock);
 	}
-	*asked = e->asked;
-	e->asked = false;
+	*served_reads = e->served_reads;
+	e->served_reads = false;
 	return n;
 }
 
-int hca_engine_drive_asked(struct hca_engine *e, bool *asked)
+int hca_engine_drive_serving(struct hca_engine *e, bool *served_reads)
 {
 	int n = -1, cancel;
 
-	*asked = false;
+	*served_reads = false;
 	if (!e->open)
 		return -1;
 	cancel = cancel_off();
 	if (lock_try(&e->drive)) {
-		n = drive_locked(e, asked);
+		n = drive_locked(e, served_reads);
 		lock_drop(&e->drive);
 	}
 	cancel_restore(cancel);

@@ -235,19 +235,19 @@ static bool drive_bursts(struct hca_engine *e)
 {
 	enum { BURST = 8, LINGER_NS = 30 * 1000 };
 	uint32_t seen = atomic_load(&e->drives);
-	bool asked, drove;
+	bool served_reads, drove;
 	uint64_t until = 0;
-	int n = hca_engine_drive_asked(e, &asked);
+	int n = hca_engine_drive_serving(e, &served_reads);
 
 	drove = n >= 0;
 	while (n >= 0 && atomic_load(&e->drives) == seen && !atomic_load(&e->stop)) {
 		uint64_t now = hca_engine_now(e);
 
-		if (n >= BURST || asked)
+		if (n >= BURST || served_reads)
 			until = now + LINGER_NS;
 		if (now >= until)
 			break;
-		n = hca_engine_drive_asked(e, &asked);
+		n = hca_engine_drive_serving(e, &served_reads);
 	}
 	return drove;
 }

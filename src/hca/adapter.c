@@ -74,7 +74,7 @@ uint32_t hca_adapter_random(struct hca_adapter *a)
 	return a->seed ? (uint32_t)random_seeded(&a->seed) : random_u32();
 }
 
-static bool rests(const struct hca_qpn_rest *r, uint32_t qpn)
+static bool is_quarantined(const struct hca_qpn_quarantine *r, uint32_t qpn)
 {
 	uint32_t n = qpn % QPN_PER_SLOT;
 
@@ -82,11 +82,11 @@ static bool rests(const struct hca_qpn_rest *r, uint32_t qpn)
 }
 
 /* The one that has rested longest is free again. */
-static void let_rest(struct hca_qpn_rest *r, uint32_t qpn)
+static void quarantine(struct hca_qpn_quarantine *r, uint32_t qpn)
 {
-	uint32_t n = qpn % QPN_PER_SLOT, place = r->count++ % HCA_QPN_REST, old = r->queue[place];
+	uint32_t n = qpn % QPN_PER_SLOT, place = r->count++ % HCA_QPN_QUARANTINE, old = r->queue[place];
 
-	if (r->count > HCA_QPN_REST)
+	if (r->count > HCA_QPN_QUARANTINE)
 		r->is[old / 64] &= ~(1ull << old % 64);
 	r->queue[place] = (uint16_t)n;
 	r->is[n / 64] |= 1ull << n % 64;
@@ -103,7 +103,7 @@ int hca_adapter_add_qp(struct hca_adapter *a, struct hca_qp *qp)
 				a->slot << QPN_SLOT_SHIFT | (hca_adapter_random(a) & (QPN_PER_SLOT - 1));
 
 			qp->ex.qp_base.qp_num = qp->ex.qp_base.handle = qpn;
-			err = rests(&a->resting, qpn) ? -EEXIST : idmap_add(&a->qps, qpn, qp);
+			err = is_quarantined(&a->quarantine, qpn) ? -EEXIST : idmap_add(&a->qps, qpn, qp);
 		} while (err == -EEXIST);
 	}
 	lock_drop(&a->lock);
@@ -114,7 +114,7 @@ void hca_adapter_del_qp(struct hca_adapter *a, struct hca_qp *qp)
 {
 	lock_take(&a->lock);
 	idmap_del(&a->qps, hca_qpn(qp));
-	let_rest(&a->resting, hca_qpn(qp));
+	quarantine(&a->quarantine, hca_qpn(qp));
 	lock_drop(&a->lock);
 }
 
@@ -129,7 +129,7 @@ struct hca_flow *hca_adapter_flow(struct hca_adapter *a, const uint8_t dgid[16],
 
 	if (!f)
 		f = hca_flow_table_add(
-			&a->flows, dgid, qpn_slot(qpn), hca_devices_have(a, dgid), a->read_flow->limit);
+			&a->flows, dgid, qpn_slot(qpn), hca_devices_have(a, dgid), a->read_flow->cap);
 	/* More of them in use than queue pairs: share one, slower but right. */
 	return f ? f : hca_flow_table_hold(&a->flows, a->read_flow);
 }

@@ -28,16 +28,16 @@ struct host_registry;
 
 enum {
 	HCA_MAX_QP = 16384, /* half of a slot's numbers: a free one is found at once */
-	HCA_QPN_REST = 8192,
+	HCA_QPN_QUARANTINE = 8192,
 };
 
 /*
  * Numbers of QPs that were destroyed, which rest: a peer's connection manager remembers the old connection
  * for a while (TIMEWAIT), and would take a new QP of that number for a stale one. The adapter's lock.
  */
-struct hca_qpn_rest {
+struct hca_qpn_quarantine {
 	uint64_t is[QPN_PER_SLOT / 64];
-	uint16_t queue[HCA_QPN_REST];
+	uint16_t queue[HCA_QPN_QUARANTINE];
 	uint32_t count; /* that came, ever */
 };
 
@@ -45,7 +45,7 @@ struct hca_adapter {
 	struct lock lock; /* guards tables, lists and bring-up; slow path only */
 	struct list devices, contexts;
 	struct idmap qps; /* QPN -> hca_qp; looked up under the drive lock */
-	struct hca_qpn_rest resting;
+	struct hca_qpn_quarantine quarantine;
 	struct idmap keys; /* lkey, rkey -> hca_key */
 	struct list free_keys;
 	struct hca_flow_table flows;

@@ -50,7 +50,7 @@ struct hca_engine {
 	struct lock drive;
 	struct list runnable;      /* QPs that met a frame or a timer and may have to send; drive lock */
 	struct list delayed_acks;  /* QPs whose acknowledge is delayed, to be piggybacked; drive lock */
-	bool asked;                /* the last drive answered READs or atomics: more may follow; drive lock */
+	bool served_reads;         /* the last drive answered READs or atomics: more may follow; drive lock */
 	_Atomic bool window_freed; /* a QP gave back its share of windows: waiters must be looked at */
 	_Atomic bool more_to_send; /* runnable is not empty: whoever stops driving must see that somebody goes
 				      on */
@@ -119,8 +119,8 @@ void hca_engine_abandon(struct hca_engine *e);
  * driving.
  */
 int hca_engine_drive(struct hca_engine *e);
-/* As above; *asked: it answered READs or atomics, for which somebody out there is waiting. */
-int hca_engine_drive_asked(struct hca_engine *e, bool *asked);
+/* As above; *served_reads: it answered READs or atomics, for which somebody out there is waiting. */
+int hca_engine_drive_serving(struct hca_engine *e, bool *served_reads);
 /* A drive left QPs that have more to send, and the program may not come back. */
 void hca_engine_pass_on_pending_tx(struct hca_engine *e);
 /*

@@ -8,8 +8,8 @@ void hca_flow_init(struct hca_flow *f, const uint8_t dgid[16], uint32_t slot)
 	memset(f, 0, sizeof(*f));
 	memcpy(f->dgid, dgid, 16);
 	f->slot = slot;
-	f->window = f->most = f->limit = FLOW_WINDOW;
-	f->least = FLOW_WINDOW_MIN;
+	f->window = f->cap_now = f->cap = FLOW_WINDOW;
+	f->floor = FLOW_WINDOW_MIN;
 	f->acked = FLOW_WINDOW;
 	lock_init(&f->lock);
 	list_init(&f->waiters);
@@ -40,7 +40,7 @@ static uint32_t unreliable(const struct hca_flow *f)
 static bool is_open(const struct hca_flow *f, uint32_t cost)
 {
 	assert_locked(&f->lock);
-	return !f->in_flight || (!f->shut && f->in_flight + unreliable(f) + cost <= f->window);
+	return !f->in_flight || (!f->latched && f->in_flight + unreliable(f) + cost <= f->window);
 }
 
 /* Unreliable traffic itself sees all of it, but is let through when it has to ask for an echo first. */
@@ -70,7 +70,7 @@ bool hca_flow_take(struct hca_flow *f, uint32_t cost, struct list *waiter, bool 
 		f->in_flight += cost;
 		list_del(waiter);
 	} else {
-		f->shut = true;
+		f->latched = true;
 		let_wait(f, waiter);
 	}
 	lock_drop(&f->lock);
@@ -83,7 +83,7 @@ uint32_t hca_flow_take_more(struct hca_flow *f, uint32_t cost, uint32_t n)
 
 	lock_take(&f->lock);
 	busy = f->in_flight + unreliable(f);
-	fit = f->shut || busy >= f->window ? 0 : (f->window - busy) / cost;
+	fit = f->latched || busy >= f->window ? 0 : (f->window - busy) / cost;
 	if (n > fit)
 		n = fit;
 	f->in_flight += n * cost;
@@ -97,8 +97,8 @@ static void give_back(struct hca_flow *f, uint32_t cost)
 	assert_locked(&f->lock);
 	f->in_flight -= cost <= f->in_flight ? cost : f->in_flight;
 	f->released += cost;
-	if (f->shut && f->in_flight + unreliable(f) <= f->window / 4 * 3)
-		f->shut = false;
+	if (f->latched && f->in_flight + unreliable(f) <= f->window / 4 * 3)
+		f->latched = false;
 }
 
 static uint32_t grow(uint32_t v, uint64_t by, uint32_t most)
@@ -110,10 +110,10 @@ void hca_flow_release(struct hca_flow *f, uint32_t cost)
 {
 	lock_take(&f->lock);
 	f->acked += cost;
-	if (f->most < f->limit)
-		f->most = grow(f->most, cost / 16384, f->limit);
-	if (f->window < f->most) /* a division is dear */
-		f->window = grow(f->window, (uint64_t)cost * FLOW_GROWTH / f->window + 1, f->most);
+	if (f->cap_now < f->cap)
+		f->cap_now = grow(f->cap_now, cost / 16384, f->cap);
+	if (f->window < f->cap_now) /* a division is dear */
+		f->window = grow(f->window, (uint64_t)cost * FLOW_GROWTH / f->window + 1, f->cap_now);
 	give_back(f, cost);
 	lock_drop(&f->lock);
 }
@@ -148,12 +148,12 @@ void hca_flow_loss(struct hca_flow *f)
 	if (f->acked >= f->window) {
 		f->acked = 0;
 		/* It may be the peer's buffer, smaller than we took it for: not up there again soon. */
-		f->most = f->window - f->window / 16;
-		if (f->most < FLOW_WINDOW && f->limit >= FLOW_WINDOW)
-			f->most = FLOW_WINDOW;
+		f->cap_now = f->window - f->window / 16;
+		if (f->cap_now < FLOW_WINDOW && f->cap >= FLOW_WINDOW)
+			f->cap_now = FLOW_WINDOW;
 		f->window -= f->window / 8;
-		if (f->window < f->least)
-			f->window = f->least;
+		if (f->window < f->floor)
+			f->window = f->floor;
 	}
 	lock_drop(&f->lock);
 }

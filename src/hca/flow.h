@@ -42,14 +42,14 @@ enum {
 
 struct hca_flow {
 	uint8_t dgid[16];
-	uint32_t slot;       /* the process at that address: the upper bits of its QP numbers */
-	bool here;           /* on this host */
-	_Atomic bool closed; /* the kernel does not let us into its memory */
-	struct lock lock;    /* guards all below; taken inside a QP's lock */
+	uint32_t slot; /* the process at that address: the upper bits of its QP numbers */
+	bool on_this_host;
+	_Atomic bool no_vm_access; /* the kernel does not let us into its memory */
+	struct lock lock;          /* guards all below; taken inside a QP's lock */
 	uint32_t window, in_flight;
-	uint32_t least;          /* the window never gets smaller */
-	uint32_t most, limit;    /* nor larger, for now; ever */
-	bool shut;               /* it was found closed, and less than a quarter is open since */
+	uint32_t floor;          /* the window never gets smaller */
+	uint32_t cap_now, cap;   /* nor larger, for now; ever */
+	bool latched;            /* it was found closed, and less than a quarter is open since */
 	uint64_t released;       /* all there ever was */
 	uint64_t acked;          /* cost released since it last did */
 	struct list waiters;     /* hca_qp.flow_node of QPs that found the window closed */

@@ -208,9 +208,9 @@ struct hca_flow *hca_flow_table_add(
 	f = use(t, find(t, dgid, slot));
 	if (!f && (f = take_free(t))) {
 		hca_flow_init(f, dgid, slot);
-		f->here = here;
-		if (limit > f->limit)
-			f->most = f->limit = limit;
+		f->on_this_host = here;
+		if (limit > f->cap)
+			f->cap_now = f->cap = limit;
 		insert(t, f);
 	}
 	lock_drop(&t->lock);

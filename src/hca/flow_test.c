@@ -70,10 +70,10 @@ static void window_grows_to_what_our_own_socket_holds(void **state)
 	uint32_t before;
 	FLOW(f);
 
-	f.most = f.limit = hca_flow_limit(8 << 20);
-	assert_int_equal(f.limit, FLOW_WINDOW_MAX);
+	f.cap_now = f.cap = hca_flow_limit(8 << 20);
+	assert_int_equal(f.cap, FLOW_WINDOW_MAX);
 	assert_int_equal(f.window, FLOW_WINDOW);
-	for (unsigned i = 0; i < 100000 && f.window < f.limit; i++)
+	for (unsigned i = 0; i < 100000 && f.window < f.cap; i++)
 		hca_flow_release(&f, 65536);
 	assert_int_equal(f.window, FLOW_WINDOW_MAX);
 	/* A loss up there may be the peer's buffer: it is not tried again soon. */

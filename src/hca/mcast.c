@@ -59,7 +59,8 @@ int hca_mcast_attach(struct hca_qp *qp, const uint8_t mgid[16])
 		free(m); /* attaching twice is attaching once */
 	} else {
 		if (!joined(a, mgid, qp->path.port->dev->ifindex))
-			err = -qp->home->ops.mcast(qp->home, mgid, qp->path.port->dev->ifindex, true);
+			err = -qp->dev_provider->ops.mcast(
+				qp->dev_provider, mgid, qp->path.port->dev->ifindex, true);
 		if (err)
 			free(m);
 		else
@@ -71,12 +72,12 @@ int hca_mcast_attach(struct hca_qp *qp, const uint8_t mgid[16])
 
 static void drop(struct hca_adapter *a, struct member *m)
 {
-	struct hca_provider *home = m->qp->home;
+	struct hca_provider *provider = m->qp->dev_provider;
 	uint32_t ifindex = m->qp->path.port->dev->ifindex;
 
 	list_del(&m->node);
 	if (!joined(a, m->mgid, ifindex))
-		home->ops.mcast(home, m->mgid, ifindex, false);
+		provider->ops.mcast(provider, m->mgid, ifindex, false);
 	free(m);
 }
 

@@ -30,7 +30,7 @@ struct hca_path {
 	uint8_t mtu; /* enum ibv_mtu */
 	/*
 	 * The link is the channel to a process of this host: nothing is lost or overtaken, it tells what was
-	 * executed, and either end may act in the other's memory. Else what goes by the wire.
+	 * executed, and either end may act in the other's memory. Else what goes over UDP.
 	 */
 	bool shared;
 	bool peer_shared; /* and the peer sends that way, too: see ib/path.c */
@@ -62,7 +62,7 @@ static inline void hca_path_address(const struct hca_path *p, struct frame_batch
 {
 	b->link = p->link;
 	b->dest = p->dest;
-	b->slot = p->flow && (p->shared || p->flow->here) ? p->flow->slot : 0;
+	b->slot = p->flow && (p->shared || p->flow->on_this_host) ? p->flow->slot : 0;
 }
 
 #endif

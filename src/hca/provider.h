@@ -5,7 +5,7 @@
  * sockets. hca declares what a provider does, ib/ and iwarp/ implement it, bringup/ says which there are, and
  * the engine loops over them without knowing them.
  *
- * A queue pair belongs to the provider of its device (hca_qp.home), which mostly carries it, too
+ * A queue pair belongs to the provider of its device (hca_qp.dev_provider), which mostly carries it, too
  * (hca_qp.provider). An iWARP connection whose ends are on one host is carried by the provider of frames
  * instead, through shared memory (iwarp/local_upgrade.c).
  *

@@ -78,7 +78,7 @@ static struct hca_qp *alloc(struct hca_adapter *a, enum hca_kind kind)
 	if (!qp)
 		return NULL;
 	memset(qp, 0, size);
-	qp->home = qp->provider = a->engine.provider[kind];
+	qp->dev_provider = qp->provider = a->engine.provider[kind];
 	qp->stream_state = stream ? qp->frame_state + frames : NULL;
 	return qp;
 }
@@ -158,7 +158,7 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 		hca_qp_wr_init(qp, attr->send_ops_flags);
 	qp->count = &qp->own_count;
-	qp->home->ops.reset(qp);
+	qp->dev_provider->ops.reset(qp);
 	err = -hca_flow_table_reserve(&a->flows);
 	if (err)
 		goto free_rq;
@@ -224,9 +224,9 @@ bool hca_qp_flow_take_unreliable(
 static void reset(struct hca_qp *qp)
 {
 	qp->provider->ops.reset(qp);
-	if (qp->provider != qp->home) {
-		hca_qp_set_provider(qp, qp->home);
-		qp->home->ops.reset(qp);
+	if (qp->provider != qp->dev_provider) {
+		hca_qp_set_provider(qp, qp->dev_provider);
+		qp->dev_provider->ops.reset(qp);
 	}
 	qp->generation++;
 	hca_qp_set_flow(qp, NULL);
@@ -258,7 +258,7 @@ static void detach(struct hca_qp *qp)
 		return;
 	lock_take(&e->drive);
 	lock_take(&qp->lock);
-	qp->home->ops.detach(qp);
+	qp->dev_provider->ops.detach(qp);
 	lock_drop(&qp->lock);
 	lock_drop(&e->drive);
 }
@@ -365,7 +365,7 @@ static void store_attr(struct hca_qp *qp, const struct ibv_qp_attr *attr, int ma
 	to->sq_psn &= PSN_MASK;
 }
 
-void hca_qp_count_way(struct hca_qp *qp)
+void hca_qp_count_path(struct hca_qp *qp)
 {
 	struct host_adapter_counters *c = qp->adapter->count;
 
@@ -405,7 +405,7 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	if (err)
 		return err;
 	if (to == IBV_QPS_RESET) {
-		qp->home->ops.detach(qp);
+		qp->dev_provider->ops.detach(qp);
 		reset(qp);
 		hca_qp_set_state(qp, to);
 		return 0;
@@ -416,7 +416,7 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	if (mask & IBV_QP_AV)
 		set_address(qp, &path);
 	if (mask & (IBV_QP_AV | IBV_QP_DEST_QPN))
-		qp->home->ops.set_path(qp);
+		qp->dev_provider->ops.set_path(qp);
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		qp->sqd_notify = attr->en_sqd_async_notify;
 	qp->path.mtu = !qp->service.connected || !qp->attr.path_mtu ? hca_mtu_of(qp->path.port->mtu)
@@ -436,7 +436,7 @@ static void find_path(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mas
 	struct hca_path path;
 
 	if (!hca_path_resolve(qp->ctx->dev, &attr->ah_attr, &path))
-		qp->home->ops.find_path(qp->home, &path, qpn);
+		qp->dev_provider->ops.find_path(qp->dev_provider, &path, qpn);
 }
 
 int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask)
@@ -632,10 +632,10 @@ void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to)
 		qp->sqd_drained_raised = false;
 	if (to == IBV_QPS_ERR) {
 		qp->provider->ops.abort(qp);
-		if (qp->home != qp->provider)
-			qp->home->ops.abort(qp);
+		if (qp->dev_provider != qp->provider)
+			qp->dev_provider->ops.abort(qp);
 		if (from != IBV_QPS_ERR)
-			qp->home->ops.failed(qp);
+			qp->dev_provider->ops.failed(qp);
 		qp->deadline = 0;
 		leave_flow(qp);
 		hca_engine_window_freed(&qp->adapter->engine);

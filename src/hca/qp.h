@@ -128,10 +128,10 @@ struct hca_qp {
 	struct hca_pd *pd;
 	struct hca_cq *send_cq, *recv_cq;
 	struct hca_srq *srq;
-	struct hca_provider *home;     /* its device's */
-	struct hca_provider *provider; /* that one; or, of an iWARP connection whose ends are on one host,
-					  that of frames. Changed under drive lock and lock */
-	void *stream_state;            /* iWARP's: beside frame_state, since either may carry it */
+	struct hca_provider *dev_provider; /* its device's */
+	struct hca_provider *provider;     /* that one; or, of an iWARP connection whose ends are on one host,
+					      that of frames. Changed under drive lock and lock */
+	void *stream_state;                /* iWARP's: beside frame_state, since either may carry it */
 	struct lock lock;
 	struct lock post_lock; /* one poster at a time: guards free descriptors and wr_*; taken before lock */
 
@@ -238,7 +238,7 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask);
 int hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init);
 
 /* It is connected: says and counts by which way. Drive lock held. */
-void hca_qp_count_way(struct hca_qp *qp);
+void hca_qp_count_path(struct hca_qp *qp);
 
 /* The one door for state changes; qp->lock held. Flushes on the way to ERR. */
 void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to);

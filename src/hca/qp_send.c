@@ -240,7 +240,7 @@ int hca_qp_post_recv(struct hca_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 	}
 	if (err)
 		*bad = wr;
-	if (!qp->by_modify && hca_qp_provider(qp) == qp->home)
+	if (!qp->by_modify && hca_qp_provider(qp) == qp->dev_provider)
 		hca_engine_recv_posted(&qp->adapter->engine);
 	/* Posted to a queue in error: flushed at once. */
 	if (hca_qp_state(qp) == IBV_QPS_ERR) {

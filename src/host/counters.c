@@ -39,7 +39,7 @@ void host_counters_log_qp(const struct host_qp_counters *c)
 #undef QP_SUM
 #undef ADAPTER_COUNTER
 #undef ADAPTER_SUM
-	log_info("QP 0x%06x counted%s", c->qpn, t.len ? t.s : " nothing");
+	log_info("QP 0x%06x counters:%s", c->qpn, t.len ? t.s : " none");
 }
 
 void host_counters_log_adapter(const struct host_adapter_counters *c)
@@ -57,5 +57,5 @@ void host_counters_log_adapter(const struct host_adapter_counters *c)
 #undef QP_SUM
 #undef ADAPTER_COUNTER
 #undef ADAPTER_SUM
-	log_info("the adapter counted%s", t.len ? t.s : " nothing");
+	log_info("adapter counters:%s", t.len ? t.s : " none");
 }

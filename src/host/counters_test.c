@@ -39,10 +39,10 @@ static void what_is_not_0_is_told(void **state)
 	struct host_adapter_counters adapter = {.bad_icrc = 1};
 
 	log_level = LOG_INFO;
-	assert_non_null(strstr(said(&qp, NULL), "QP 0x001234 counted tx_packets=5 wrong_peer=7\n"));
-	assert_non_null(strstr(said(NULL, &adapter), "the adapter counted bad_icrc=1\n"));
+	assert_non_null(strstr(said(&qp, NULL), "QP 0x001234 counters: tx_packets=5 wrong_peer=7\n"));
+	assert_non_null(strstr(said(NULL, &adapter), "adapter counters: bad_icrc=1\n"));
 	adapter.bad_icrc = 0;
-	assert_non_null(strstr(said(NULL, &adapter), "the adapter counted nothing\n"));
+	assert_non_null(strstr(said(NULL, &adapter), "adapter counters: none\n"));
 }
 
 static void large_numbers_fit(void **state)

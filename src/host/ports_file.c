@@ -187,7 +187,7 @@ bool ports_lock_table(struct host_ports *p)
 			nap();
 	}
 	if (!locked)
-		log_warn("a stopped process holds the lock of the RDMA ports: going on without");
+		log_warn("a stopped process holds the lock of the RDMA ports: continuing without it");
 	read_table(p);
 	return locked;
 }

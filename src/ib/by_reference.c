@@ -79,7 +79,7 @@ struct message {
 	void *arg;
 };
 
-static bool take_apart(struct message *m, const struct frame_in *in)
+static bool parse_message(struct message *m, const struct frame_in *in)
 {
 	const uint8_t *b = in->bytes;
 	uint8_t opcode = bth_opcode(b), mtu = in->by_ref & FRAME_BY_REF_MTU;
@@ -156,7 +156,7 @@ bool ibt_receive_by_ref(
 {
 	struct message m = {.fetch = fetch, .arg = arg};
 
-	if (!qp->service.reliable || !take_apart(&m, in)) {
+	if (!qp->service.reliable || !parse_message(&m, in)) {
 		hca_qp_probe(qp, DROP, .why = "a message by reference that makes no sense");
 		return false;
 	}

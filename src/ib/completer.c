@@ -214,7 +214,7 @@ static bool defer_nak(struct hca_qp *qp, const struct ibt_packet *p, enum ibv_wc
 }
 
 /* What an acknowledge packet would end the connection with; IBV_WC_SUCCESS: it would not. */
-static enum ibv_wc_status last_word(struct hca_qp *qp, const struct ibt_packet *p)
+static enum ibv_wc_status fatal_status(struct hca_qp *qp, const struct ibt_packet *p)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 	unsigned syndrome = aeth_syndrome(p->ext), code = syndrome & AETH_VALUE_MASK;
@@ -326,7 +326,7 @@ void ibt_complete(struct hca_qp *qp, const struct ibt_packet *p, uint64_t now)
 		return;
 	}
 	if (p->op == &ibt_op_table[OP_ACK]) {
-		end = last_word(qp, p);
+		end = fatal_status(qp, p);
 		if (end && defer_nak(qp, p, end))
 			return;
 		got_ack(qp, p, now);

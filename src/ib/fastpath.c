@@ -63,7 +63,7 @@ enum ibt_fast ibt_request_fast(struct hca_qp *qp, struct frame_out *f, struct io
 	r->sent = r->high = r->psn;
 	r->next++;
 	ibt_put_headers(qp, w, ibt_only_op[w->opcode], w->psn, false, f);
-	f->note = ibt_note(qp);
+	f->cookie = ibt_cookie(qp);
 	f->psn = psn_add(w->psn, w->npkts - 1);
 	return FAST_FRAME;
 }
@@ -114,13 +114,13 @@ static bool executed_behind_reads(struct hca_qp *qp, uint32_t to, uint64_t now)
 	return true;
 }
 
-bool ibt_executed(struct hca_qp *qp, uint32_t note, uint32_t psn, bool done, uint64_t now)
+bool ibt_executed(struct hca_qp *qp, uint32_t cookie, uint32_t psn, bool done, uint64_t now)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 	uint32_t to = psn_add(psn, 1);
 
 	/* Of before a reset, or not of what is on its way: said before, in another way. */
-	if (note != ibt_note(qp) || psn_diff(to, r->una) <= 0 || psn_diff(to, r->high) > 0)
+	if (cookie != ibt_cookie(qp) || psn_diff(to, r->una) <= 0 || psn_diff(to, r->high) > 0)
 		return true;
 	if (!done)
 		return refused(qp, now);

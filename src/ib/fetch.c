@@ -129,7 +129,7 @@ static bool fetch(void *arg, uint32_t off, const struct iovec *to, unsigned n, u
 	if (!there)
 		return false;
 	ibt_local_peer(&peer, f, there);
-	act = is_wanted(s, there->export) ? copy(s, &peer, off, to, n, len) : LOCAL_LEFT;
+	act = is_wanted(s, there->export) ? copy(s, &peer, off, to, n, len) : LOCAL_DECLINED;
 	local_channel_leave(channel, f->slot);
 	if (act == LOCAL_CLOSED)
 		ibt_shut_out(f);

@@ -178,7 +178,7 @@ struct ibt_packet {
 	uint8_t opcode;
 	uint32_t psn;
 	bool ackreq, solicited;
-	bool local;         /* by memory: nobody can have forged it */
+	bool local;         /* through shared memory: nobody can have forged it */
 	bool handed;        /* by another process (link/steer.h): others may overtake it, and it them */
 	const uint8_t *ext; /* extension headers, behind DETH for UD */
 	const uint8_t *payload;
@@ -221,7 +221,7 @@ static inline bool ibt_parse(const struct frame_in *in, uint32_t ext, struct ibt
 }
 
 /* Under which a way tells what became of our packets: this QP, since its last reset. */
-static inline uint32_t ibt_note(const struct hca_qp *qp)
+static inline uint32_t ibt_cookie(const struct hca_qp *qp)
 {
 	return hca_qpn(qp) | (uint32_t)qp->generation << 24;
 }
@@ -428,15 +428,15 @@ enum ibt_fast ibt_request_fast(struct hca_qp *qp, struct frame_out *f, struct io
 /* Executed, and there is nothing to answer or to send. */
 bool ibt_receive_fast(struct hca_qp *qp, const struct frame_in *in);
 /*
- * The peer has executed what we sent under this note, up to this PSN; or (done false) has not. now 0: nobody
- * has looked at the clock; false: somebody has to, and call again.
+ * The peer has executed what we sent under this cookie, up to this PSN; or (done false) has not. now 0:
+ * nobody has looked at the clock; false: somebody has to, and call again.
  */
-bool ibt_executed(struct hca_qp *qp, uint32_t note, uint32_t psn, bool done, uint64_t now);
+bool ibt_executed(struct hca_qp *qp, uint32_t cookie, uint32_t psn, bool done, uint64_t now);
 
 /*
  * path.c: of the port, but it does no I/O either. The queue pair of a datagram sends to this destination from
  * now on. A process of this host that is not reached through shared memory yet is asked by who drives, and
- * meanwhile the datagram goes by the wire.
+ * meanwhile the datagram goes over UDP.
  */
 void ibt_path_aim(struct hca_qp *qp, const struct frame_dest *dest, uint32_t qpn);
 

@@ -27,15 +27,15 @@ void ibt_local_peer(struct local_peer *p, const struct hca_flow *f, const struct
 		.number = there->number,
 		.windows = there->windows,
 		.revoked = there->revoked,
-		.pid = atomic_load_explicit(&f->closed, memory_order_relaxed) ? 0 : there->pid,
+		.pid = atomic_load_explicit(&f->no_vm_access, memory_order_relaxed) ? 0 : there->pid,
 		.self = there->self};
 }
 
 void ibt_shut_out(struct hca_flow *f)
 {
-	if (!atomic_exchange(&f->closed, true))
-		log_info("process in slot %u: one-sided requests go through its adapter, its memory is "
-			 "closed to us (%s)",
+	if (!atomic_exchange(&f->no_vm_access, true))
+		log_info("process in slot %u: no access to its memory (%s); one-sided requests go through "
+			 "the ring",
 			f->slot, strerror(errno));
 }
 
@@ -136,7 +136,7 @@ void ibt_onesided(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 		act = do_next(qp, &peer, &budget, now);
 	qp->moving = act == LOCAL_DONE && is_next(qp);
 	local_channel_leave(p->channel, qp->path.flow->slot);
-	qp->direct_disabled = act == LOCAL_LEFT && qp->direct_min_len;
+	qp->direct_disabled = act == LOCAL_DECLINED && qp->direct_min_len;
 	if (act == LOCAL_CLOSED)
 		ibt_shut_out(qp->path.flow);
 }

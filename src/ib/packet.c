@@ -8,7 +8,7 @@ struct frame_out *ibt_frame(struct frame_batch *out, uint8_t hdr_len)
 
 	f->hdr_len = hdr_len;
 	f->pad = f->copy = f->own = f->by_ref = 0;
-	f->note = 0;
+	f->cookie = 0;
 	f->iov_first = (uint16_t)out->niov;
 	f->iov_count = 0;
 	f->payload_len = 0;
@@ -81,7 +81,7 @@ struct frame_out *ibt_put_data(
 	}
 	ibt_put_headers(qp, w, ibt_op_at(ibt_only_op[w->opcode], !k, k + 1 == w->npkts), psn, ask, f);
 	if (qp->service.reliable)
-		f->note = ibt_note(qp);
+		f->cookie = ibt_cookie(qp);
 	f->psn = psn;
 	/* Again: the program may be at this buffer already; a damaged copy would come again and again. */
 	f->copy = psn_diff(psn, ibt_qp(qp)->req.high) < 0;

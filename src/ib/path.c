@@ -26,7 +26,8 @@ enum { HERE_LEN = 4 };
 /* ---- which link ---- */
 static inline void choose(struct ibt_port *p, struct hca_path *path)
 {
-	bool shared = path->flow->here && p->channel && local_channel_is_up(p->channel, path->flow->slot);
+	bool shared =
+		path->flow->on_this_host && p->channel && local_channel_is_up(p->channel, path->flow->slot);
 
 	hca_path_go_by(path, shared ? local_channel_link(p->channel) : p->wire, shared);
 }
@@ -50,7 +51,7 @@ void ibt_path_aim(struct hca_qp *qp, const struct frame_dest *dest, uint32_t qpn
 	if (!path->flow || !hca_flow_is_to(path->flow, dest->dgid, qpn_slot(qpn)))
 		hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, dest->dgid, qpn));
 	choose(p, path);
-	if (!path->shared && path->flow->here && p->channel)
+	if (!path->shared && path->flow->on_this_host && p->channel)
 		local_channel_want(p->channel, path->flow->slot);
 }
 
@@ -80,7 +81,7 @@ bool ibt_path_hears(struct ibt_port *p, struct hca_qp *qp, const struct frame_in
 
 void ibt_path_leave_ring(struct ibt_port *p, struct hca_qp *qp)
 {
-	if (qp->home != &p->provider || local_channel_is_up(p->channel, qp->path.flow->slot))
+	if (qp->dev_provider != &p->provider || local_channel_is_up(p->channel, qp->path.flow->slot))
 		return; /* an iWARP connection has no other path: it ends */
 	hca_path_go_by(&qp->path, p->wire, false);
 	qp->path.peer_shared = false;

@@ -44,12 +44,12 @@ static void deliver(void *arg, const struct frame_in *in)
 		ibt_port_deliver(d->p, in, hca_clock_now(d->clock));
 }
 
-static void executed(void *arg, uint32_t note, uint32_t psn, bool done)
+static void executed(void *arg, uint32_t cookie, uint32_t psn, bool done)
 {
 	struct deliver_arg *d = arg;
 
-	if (!ibt_port_executed(d->p, note, psn, done, d->clock->now))
-		ibt_port_executed(d->p, note, psn, done, hca_clock_now(d->clock));
+	if (!ibt_port_executed(d->p, cookie, psn, done, d->clock->now))
+		ibt_port_executed(d->p, cookie, psn, done, hca_clock_now(d->clock));
 }
 
 static void drive_within(void *arg, uint64_t ns)
@@ -124,7 +124,7 @@ static void set_path(struct hca_qp *qp)
 {
 	hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, qp->path.dest.dgid, qp->attr.dest_qp_num));
 	ibt_path_choose(ibt_port_of(qp), &qp->path);
-	hca_qp_count_way(qp);
+	hca_qp_count_path(qp);
 	ibt_path_say_here(qp);
 }
 
@@ -231,11 +231,11 @@ static void abandon(struct hca_provider *v)
 /* READs bring data to our own socket, whose size we know. */
 static void size_read_window(struct hca_flow *f, uint32_t rcvbuf)
 {
-	f->window = f->most = f->limit = f->acked = hca_flow_limit(rcvbuf);
+	f->window = f->cap_now = f->cap = f->acked = hca_flow_limit(rcvbuf);
 	/* A READ request always fits: what it brings is in our own hands, but not what the path holds. */
-	f->least = f->limit < FLOW_WINDOW ? f->limit / 3 * 2 : FLOW_WINDOW;
-	if (f->least < f->limit / 3)
-		f->least = f->limit / 3;
+	f->floor = f->cap < FLOW_WINDOW ? f->cap / 3 * 2 : FLOW_WINDOW;
+	if (f->floor < f->cap / 3)
+		f->floor = f->cap / 3;
 }
 
 static const struct hca_provider_ops port_ops = {

@@ -75,7 +75,7 @@ void ibt_port_deliver(struct ibt_port *p, const struct frame_in *in, uint64_t no
 /* One that came through shared memory, if it is of the kind that the fast path takes. */
 bool ibt_port_deliver_fast(struct ibt_port *p, const struct frame_in *in);
 /* See local_channel_events.executed; false: it needs the time, which was not given (0). */
-bool ibt_port_executed(struct ibt_port *p, uint32_t note, uint32_t psn, bool done, uint64_t now);
+bool ibt_port_executed(struct ibt_port *p, uint32_t cookie, uint32_t psn, bool done, uint64_t now);
 
 /* ---- port_out.c: see hca/provider.h ---- */
 /* Sends frames as their path says, see hca_path_address(); any thread. */

@@ -60,15 +60,15 @@ bool ibt_port_deliver_fast(struct ibt_port *p, const struct frame_in *in)
 	return done;
 }
 
-bool ibt_port_executed(struct ibt_port *p, uint32_t note, uint32_t psn, bool done, uint64_t now)
+bool ibt_port_executed(struct ibt_port *p, uint32_t cookie, uint32_t psn, bool done, uint64_t now)
 {
-	struct hca_qp *qp = idmap_get(&p->adapter->qps, note & 0xffffff);
+	struct hca_qp *qp = idmap_get(&p->adapter->qps, cookie & 0xffffff);
 	bool taken, more;
 
 	if (!qp || qp->provider != &p->provider)
 		return true;
 	lock_take(&qp->lock);
-	taken = ibt_executed(qp, note, psn, done, now);
+	taken = ibt_executed(qp, cookie, psn, done, now);
 	hca_engine_arm(p->provider.e, qp);
 	more = qp->sq.tail != qp->sq.head || (qp->path.flow && hca_flow_is_waited_for(qp->path.flow));
 	lock_drop(&qp->lock);
@@ -155,7 +155,7 @@ void ibt_port_deliver(struct ibt_port *p, const struct frame_in *in, uint64_t no
 	qp = idmap_get(&a->qps, qpn);
 	/* The peer of an iWARP connection is whom TCP is connected to, and writes into a ring. A packet's
 	 * address says less: any user of this host has it. */
-	if (qp && (in->from || qp->home == &p->provider))
+	if (qp && (in->from || qp->dev_provider == &p->provider))
 		give(p, qp, in, now);
 	else
 		hca_adapter_probe(a, NO_QP, .qpn = qpn);

@@ -17,7 +17,7 @@ enum {
 	DOUBT_EVERY = 256, /* requests, after which who posts looks at its signal mask */
 };
 
-/* What goes by the wire to a process that may write to us through shared memory: see local/channel.h. */
+/* What goes over UDP to a process that may write to us through shared memory: see local/channel.h. */
 void ibt_port_send_batch(struct ibt_port *p, const struct frame_batch *b)
 {
 	if (b->link == p->wire && b->slot && p->channel)
@@ -75,7 +75,7 @@ static bool may_be_onesided(const struct hca_qp *qp)
 		       (local_can(hca_sq_at(sq, sq->tail)) || local_can(hca_sq_at(sq, sq->head - 1))));
 }
 
-/* A connection through shared memory; datagrams go there as they would by the wire. */
+/* A connection through shared memory; datagrams go there as they would over UDP. */
 static bool is_fast(const struct hca_qp *qp)
 {
 	return qp->path.shared && qp->service.connected;
@@ -224,7 +224,7 @@ static bool put_answers(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 	lock_drop(&qp->lock);
 	if (b->nframes == before)
 		return more;
-	p->provider.e->asked |= b->wanted;
+	p->provider.e->served_reads |= b->wanted;
 	p->answering[p->nanswering++] = qp; /* once per frame at most: there is room */
 	return more;
 }

@@ -21,9 +21,9 @@ void ibt_requester_start(struct hca_qp *qp)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 	/* Several requests share the window; a single one may fill most of it. */
-	uint32_t window = qp->adapter->read_flow->limit;
+	uint32_t window = qp->adapter->read_flow->cap;
 	uint32_t share = qp->attr.max_rd_atomic < 2 ? window / 4 * 3 : window / 3;
-	uint32_t most = qp->adapter->read_flow->least; /* fits also when loss has made the window small */
+	uint32_t most = qp->adapter->read_flow->floor; /* fits also when loss has made the window small */
 	uint32_t mtu = ibt_mtu(qp);
 
 	r->psn = r->una = r->acked = r->sent = r->high = r->asked = qp->attr.sq_psn;
@@ -102,7 +102,7 @@ static bool send_middles(struct hca_qp *qp, struct hca_send_wqe *w, uint64_t now
 	n = 1 + hca_flow_take_more(qp->path.flow, cost, n - 1);
 	ibt_put_middles(qp, ibt_op_at(ibt_only_op[w->opcode], false, false), r->sent, all.iov_base, n, out);
 	for (struct frame_out *f = &out->frame[first]; f < &out->frame[out->nframes]; f++) {
-		f->note = ibt_note(qp);
+		f->cookie = ibt_cookie(qp);
 		if (ask_now(qp, cost))
 			bth_ask(f->hdr);
 	}

@@ -78,7 +78,7 @@ void ibt_skip_oldest(struct hca_qp *qp)
 }
 
 /* ---- receiving ---- */
-static bool take_apart(const struct frame_in *in, struct ibt_packet *p)
+static bool parse_packet(const struct frame_in *in, struct ibt_packet *p)
 {
 	const uint8_t *b = in->bytes;
 
@@ -111,7 +111,7 @@ bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 {
 	struct ibt_packet p;
 
-	if (take_apart(in, &p))
+	if (parse_packet(in, &p))
 		return ibt_receive_packet(qp, in, &p, now);
 	hca_qp_probe(qp, DROP, .why = "malformed");
 	return false;

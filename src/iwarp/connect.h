@@ -41,7 +41,7 @@ struct iwarp_options {
 	bool peer_to_peer; /* initiator: offer it; revision 2 */
 	uint8_t rtr;       /* MPA_RTR_*: those we can send, or take */
 	bool extended;     /* atomics and immediate data with ends of our own kind */
-	bool memory;       /* and by memory, if the other end sees it so, too */
+	bool memory;       /* and through shared memory, if the other end sees it so, too */
 	uint16_t ird, ord; /* initiator: its depths; responder: given with accept */
 };
 
@@ -100,8 +100,8 @@ void iwarp_connect_await(struct iwarp_connect *c, const struct iwarp_options *o)
 bool iwarp_connect_accept(
 	struct iwarp_connect *c, uint16_t ird, uint16_t ord, const void *private_data, uint32_t len);
 bool iwarp_connect_reject(struct iwarp_connect *c, const void *private_data, uint32_t len);
-/* In CONNECT_UPGRADE_READY: says who we are (c->own), and whether it goes by memory. Once that has left, and
- * the other end has agreed, params.memory says what became of it. */
+/* In CONNECT_UPGRADE_READY: says who we are (c->own), and whether it goes through shared memory. Once that
+ * has left, and the other end has agreed, params.memory says what became of it. */
 void iwarp_connect_upgrade(struct iwarp_connect *c, bool ok);
 
 /* Bytes to send; length 0: none. */

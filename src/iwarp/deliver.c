@@ -151,11 +151,11 @@ static int do_atomic_response(struct hca_qp *qp)
 
 	s->rx.msn[QN_ATOMIC_RESPONSE]++;
 	if (get_be32(s->rx.body) != w->psn) {
-		s->rx.blamed = IBV_WC_BAD_RESP_ERR;
+		s->rx.request_status = IBV_WC_BAD_RESP_ERR;
 		return ERR_RDMAP_UNSPECIFIC;
 	}
 	if (!hca_sge_scatter(qp, w->sge, w->nsge, 0, &original, sizeof(original))) {
-		s->rx.blamed = IBV_WC_LOC_PROT_ERR;
+		s->rx.request_status = IBV_WC_LOC_PROT_ERR;
 		return ERR_RDMAP_LOCAL;
 	}
 	answered(qp, w);

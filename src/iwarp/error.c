@@ -131,8 +131,8 @@ static void end(struct hca_qp *qp, enum rdmap_error error, struct rdmap_term *t)
 	t->type = e->type;
 	t->code = e->code;
 	hca_qp_probe(qp, NAK_TX, .syndrome = e->code);
-	if (s->rx.blamed && iwarp_oldest_asked(qp, &index))
-		iwarp_fail_request(qp, index, s->rx.blamed);
+	if (s->rx.request_status && iwarp_oldest_asked(qp, &index))
+		iwarp_fail_request(qp, index, s->rx.request_status);
 	else
 		hca_qp_fail_recv(qp, outcomes[error].receive, outcomes[error].event, s->now);
 	/* In ERR by now, and nothing is left of what had not begun to leave. */

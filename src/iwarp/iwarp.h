@@ -68,7 +68,8 @@ struct iwarp_rx {
 	bool in_write, got_any, rtr_read;
 	bool waiting; /* no receive is posted */
 	uint64_t give_up_at;
-	uint32_t blamed; /* enum ibv_wc_status of our own request, when the error is about its response */
+	uint32_t request_status; /* enum ibv_wc_status of our own request, when the error is about its
+				    response */
 };
 
 struct iwarp_qp {

@@ -86,7 +86,7 @@ static int look(struct stream *s, bool first, uint64_t now)
 }
 
 /* ---- the queue pair, drive lock and qp->lock held ---- */
-static void carry_by_memory(struct stream *s, struct hca_qp *qp, uint64_t now)
+static void carry_by_frames(struct stream *s, struct hca_qp *qp, uint64_t now)
 {
 	const struct mpa_upgrade *own = &s->mpa.own, *theirs = &s->mpa.theirs;
 	struct ibv_qp_attr *attr = &qp->attr;
@@ -119,7 +119,7 @@ static void carry_by_stream(struct hca_qp *qp)
 {
 	assert_locked(&qp->lock);
 	ibt_reset(qp);
-	hca_qp_set_provider(qp, qp->home);
+	hca_qp_set_provider(qp, qp->dev_provider);
 	hca_path_go_by(&qp->path, NULL, false);
 	hca_qp_set_flow(qp, NULL);
 	hca_export_qp(qp->adapter, qp);
@@ -136,7 +136,7 @@ static bool make_ready(struct stream *s, uint64_t now)
 	lock_take(&qp->lock);
 	ready = hca_qp_state(qp) == IBV_QPS_RTS;
 	if (ready)
-		carry_by_memory(s, qp, now);
+		carry_by_frames(s, qp, now);
 	lock_drop(&qp->lock);
 	return ready;
 }
@@ -177,8 +177,7 @@ void stream_upgrade(struct stream *s, uint64_t now)
 	}
 	stream_stop_upgrade(s);
 	if (there < 0)
-		log_info(
-			"QP 0x%06x: not through shared memory, though its peer seems to be on this host (%s)",
+		log_info("QP 0x%06x: no shared memory with its peer, which seems to be on this host (%s)",
 			s->qpn, strerror(-there));
 	if (!first)
 		stream_set_state(s, STREAM_NEGOTIATING);
@@ -194,12 +193,12 @@ void stream_upgrade_done(struct stream *s)
 
 	assert_locked(&s->e->drive);
 	lock_take(&qp->lock);
-	s->by_memory = s->mpa.params.memory;
-	if (!s->by_memory && qp->provider != qp->home)
+	s->by_frames = s->mpa.params.memory;
+	if (!s->by_frames && qp->provider != qp->dev_provider)
 		carry_by_stream(qp);
-	hca_qp_count_way(qp);
+	hca_qp_count_path(qp);
 	lock_drop(&qp->lock);
-	if (!s->by_memory)
+	if (!s->by_frames)
 		return;
 	all->nopen--; /* to the back: who polls has nothing to see there */
 	list_del(&s->node);

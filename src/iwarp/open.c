@@ -57,7 +57,7 @@ struct hca_qp *stream_free_qp(struct iwarp_port *port, uint32_t qpn)
 {
 	struct hca_qp *qp = idmap_get(&port->provider.e->adapter->qps, qpn);
 
-	if (!qp || qp->home != &port->provider || qp->stream)
+	if (!qp || qp->dev_provider != &port->provider || qp->stream)
 		return NULL;
 	return hca_qp_state(qp) == IBV_QPS_INIT || hca_qp_state(qp) == IBV_QPS_RTR ? qp : NULL;
 }

@@ -152,7 +152,7 @@ static void recv_posted(struct hca_provider *v)
 static void failed(struct hca_qp *qp)
 {
 	if (qp->stream)
-		iwarp_port_wake(port_of(qp->home));
+		iwarp_port_wake(port_of(qp->dev_provider));
 }
 
 /* ---- the end ---- */
@@ -195,7 +195,7 @@ static void end_open(struct stream *s, uint64_t now)
 {
 	struct hca_qp *qp = s->qp;
 
-	if (s->by_memory)
+	if (s->by_frames)
 		hca_engine_send_held(s->e);
 	lock_take(&qp->lock);
 	if (hca_qp_state(qp) != IBV_QPS_ERR)
@@ -357,7 +357,7 @@ static int step_open(struct iwarp_port *all, uint64_t now)
 
 		if (!left)
 			break;
-		if (!s->qp || s->by_memory)
+		if (!s->qp || s->by_frames)
 			continue;
 		left--;
 		if (s->state == STREAM_OPEN)

@@ -56,7 +56,7 @@ struct stream {
 	_Atomic bool tx_failed;  /* sending failed: receiving will tell why */
 	_Atomic bool rx_no_recv; /* a receive is missing */
 	_Atomic bool closing;    /* iwarp_conn_close() */
-	bool by_memory;          /* the socket has nothing but its end to tell */
+	bool by_frames;          /* the socket has nothing but its end to tell */
 	bool counted;            /* UPGRADING: in port->upgrading */
 	uint64_t upgrade_by;
 	struct iwarp_connect mpa;

@@ -156,7 +156,7 @@ bool iwarp_port_send(struct hca_qp *qp, bool driving, uint64_t now)
 		return false;
 	more = !atomic_load(&s->tx_failed) && !atomic_load(&s->blocked) && s->state == STREAM_OPEN;
 	if (driving && more && iwarp_owes(qp))
-		e->asked = true;
+		e->served_reads = true;
 	while (more && rounds--) {
 		more = send_once(s, qp, driving, now);
 		if (!driving) /* the program is busy with us: hca_engine_drive_if_overdue() */
@@ -223,7 +223,7 @@ int stream_receive(struct stream *s, uint64_t now)
 	bool did;
 
 	assert_locked(&s->e->drive);
-	if (s->by_memory)
+	if (s->by_frames)
 		return stream_receive_end(s, now);
 	lock_take(&qp->lock);
 	writes = iwarp_writes(qp);
@@ -256,7 +256,7 @@ static void unlink_qp(struct stream *s)
 	qp->stream = NULL;
 	qp->connecting = false;
 	s->qp = NULL;
-	s->port->nopen -= !s->by_memory;
+	s->port->nopen -= !s->by_frames;
 	stream_stop_upgrade(s);
 }
 
@@ -266,7 +266,7 @@ void stream_follow_qp(struct stream *s, uint64_t now)
 	enum iwarp_life life;
 
 	assert_locked(&s->e->drive);
-	if (s->by_memory && !s->shut && hca_qp_state(qp) == IBV_QPS_ERR)
+	if (s->by_frames && !s->shut && hca_qp_state(qp) == IBV_QPS_ERR)
 		hca_engine_send_held(s->e); /* before the peer reads that it is over */
 	lock_take(&qp->lock);
 	life = iwarp_life(qp);
@@ -323,10 +323,10 @@ void stream_detach_qp(struct stream *s, uint64_t now)
 
 void iwarp_port_detach(struct hca_qp *qp)
 {
-	assert_locked(&qp->home->e->drive);
+	assert_locked(&qp->dev_provider->e->drive);
 	assert_locked(&qp->lock);
 	if (qp->stream)
-		stream_detach_qp(stream_of(qp), hca_engine_now(qp->home->e));
+		stream_detach_qp(stream_of(qp), hca_engine_now(qp->dev_provider->e));
 }
 
 void stream_drain(struct stream *s, uint64_t now)

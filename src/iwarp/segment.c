@@ -130,7 +130,7 @@ static int check_response(struct hca_qp *qp)
 	w = iwarp_oldest_asked(qp, &index);
 	if (!w)
 		return r->seg.tagged ? ERR_DDP_STAG : ERR_RDMAP_OPCODE;
-	r->blamed = IBV_WC_BAD_RESP_ERR;
+	r->request_status = IBV_WC_BAD_RESP_ERR;
 	if (hca_wqe_is_atomic(w) != (r->seg.opcode == RDMAP_ATOMIC_RESPONSE))
 		return ERR_RDMAP_OPCODE;
 	if (r->seg.tagged) {
@@ -140,7 +140,7 @@ static int check_response(struct hca_qp *qp)
 			r->seg.last != (r->len == w->length - w->npkts))
 			return ERR_DDP_BOUNDS;
 	}
-	r->blamed = IBV_WC_SUCCESS;
+	r->request_status = IBV_WC_SUCCESS;
 	return ERR_NONE;
 }
 
@@ -166,7 +166,7 @@ static int begin(void *arg, const struct ddp_seg *seg, const uint8_t *hdr, uint3
 	r->seg = *seg;
 	r->op = &rdmap_ops[seg->opcode];
 	r->len = len;
-	r->blamed = IBV_WC_SUCCESS;
+	r->request_status = IBV_WC_SUCCESS;
 	r->in_hand = true;
 	r->whole = false;
 	memcpy(r->hdr, hdr, ddp_hdr_len(hdr[0]));
@@ -179,7 +179,7 @@ static int begin(void *arg, const struct ddp_seg *seg, const uint8_t *hdr, uint3
 static int local_fault(struct hca_qp *qp)
 {
 	if (rx(qp)->seg.opcode == RDMAP_READ_RESPONSE)
-		rx(qp)->blamed = IBV_WC_LOC_PROT_ERR;
+		rx(qp)->request_status = IBV_WC_LOC_PROT_ERR;
 	return ERR_RDMAP_LOCAL;
 }
 

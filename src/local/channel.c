@@ -40,7 +40,7 @@ static void put_frames(void *arg)
 	while (p->how == RING_PUT && --p->left && p->f++);
 }
 
-/* w->lock held, it is up. 0, or -errno: then it goes by the wire. */
+/* w->lock held, it is up. 0, or -errno: then it goes over UDP. */
 static int put_all(struct local_channel *c, struct local_writer *w, const struct frame_dest *dest,
 	const struct frame_out *f, const struct iovec *iov, unsigned n)
 {
@@ -331,7 +331,7 @@ bool local_channel_sleep(struct local_channel *c)
 {
 
 	atomic_fetch_add(&c->bell->asleep, 1);
-	/* Who has met nobody is in nobody's way: whoever comes knocks at a socket first. */
+	/* A process without peers holds nobody up: whoever comes connects to a socket first. */
 	if (c->bell->heavy && (atomic_load(&c->nreaders) || atomic_load(&c->nmade)))
 		fence_heavy();
 	else

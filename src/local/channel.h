@@ -2,7 +2,7 @@
 /*
  * Frames between processes of this host: a link that stands before another one, the wire. What is sent by it
  * goes through rings in shared memory (local/ring.h): the same frames, without envelope and ICRC. What it
- * cannot take goes by the wire all the same. What is received by it comes from both.
+ * cannot take goes over UDP all the same. What is received by it comes from both.
  *
  * As a link it sends and receives like any other (link/link.h). What only this one can do is below. Processes
  * are named by their slot.
@@ -21,10 +21,10 @@ typedef bool local_channel_ours_fn(void *arg, const uint8_t gid[16]);
 /* Whom it tells. */
 struct local_channel_events {
 	/*
-	 * The frames of this note (frame_out.note) were executed, or (done false) were not, up to this PSN.
-	 * Called by receive with its arg.
+	 * The frames of this cookie (frame_out.cookie) were executed, or (done false) were not, up to this
+	 * PSN. Called by receive with its arg.
 	 */
-	void (*executed)(void *arg, uint32_t note, uint32_t psn, bool done);
+	void (*executed)(void *arg, uint32_t cookie, uint32_t psn, bool done);
 	/* Calls receive within ns although all sleep; called by receive when it defers something. */
 	void (*promise)(void *promise_arg, uint64_t ns);
 	void *promise_arg;
@@ -82,17 +82,17 @@ bool local_channel_is_paired(struct local_channel *c, uint32_t slot);
 
 /* ---- frames ---- */
 /*
- * Before frames for this process leave by the wire: they piggyback no acknowledge of what comes through
+ * Before frames for this process leave over UDP: they piggyback no acknowledge of what comes through
  * shared memory, and may be the answer to that. Written first, so that the other one has the acknowledge
  * before it has the answer. Any thread.
  */
 void local_channel_ack_aside(struct local_channel *c, uint32_t slot);
-/* Sends one that must not go by the wire; any thread. -errno: it did not go. */
+/* Sends one that must not go over UDP; any thread. -errno: it did not go. */
 int local_channel_put(struct local_channel *c, uint32_t slot, const struct frame_dest *dest,
 	const struct frame_out *f, const struct iovec *iov);
 /*
  * What became of a frame, by who delivers it, before anyone can answer it: the sender will be told. Nothing
- * for one that came by the wire.
+ * for one that came over UDP.
  */
 void local_channel_took(const struct frame_in *in, bool executed);
 /* ring_ahead() of the ring that this frame came by; by who delivers it. */

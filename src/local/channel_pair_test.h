@@ -121,7 +121,7 @@ static inline int send_noted(struct host *h, uint32_t slot, uint32_t n, uint32_t
 		.pad = (uint8_t)(-len & 3),
 		.iov_count = 1,
 		.payload_len = len,
-		.note = note};
+		.cookie = note};
 	bth_put(f->hdr, IBT_RC | OP_SEND_ONLY, false, f->pad, PKEY_DEFAULT, slot << QPN_SLOT_SHIFT | 5, false,
 		n & PSN_MASK);
 	b.iov[0] = (struct iovec){payload, len};

@@ -109,7 +109,7 @@ struct local_reader {
 	struct local_writer *_Atomic reverse;
 	unsigned looks;               /* for the other way */
 	uint32_t acked;               /* by frames of its own, of ours */
-	bool ended;                   /* a burst of frames, after which one of ours may acknowledge it */
+	bool batch_over;              /* a burst of frames, after which one of ours may acknowledge it */
 	uint64_t ack_at;              /* then it is acknowledged in any case; 0: nobody has looked yet */
 	struct streak piggyback;      /* one does: see credit.c */
 	_Atomic uint32_t piggybacked; /* what the last one said */

@@ -2,7 +2,7 @@
 /* The channel between processes: frames, and the bell for who sleeps. */
 #include "local/channel_pair_test.h"
 
-static void frames_go_by_memory(void **state)
+static void frames_go_through_shared_memory(void **state)
 {
 	struct host a = open_host(HERE), b = open_host(THERE);
 
@@ -22,7 +22,7 @@ static void frames_go_by_memory(void **state)
 	close_host(&b);
 }
 
-/* ---- one way by memory, the other by the wire ---- */
+/* ---- one direction through shared memory, the other over UDP ---- */
 static struct {
 	struct host a, b;
 	link_deliver_fn *deliver;
@@ -165,7 +165,7 @@ static void bell_is_for_who_receives(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(frames_go_by_memory),
+		cmocka_unit_test(frames_go_through_shared_memory),
 		cmocka_unit_test(answer_by_the_wire_does_not_overtake),
 		cmocka_unit_test(process_reaches_itself),
 		cmocka_unit_test(nobody_there_means_the_wire),

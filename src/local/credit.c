@@ -89,7 +89,7 @@ static uint32_t due(const struct local_reader *r)
 /* The burst is acknowledged. */
 static void settle_burst(struct local_channel *c, struct local_reader *r)
 {
-	r->ended = false;
+	r->batch_over = false;
 	r->ack_at = 0;
 	if (was_piggybacked(r))
 		r->rx.published = atomic_load_explicit(&r->rx.done, memory_order_relaxed);
@@ -100,7 +100,7 @@ static void settle_burst(struct local_channel *c, struct local_reader *r)
 /* Somebody looks: has the last burst been acknowledged, or must it be now? */
 void local_credit_check(struct local_channel *c, struct local_reader *r)
 {
-	if (!r->ended)
+	if (!r->batch_over)
 		return;
 	if (was_piggybacked(r)) {
 		streak_hit(&r->piggyback);
@@ -128,14 +128,14 @@ bool local_credit_expects_reply(const struct local_reader *r)
 
 void local_credit_flush(struct local_channel *c, struct local_reader *r)
 {
-	if (r->ended && ring_ack_is_due(&r->rx))
+	if (r->batch_over && ring_ack_is_due(&r->rx))
 		settle_burst(c, r);
 }
 
 /* A burst of frames has ended. */
 void local_credit_end_burst(struct local_channel *c, struct local_reader *r)
 {
-	r->ended = true;
+	r->batch_over = true;
 	if (!r->reverse || !streak_bets(&r->piggyback) || due(r) >= DEFERRED_MOST) {
 		publish(c, r);
 		return;
@@ -157,12 +157,12 @@ static void collect(struct local_channel *c, struct local_writer *w, uint32_t ta
 		lock_take(&w->lock);
 		n = w->state == WRITER_UP ? ring_collect(&w->tx, taken, note, NOTES) : 0;
 		if (n < 0 && sure) {
-			log_info("process in slot %u: its ring makes no sense", w->slot);
+			log_info("process in slot %u: corrupt ring, no more shared memory", w->slot);
 			local_peers_drop_writer(c, w);
 		}
 		lock_drop(&w->lock);
 		for (int i = 0; i < n && c->events.executed; i++)
-			c->events.executed(arg, note[i].note, note[i].psn, !note[i].refused);
+			c->events.executed(arg, note[i].cookie, note[i].psn, !note[i].refused);
 	} while (n == NOTES);
 }
 

@@ -77,7 +77,7 @@ static enum local_act move(struct hca_qp *qp, const struct kind *kind, struct lo
 	bool write = kind->right == IBV_ACCESS_REMOTE_WRITE;
 
 	if (by_hand(qp, kind, job, host, p))
-		return local_is_revoked(p) ? LOCAL_LEFT : LOCAL_DONE;
+		return local_is_revoked(p) ? LOCAL_DECLINED : LOCAL_DONE;
 	return local_by_kernel(&qp->seen, p, job->own, job->n, host, job->len, write);
 }
 
@@ -92,8 +92,8 @@ static enum local_act act_on_word(struct hca_qp *qp, const struct kind *kind, st
 		return LOCAL_DONE;
 	if (job->at || !qp->seen.key.file ||
 		local_by_kernel(&qp->seen, p, &own, 1, host, sizeof(word), false) != LOCAL_DONE)
-		return LOCAL_LEFT;
-	return by_hand(qp, kind, job, host, p) ? LOCAL_DONE : LOCAL_LEFT;
+		return LOCAL_DECLINED;
+	return by_hand(qp, kind, job, host, p) ? LOCAL_DONE : LOCAL_DECLINED;
 }
 
 enum local_act local_do(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t most, const struct local_peer *p)
@@ -109,7 +109,7 @@ enum local_act local_do(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t most
 	job.revoked = p->revoked;
 	if (hca_wqe_check(w, qp->attr.max_rd_atomic) || !see(qp, w->remote.rkey, p) ||
 		(qp->seen.access & kind->right) != kind->right)
-		return LOCAL_LEFT;
+		return LOCAL_DECLINED;
 	if (!job.len)
 		return LOCAL_DONE; /* needs no key (IBA C9-88) */
 	host = range(
@@ -117,7 +117,7 @@ enum local_act local_do(struct hca_qp *qp, struct hca_send_wqe *w, uint32_t most
 	if (job.len > most)
 		job.len = most;
 	if (!host || !hca_wqe_gather(qp, w, w->moved, job.len, kind->own_right, job.own, HCA_MAX_SGE, &job.n))
-		return LOCAL_LEFT;
+		return LOCAL_DECLINED;
 	host += w->moved;
 	act = kind->mapped_only ? act_on_word(qp, kind, &job, host, p) : move(qp, kind, &job, host, p);
 	if (act == LOCAL_DONE)

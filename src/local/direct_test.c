@@ -203,7 +203,7 @@ static void key_must_be_there(void **state)
 	assert_true(writes(s));
 	hca_unexport_key(&s->adapter, KEY); /* since it was seen */
 	s->w->moved = 0;
-	assert_int_equal(local_do(s->mine, s->w, 1 << 20, &s->peer), LOCAL_LEFT);
+	assert_int_equal(local_do(s->mine, s->w, 1 << 20, &s->peer), LOCAL_DECLINED);
 }
 
 /* The peer's queue pair may be another's by now, with the same number. */

@@ -52,8 +52,8 @@ static enum local_act fetch_one(
 		job.at = local_mapped(s, p, host, &job.len);
 		job.n = cut(c, job.len, job.own);
 		if (!job.n)
-			return LOCAL_LEFT;
-		act = job.at ? (local_place(&job) ? LOCAL_DONE : LOCAL_LEFT)
+			return LOCAL_DECLINED;
+		act = job.at ? (local_place(&job) ? LOCAL_DONE : LOCAL_DECLINED)
 			     : local_by_kernel(s, p, job.own, job.n, host, job.len, false);
 		if (act != LOCAL_DONE)
 			return act;
@@ -82,13 +82,13 @@ enum local_act local_fetch(struct local_seen *seen, const struct local_peer *p,
 		len = len - off < left ? len - off : left;
 		host = see(seen, p, r->key) ? local_range(&seen->key, r->addr + off, len) : 0;
 		if (!host)
-			return LOCAL_LEFT;
+			return LOCAL_DECLINED;
 		act = fetch_one(seen, p, host, len, &c);
 		left -= len;
 		off = 0;
 	}
 	if (act == LOCAL_DONE && (left || local_is_revoked(p)))
-		return LOCAL_LEFT;
+		return LOCAL_DECLINED;
 	return act;
 }
 

@@ -132,7 +132,7 @@ static void pieces_come_in_their_order(void **state)
 	assert_memory_equal(s->to, s->source + 20100, 200);
 	assert_memory_equal(s->to + 200, s->source + 10, 3000);
 	assert_memory_equal(s->to + 3200, s->source + LEN - 7, 7);
-	assert_int_equal(fetch(s, r, 4, 100, 3208), LOCAL_LEFT); /* more than there is */
+	assert_int_equal(fetch(s, r, 4, 100, 3208), LOCAL_DECLINED); /* more than there is */
 }
 
 static void nothing_beyond_the_region(void **state)
@@ -143,7 +143,7 @@ static void nothing_beyond_the_region(void **state)
 		{(uintptr_t)s->source, 8, KEY + 1}, {(uintptr_t)s->source, 8, 0}};
 
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		assert_int_equal(fetch(s, &bad[i], 1, 0, bad[i].len), LOCAL_LEFT);
+		assert_int_equal(fetch(s, &bad[i], 1, 0, bad[i].len), LOCAL_DECLINED);
 }
 
 static void hide(struct local_export_key *k, uint64_t by)
@@ -158,11 +158,11 @@ static void nothing_of_what_was_taken_away(void **state)
 
 	assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_DONE);
 	change(s, hide, 0);
-	assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_LEFT);
+	assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_DECLINED);
 	change(s, hide, KEY);
 	assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_DONE);
 	s->export->life.__data.__lock = 0; /* its owner is gone */
-	assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_LEFT);
+	assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_DECLINED);
 }
 
 static void shift_file(struct local_export_key *k, uint64_t by)
@@ -192,7 +192,7 @@ static void liar_harms_nobody(void **state)
 	}
 	for (unsigned i = 0; i < sizeof(anywhere) / sizeof(anywhere[0]); i++) {
 		change(s, shift_host, anywhere[i]);
-		assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_LEFT);
+		assert_int_equal(fetch(s, &r, 1, 0, LEN), LOCAL_DECLINED);
 	}
 }
 
@@ -248,7 +248,7 @@ static void what_the_kernel_has_touched_is_mapped(void **state)
 	assert_null(local_mapped(&s->seen, &s->peer, (uintptr_t)s->source + 2 * PAGE, &len));
 	assert_int_equal(fetch(s, &middle, 1, 0, LEN - 2 * PAGE), LOCAL_DONE);
 	s->peer.pid = 0;
-	assert_int_equal(fetch(s, &all, 1, 0, LEN), LOCAL_LEFT);
+	assert_int_equal(fetch(s, &all, 1, 0, LEN), LOCAL_DECLINED);
 	assert_int_equal(fetch(s, &middle, 1, 0, LEN - 2 * PAGE), LOCAL_DONE);
 	assert_memory_equal(s->to, s->source + PAGE, LEN - 2 * PAGE);
 }
@@ -261,8 +261,8 @@ static void who_was_cut_off_fetches_nothing(void **state)
 
 	assert_int_equal(fetch(s, &all, 1, 0, LEN), LOCAL_DONE);
 	s->revoked = 1;
-	assert_int_equal(fetch(s, &all, 1, 0, LEN), LOCAL_LEFT);
-	assert_int_equal(fetch(s, &middle, 1, 0, LEN - 2 * PAGE), LOCAL_LEFT);
+	assert_int_equal(fetch(s, &all, 1, 0, LEN), LOCAL_DECLINED);
+	assert_int_equal(fetch(s, &middle, 1, 0, LEN - 2 * PAGE), LOCAL_DECLINED);
 }
 
 static void leave_file(struct local_export_key *k, uint64_t by)

@@ -8,7 +8,7 @@
  *   WELCOME  who listens: its bell, on which its sleepers count themselves, and where a nonce lies
  *   PROOF    the nonce, read out of the other's memory: the kernel lets its sender in there
  *   EXPORT   the table of what may be done there without asking: keys and queue pairs
- *   TWIN     the token of a HELLO that came the other way: its sender is who listens in that slot
+ *   PAIR     the token of a HELLO that came the other way: its sender is who listens in that slot
  *
  * The socket stays open: it is the doorbell, and its end is the other's death.
  */
@@ -25,7 +25,7 @@ enum handshake_kind {
 	HANDSHAKE_WELCOME,
 	HANDSHAKE_PROOF,
 	HANDSHAKE_EXPORT,
-	HANDSHAKE_TWIN
+	HANDSHAKE_PAIR
 };
 
 struct handshake_msg {
@@ -33,7 +33,7 @@ struct handshake_msg {
 	uint32_t kind;                  /* enum handshake_kind */
 	uint32_t slot;                  /* HELLO, WELCOME: the sender's */
 	uint64_t at;                    /* WELCOME: the address of the nonce; 0: nobody may see more */
-	uint64_t token;                 /* HELLO: of this connection; TWIN: of one that the receiver made */
+	uint64_t token;                 /* HELLO: of this connection; PAIR: of one that the receiver made */
 	uint8_t nonce[HANDSHAKE_NONCE]; /* PROOF */
 };
 

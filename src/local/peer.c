@@ -115,7 +115,7 @@ enum local_act local_by_kernel(struct local_seen *s, const struct local_peer *p,
 	ssize_t moved;
 
 	if (!p->pid)
-		return LOCAL_LEFT;
+		return LOCAL_DECLINED;
 	moved = copy(s, p, own, n, host, len, write);
 	if (moved == (ssize_t)len) {
 		touched(s, p, host, len);
@@ -123,5 +123,5 @@ enum local_act local_by_kernel(struct local_seen *s, const struct local_peer *p,
 	}
 	/* Memory that is gone, ours or theirs, or more than one call moves: all of it again, the usual way.
 	 */
-	return moved < 0 && (errno == EPERM || errno == ENOSYS) ? LOCAL_CLOSED : LOCAL_LEFT;
+	return moved < 0 && (errno == EPERM || errno == ENOSYS) ? LOCAL_CLOSED : LOCAL_DECLINED;
 }

@@ -18,8 +18,8 @@ struct windows;
 
 enum local_act {
 	LOCAL_DONE,
-	LOCAL_LEFT,   /* to the usual way: not shown, not allowed, not there */
-	LOCAL_CLOSED, /* the same, and the kernel does not let us into this process */
+	LOCAL_DECLINED, /* to the usual way: not shown, not allowed, not there */
+	LOCAL_CLOSED,   /* the same, and the kernel does not let us into this process */
 };
 
 struct local_peer {

@@ -66,7 +66,7 @@ static void set_state(struct local_writer *w, enum local_writer_state to)
 void local_peers_drop_writer(struct local_channel *c, struct local_writer *w)
 {
 	if (w->state == WRITER_UP)
-		log_info("process in slot %u: no longer through shared memory, it is gone", w->slot);
+		log_info("process in slot %u: no more shared memory, it is gone", w->slot);
 	set_state(w, WRITER_DOWN);
 	atomic_store(&w->reverse, NULL);
 	w->ended = w->proving = false;
@@ -166,17 +166,17 @@ static void say_why_not(const struct local_writer *w, int err)
 			  : err == -ECONNRESET ? "it does not want to, or is gone"
 					       : fd_reason(-err);
 
-	log_info("process in slot %u: not through shared memory (%s)", w->slot, why);
+	log_info("process in slot %u: shared memory unavailable (%s)", w->slot, why);
 }
 
 /* It connected to us before, and says it is that slot's; who listens there can tell. Locks of both ends held.
  */
-static void say_twin(const struct local_writer *w, const struct local_reader *r)
+static void say_pair(const struct local_writer *w, const struct local_reader *r)
 {
-	struct handshake_msg twin = {.kind = HANDSHAKE_TWIN, .token = r->token};
+	struct handshake_msg pair = {.kind = HANDSHAKE_PAIR, .token = r->token};
 
 	if (w->state == WRITER_UP)
-		handshake_send(w->end.fd, &twin, -1);
+		handshake_send(w->end.fd, &pair, -1);
 }
 
 /*
@@ -194,13 +194,12 @@ static void prove(struct local_channel *c, struct local_writer *w, uint64_t at)
 	if (!w->there.pid)
 		why = "it is in another PID namespace, or is not who listened";
 	else if (!at)
-		why = "it may not be looked into";
+		why = "it is not dumpable";
 	else if (process_vm_readv(w->there.pid, &own, 1, &theirs, 1, 0) != HANDSHAKE_NONCE)
 		why = strerror(errno);
 	if (why) {
-		log_info(
-			"process in slot %u: one-sided requests go through its adapter, its memory is closed "
-			"to us (%s)",
+		log_info("process in slot %u: no access to its memory (%s); one-sided requests go through "
+			 "the ring",
 			w->slot, why);
 		return;
 	}
@@ -228,9 +227,9 @@ static void welcome(
 		struct local_reader *r = c->reader[i];
 
 		if (atomic_load(&r->state) == READER_UP && r->slot == w->slot)
-			say_twin(w, r);
+			say_pair(w, r);
 	}
-	log_info("process in slot %u: through shared memory from now on", w->slot);
+	log_info("process in slot %u: using shared memory", w->slot);
 	prove(c, w, msg->at);
 }
 
@@ -414,7 +413,7 @@ static int spare(const struct local_channel *c)
 	return fcntl(c->bell_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 }
 
-/* There is no descriptor left to let them in by; who is left knocking would keep us awake. */
+/* There is no descriptor left to accept them by; one that stays in the backlog would keep us awake. */
 static void send_away(struct local_channel *c)
 {
 	int fd;
@@ -454,7 +453,7 @@ static void reader_init(struct local_reader *r, struct ring *ring, const struct 
 	r->reverse = NULL;
 	r->looks = 0;
 	r->acked = 0;
-	r->ended = false;
+	r->batch_over = false;
 	r->piggyback = (struct streak){0};
 	r->ack_at = 0;
 	r->piggybacked = 0;
@@ -475,7 +474,7 @@ static int welcome_reader(struct local_channel *c, struct local_reader *r)
 		random_bytes(r->nonce, sizeof(r->nonce));
 		welcome.at = (uintptr_t)r->nonce;
 	} else if (c->export) {
-		log_info("no memory is shown to other processes: this one may not be looked into "
+		log_info("no memory is exported to other processes: this one is not dumpable "
 			 "(PR_SET_DUMPABLE)");
 	}
 	return handshake_send(r->end.fd, &welcome, c->bell_fd);
@@ -499,7 +498,7 @@ static int reader_begin(
 	if (w) {
 		begin(c, w, false);
 		lock_take(&w->lock);
-		say_twin(w, r);
+		say_pair(w, r);
 		lock_drop(&w->lock);
 	}
 	return welcome_reader(c, r) ? -EPROTO : 0;
@@ -527,7 +526,7 @@ static int check_proof(struct local_channel *c, struct local_reader *r, const st
 }
 
 /* Who listens in the slot that the reader names has told it the token of our HELLO there. */
-static void take_twin(struct local_channel *c, struct local_reader *r, uint64_t token)
+static void take_pair(struct local_channel *c, struct local_reader *r, uint64_t token)
 {
 	struct local_writer *w = atomic_load_explicit(&c->writer[r->slot], memory_order_acquire);
 
@@ -551,10 +550,10 @@ static int hear_reader(
 		err = reader_begin(c, r, msg, passed);
 	else if (msg->kind == HANDSHAKE_PROOF && r->begun)
 		err = check_proof(c, r, msg);
-	else if (msg->kind == HANDSHAKE_TWIN && r->begun)
+	else if (msg->kind == HANDSHAKE_PAIR && r->begun)
 		err = 0;
-	if (msg->kind == HANDSHAKE_TWIN && !err)
-		take_twin(c, r, msg->token);
+	if (msg->kind == HANDSHAKE_PAIR && !err)
+		take_pair(c, r, msg->token);
 	if (passed >= 0)
 		close(passed);
 	return err;
@@ -745,7 +744,7 @@ int local_peers_open(struct local_channel *c)
 	if (c->export_size)
 		err = open_shown("anyrdma-export", c->export_size, &c->export_fd, &c->export);
 	if (err)
-		log_info("nothing of this process's memory is shown: %s", fd_reason(-err));
+		log_info("no memory is exported to other processes: %s", fd_reason(-err));
 	lock_init(&c->handshake);
 	c->ep_fd = fd_above_stdio(epoll_create1(EPOLL_CLOEXEC));
 	if (c->ep_fd < 0) {

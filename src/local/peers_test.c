@@ -254,8 +254,8 @@ static void nonsense_at_the_door_harms_nobody(void **state)
 	close_host(&b);
 }
 
-/* Who cannot be let in is sent away: a knock that stays would keep whoever sleeps awake. */
-static void knock_without_descriptors_left_ends(void **state)
+/* Who cannot be accepted is sent away: a connection that stays would keep whoever sleeps awake. */
+static void connection_without_descriptors_left_ends(void **state)
 {
 	struct host b = open_host(THERE);
 	int fd = handshake_connect(port, THERE);
@@ -412,7 +412,7 @@ static void note_slot(void *arg, const struct frame_in *in)
 static void who_claims_another_slot_is_not_believed(void **state)
 {
 	struct host a = open_host(HERE), b = open_host(THERE);
-	struct handshake_msg twin = {.kind = HANDSHAKE_TWIN, .token = 12345};
+	struct handshake_msg pair = {.kind = HANDSHAKE_PAIR, .token = 12345};
 	struct frame_dest dest = {.hop_limit = 64};
 	struct ring_tx *tx = calloc(1, sizeof(*tx));
 	struct frame_out f = {.hdr_len = BTH_LEN};
@@ -425,7 +425,7 @@ static void who_claims_another_slot_is_not_believed(void **state)
 	assert_int_equal(came_from, HERE);
 
 	s = greet(&b, HERE);
-	assert_int_equal(handshake_send(s.fd, &twin, -1), 0); /* guessed */
+	assert_int_equal(handshake_send(s.fd, &pair, -1), 0); /* guessed */
 	ring_tx_init(tx, s.ring);
 	dest.sgid[0] = dest.dgid[0] = 1;
 	bth_put(f.hdr, IBT_RC | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, THERE << QPN_SLOT_SHIFT | 5, false, 0);
@@ -452,7 +452,7 @@ int main(void)
 		cmocka_unit_test(another_users_process_means_the_wire),
 		cmocka_unit_test(user_without_a_number_is_not_every_other),
 		cmocka_unit_test(nonsense_at_the_door_harms_nobody),
-		cmocka_unit_test(knock_without_descriptors_left_ends),
+		cmocka_unit_test(connection_without_descriptors_left_ends),
 		cmocka_unit_test(who_proves_nothing_gets_a_bell_and_no_more),
 		cmocka_unit_test(who_can_read_our_memory_gets_the_export),
 		cmocka_unit_test(who_may_not_be_looked_into_asks_for_no_proof),

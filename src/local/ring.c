@@ -112,7 +112,7 @@ enum ring_put ring_put(
 	s->len = (uint16_t)len;
 	s->hdr_len = f->hdr_len;
 	s->path = (uint8_t)(path | (ack ? RING_ACK : 0));
-	t->sent[t->head % RING_SLOTS].note = (struct ring_note){f->note, f->psn, false};
+	t->sent[t->head % RING_SLOTS].note = (struct ring_note){f->cookie, f->psn, false};
 	t->sent[t->head % RING_SLOTS].data_end = t->data_head;
 	t->head++;
 	atomic_store_explicit(&s->stamp, t->head, memory_order_release);
@@ -127,7 +127,7 @@ static bool was_refused(const struct ring *r, uint32_t i)
 /* Adds a note to n others, or puts it in the place of the last one when it says the same and more. */
 static int add_note(struct ring_note *out, int n, const struct ring_note *note)
 {
-	if (!n || out[n - 1].note != note->note || out[n - 1].refused != note->refused)
+	if (!n || out[n - 1].cookie != note->cookie || out[n - 1].refused != note->refused)
 		n++;
 	out[n - 1] = *note;
 	return n;
@@ -146,7 +146,7 @@ int ring_collect(struct ring_tx *t, uint32_t taken, struct ring_note *out, unsig
 		struct ring_note note = t->sent[i % RING_SLOTS].note;
 
 		note.refused = was_refused(t->ring, i);
-		if (note.note)
+		if (note.cookie)
 			n = add_note(out, n, &note);
 		t->data_tail = t->sent[i % RING_SLOTS].data_end;
 	}

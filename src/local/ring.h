@@ -75,7 +75,7 @@ struct ring {
 
 /* Of whom a frame is that needs no other answer than that it was executed; 0: of nobody. */
 struct ring_note {
-	uint32_t note, psn;
+	uint32_t cookie, psn;
 	bool refused;
 };
 
@@ -135,8 +135,8 @@ static inline bool ring_has_ack(const struct ring_tx *t)
 }
 /*
  * The reader is done with all frames before `taken`: takes back their room, and fills out[] with the last of
- * each burst of frames of one note that were executed or refused. How many; -1: that cannot be. When out[] is
- * full, the rest is for the next call.
+ * each burst of frames of one cookie that were executed or refused. How many; -1: that cannot be. When out[]
+ * is full, the rest is for the next call.
  */
 int ring_collect(struct ring_tx *t, uint32_t taken, struct ring_note *out, unsigned max);
 

@@ -60,7 +60,7 @@ static enum ring_put put(struct pair *p, uint32_t n, uint32_t len)
 		.hdr_len = BTH_LEN, .pad = (uint8_t)(-len & 3), .iov_count = 1, .payload_len = len};
 	bth_put(f->hdr, IBT_RC | OP_SEND_ONLY, false, f->pad, PKEY_DEFAULT, 0x123456, false, n & PSN_MASK);
 	p->b.iov[0] = (struct iovec){p->payload + n % 64, len};
-	f->note = 0x123456;
+	f->cookie = 0x123456;
 	f->psn = n;
 	return ring_put(&p->tx, ring_path_to(&p->tx, &p->b.dest), f, p->b.iov, NULL);
 }
@@ -299,7 +299,7 @@ static void what_finds_no_room_is_told_the_next_time(void **state)
 
 	for (uint32_t n = 0; n < 6; n++) {
 		put(p, n, 8);
-		p->tx.sent[n].note.note += n; /* of six QPs */
+		p->tx.sent[n].note.cookie += n; /* of six QPs */
 		take(p, n, 8);
 	}
 	ring_publish(&p->rx);

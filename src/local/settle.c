@@ -4,7 +4,7 @@
  * it looked at our export (`acting`, odd), and says when it is done. It is done in the time of a copy, or
  * dead, which is seen by its socket. Or it is stopped, or does not mean well: then we do not wait for it. It
  * is cut off: it may not act any more, which it sees before it goes on (local_process.revoked), its ring is
- * dropped, and its frames come by the wire, if they have one.
+ * dropped, and its frames come over UDP, if they have one.
  */
 #include "local/channel_parts.h"
 
@@ -39,8 +39,8 @@ static void cut_off(struct local_channel *c, struct local_reader *r, uint32_t se
 		atomic_store(&r->rx.ring->revoked, 1);
 		r->exported = false;
 		local_peers_drop_reader(c, r);
-		log_warn("process in slot %u: it acts in our memory and does not go on, and is cut off: "
-			 "nothing of it comes through shared memory any more",
+		log_warn("process in slot %u: stopped while it accessed our memory; its access is "
+			 "revoked, no more shared memory",
 			r->slot);
 	}
 	lock_drop(&c->handshake);

@@ -59,7 +59,7 @@ static void print_table(const struct verbs_dev *devs, int n)
 static void print_all(const struct verbs_dev *devs, int n)
 {
 	print_table(devs, n);
-	tool_print_ways();
+	tool_print_paths();
 }
 
 static void json_gid(const struct verbs_gid *g)

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Which way the queue pairs of running programs take: read from the counters of this user's. */
+/* Which path the queue pairs of running programs take: read from the counters of this user's. */
 #include "host/process.h"
 #include "host/registry.h"
 #include "tool/tool.h"
 
-struct ways {
+struct paths {
 	unsigned memory, wire;
 };
 
 /* A QP that has moved nothing yet may not be connected. */
-static struct ways count(const struct host_registry_counters *c)
+static struct paths count(const struct host_registry_counters *c)
 {
-	struct ways w = {0};
+	struct paths w = {0};
 
 	for (uint32_t i = 0; i < c->nqps && i < REGISTRY_QPS; i++) {
 		const struct host_qp_counters *q = &c->qp[i];
@@ -24,7 +24,7 @@ static struct ways count(const struct host_registry_counters *c)
 	return w;
 }
 
-static void print(const struct host_process *p, struct ways w, bool *begun)
+static void print(const struct host_process *p, struct paths w, bool *begun)
 {
 	if (!w.memory && !w.wire)
 		return;
@@ -45,7 +45,7 @@ static void print_process(void *begun, uint32_t slot, const struct host_process 
 	host_registry_detach(c);
 }
 
-void tool_print_ways(void)
+void tool_print_paths(void)
 {
 	enum { ANSWER_MS = 50 };
 	bool begun = false;

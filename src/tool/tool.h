@@ -57,6 +57,6 @@ const char *tool_base(const char *path);
 uint16_t tool_udp_port(void);
 
 /* Which way the queue pairs of running programs take; nothing when there are none. */
-void tool_print_ways(void);
+void tool_print_paths(void);
 
 #endif

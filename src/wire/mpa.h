@@ -45,7 +45,7 @@ enum {
 	/* reserved bits, by which ends of our kind know each other: see docs/wire/iwarp.md */
 	MPA_EXTENDED_ASK = 0x01, /* in a request */
 	MPA_EXTENDED_YES = 0x02, /* in the reply to it; siw's replies repeat the flags of the request */
-	MPA_MEMORY = 0x04,       /* beside either: we seem to be on one host, and could go by memory */
+	MPA_MEMORY = 0x04,       /* beside either: we seem to be on one host, and could use shared memory */
 };
 
 struct mpa_frame {
@@ -88,7 +88,7 @@ void mpa_v2_put(uint8_t b[MPA_V2_LEN], const struct mpa_v2 *v);
  * 32  own address(128)           | other address(128)
  */
 struct mpa_upgrade {
-	bool ok; /* by memory, as far as this end can say */
+	bool ok; /* through shared memory, as far as this end can say */
 	uint32_t qpn, psn;
 	uint16_t port, other_port;
 	uint64_t identity;

@@ -27,19 +27,19 @@ goes() {
 	ON_A=() ON_B=()
 }
 
-goes direct client 'through shared memory from now on$' "nothing is forbidden"
+goes direct client 'using shared memory$' "nothing is forbidden"
 
 ON_A=("$FORBID" memfd_create --)
-goes wire client 'not through shared memory \(it does not offer it\)' "the server may share no memory"
-said pair.server 'not through shared memory: Operation not permitted' || fail "the server does not say why" "$TMP/pair.server"
+goes wire client 'shared memory unavailable \(it does not offer it\)' "the server may share no memory"
+said pair.server 'shared memory unavailable: Operation not permitted' || fail "the server does not say why" "$TMP/pair.server"
 ON_B=("$FORBID" memfd_create --)
-goes wire client 'not through shared memory: Operation not permitted' "the client may share no memory"
+goes wire client 'shared memory unavailable: Operation not permitted' "the client may share no memory"
 
 ON_B=("$FORBID" process_vm_writev --)
-goes ring client 'its memory is closed to us \(Operation not permitted\)' "the client may not look into others"
+goes ring client 'no access to its memory \(Operation not permitted\)' "the client may not look into others"
 
 ON_B=(prlimit --fsize=1000000 --)
-goes wire client 'not through shared memory \(this process may not make files of that length: raise .ulimit -f.\)' "the client may make no long files"
+goes wire client 'shared memory unavailable \(this process may not make files of that length: raise .ulimit -f.\)' "the client may make no long files"
 
 if unshare -p true 2>/dev/null; then
 	ON_B=(unshare --pid --fork --kill-child --)
@@ -68,5 +68,5 @@ chmod 111 "$TMP/ib_write_bw"
 as_ordinary_user
 IDENTITY+=(ANYRDMA_LOG=info)
 GID=()
-goes ring server 'no memory is shown' "both may not be looked into" "$TMP/ib_write_bw"
+goes ring server 'no memory is exported' "both may not be looked into" "$TMP/ib_write_bw"
 done_testing

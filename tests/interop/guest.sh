@@ -173,12 +173,12 @@ counted() {
 content() {
 	note_counted "$1"
 	! says "$1" "$COMPLAINTS" || return
-	[[ $WORLD == *lossy* ]] || awk '/ counted / { for (i = 1; i <= NF; i++) { split($i, a, "="); n[a[1]] += a[2] } }
+	[[ $WORLD == *lossy* ]] || awk '/ counters: / { for (i = 1; i <= NF; i++) { split($i, a, "="); n[a[1]] += a[2] } }
 		END { exit n["out_of_sequence"] + n["naks_sent"] > 0 || n["naks_received"] > n["rnr_received"] }' "$TMP/$1"
 }
 
 # note_counted NAME: no complaint means something only where one would have been heard.
-note_counted() { ! says "$1" ' counted ' || COUNTED=1; }
+note_counted() { ! says "$1" ' counters: ' || COUNTED=1; }
 
 # sequence_kept: the same of rxe, for the whole test; siw has TCP for that.
 sequence_kept() {

@@ -325,8 +325,8 @@ static void responses_on_their_way_are_not_asked_for_again(void **state)
 	post(d, 0, IBV_WR_RDMA_READ, 1, AT, 3 * MTU);
 	post(d, 0, IBV_WR_RDMA_WRITE, 2, AT, 64);
 	lock_take(&d->qp[0]->lock);
-	assert_true(
-		ibt_executed(d->qp[0], ibt_note(d->qp[0]), psn_add(r->psn, PSN_MASK), true, sim_now(&d->w)));
+	assert_true(ibt_executed(
+		d->qp[0], ibt_cookie(d->qp[0]), psn_add(r->psn, PSN_MASK), true, sim_now(&d->w)));
 	lock_drop(&d->qp[0]->lock);
 	assert_int_not_equal(r->una, r->acked);
 	assert_int_equal(request_fast(d), FAST_IDLE);

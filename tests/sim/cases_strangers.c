@@ -156,7 +156,7 @@ static void disconnect(struct duo *d)
 static void connect_with_numbers(struct duo *d, const uint64_t seed[2], uint32_t psn)
 {
 	for (unsigned i = 0; i < 2; i++) {
-		memset(&d->w.node[i].adapter.resting, 0, sizeof(d->w.node[i].adapter.resting));
+		memset(&d->w.node[i].adapter.quarantine, 0, sizeof(d->w.node[i].adapter.quarantine));
 		d->w.node[i].adapter.seed = seed[i];
 		d->opts[i].psn = psn_add(psn, 1000 * i);
 	}

@@ -111,7 +111,7 @@ static void set_up(struct attack *a)
 		o->markers = !draw(a, 4);
 		o->extended = draw(a, 4);
 		o->memory = !draw(a, 4);
-		a->p->side[i].by_memory = draw(a, 2);
+		a->p->side[i].by_frames = draw(a, 2);
 		o->ird = o->ord = (uint16_t)draw(a, 5);
 		a->p->side[i].mulpdu = draw(a, 2) ? 200 : MPA_ULPDU_MAX;
 	}
@@ -143,7 +143,7 @@ static void spoil(struct attack *a)
 		((uint8_t *)v.iov_base)[draw(a, v.iov_len)] = (uint8_t)draw(a, 256);
 }
 
-/* A set-up whose request, or whose word about going by memory, has some bytes changed; or an honest one. */
+/* A set-up whose request, or whose word about shared memory, has some bytes changed; or an honest one. */
 static bool shake_hands(struct attack *a)
 {
 	const struct iwarp_connect *mine = &a->p->side[0].connect;

@@ -217,7 +217,7 @@ bool iwarp_pair_shake(struct iwarp_pair *p)
 			moved = true;
 		}
 		if (c->state == CONNECT_UPGRADE_READY) {
-			iwarp_connect_upgrade(c, p->side[i].by_memory);
+			iwarp_connect_upgrade(c, p->side[i].by_frames);
 			moved = true;
 		}
 	}

@@ -36,7 +36,7 @@ struct iwarp_side {
 	uint64_t iova; /* what requests call it: an address of this run would be in the bytes */
 	uint32_t mulpdu;
 	bool opened, closed;
-	bool by_memory; /* what it says when both offered it; then there is no stream */
+	bool by_frames; /* what it says when both offered it; then there is no stream */
 	struct pipe out;
 	uint64_t sent, received; /* bytes, in calls of sendmsg and readv */
 	uint64_t sends, receives, direct;

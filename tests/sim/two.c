@@ -35,7 +35,8 @@ static void meet(unsigned me)
 	}
 }
 
-/* A connection to that queue pair's process, until it goes by memory: on a busy machine that one may be late.
+/* A connection to that queue pair's process, until it goes through shared memory: on a busy machine that one
+ * may be late.
  */
 static void reach(struct model *m, unsigned me, const struct sim_qp_opts *o, uint32_t qpn)
 {
@@ -50,10 +51,10 @@ static void reach(struct model *m, unsigned me, const struct sim_qp_opts *o, uin
 		hca_qp_destroy(qp);
 	}
 	if (local != wanted)
-		model_fail(m, NULL, "node %u does not go by memory", me);
+		model_fail(m, NULL, "node %u does not go through shared memory", me);
 }
 
-/* To the other one and to ourselves: datagrams would go by the wire until it is there, and be overtaken. */
+/* To the other one and to ourselves: datagrams would go over UDP until it is there, and be overtaken. */
 static void first_connections(struct model *m, unsigned me)
 {
 	struct sim_qp_opts o = sim_qp_opts(m->site[me].send_cq);
@@ -118,7 +119,7 @@ static void connect_side(struct model *m, struct side *s)
 	model_enter();
 	if (s->opts.type != IBV_QPT_UD && !two_kills &&
 		s->qp->path.shared != (s->node->adapter.local != HCA_LOCAL_OFF))
-		model_fail(m, s, "goes not by memory");
+		model_fail(m, s, "does not go through shared memory");
 }
 
 /* A connection that is over at one end ends at the other, too, if it has not seen it by then. */

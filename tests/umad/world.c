@@ -13,9 +13,11 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -26,6 +28,47 @@
 static char top[] = "/tmp/anyrdma-umad.XXXXXX";
 static char dir[256];
 static pid_t fabric;
+
+/* ---- its clock, which the linker puts in place of the kernel's ---- */
+static struct {
+	atomic_bool stands;
+	atomic_uint_fast64_t at; /* then: nanoseconds */
+} * shared_clock;
+static bool is_fabric;
+
+int __real_clock_gettime(clockid_t which, struct timespec *t);
+int __wrap_clock_gettime(clockid_t which, struct timespec *t);
+int __wrap_clock_gettime(clockid_t which, struct timespec *t)
+{
+	uint64_t at;
+
+	if (!is_fabric || !atomic_load(&shared_clock->stands))
+		return __real_clock_gettime(which, t);
+	at = atomic_load(&shared_clock->at);
+	*t = (struct timespec){.tv_sec = (time_t)(at / 1000000000), .tv_nsec = (long)(at % 1000000000)};
+	return 0;
+}
+
+void world_clock_stop(void)
+{
+	atomic_store(&shared_clock->at, clock_ns());
+	atomic_store(&shared_clock->stands, true);
+}
+
+void world_clock_go(uint64_t ms)
+{
+	atomic_fetch_add(&shared_clock->at, ms * 1000000);
+	umad_close_port(world_open("node1")); /* wakes it: what is due is done before it answers */
+}
+
+static void clock_new(void)
+{
+	if (!shared_clock)
+		shared_clock = mmap(NULL, sizeof(*shared_clock), PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(shared_clock != MAP_FAILED);
+	atomic_store(&shared_clock->stands, false);
+}
 
 /* ---- the process ---- */
 static void arrived(void *arg, struct subnet_port *at, const struct packet *p)
@@ -54,6 +97,7 @@ static void run_fabric(int ready)
 	const struct subnet_ops ops = {.arrived = arrived, .changed = changed};
 	char run[PATH_MAX - SUBNET_NAME], err[TOPO_ERROR];
 
+	is_fabric = true;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	base_rundir(run, sizeof(run));
 	snprintf(d.dir, sizeof(d.dir), "%s/fabric-test", run);
@@ -76,6 +120,7 @@ void world_start(void)
 	int ready[2];
 	struct pollfd f;
 
+	clock_new();
 	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
 	fabric = fork();
 	assert_true(fabric >= 0);

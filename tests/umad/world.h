@@ -38,6 +38,9 @@ void world_start(void);       /* the fabric's process alone; it answers when thi
 void world_kill(void);        /* kill -9 */
 void world_stop(void);
 void world_continue(void);
+/* The fabric's clock stands from now on, until it is started again, and goes on when it is told. */
+void world_clock_stop(void);
+void world_clock_go(uint64_t ms);
 
 /* A socket as another fabric has it, of that name, where nobody answers: its descriptor. */
 int world_another(const char *name);

@@ -34,7 +34,7 @@ events_are_told() {
 	on A ip addr add 10.77.0.99/24 dev va
 	until_true 10 says watch 'event_type' || fail "no event for a new address" "$TMP/watch"
 	kill_hard watch
-	expect "a new address raises an event" "$TMP/watch" 'event_type .*GID'
+	expect "a new address raises an event" "$TMP/watch" 'event_type IBV_EVENT_GID_CHANGE'
 	learn_gids
 	expect "and is a GID" "$TMP/devinfo_A" 'GID\[.*::ffff:10.77.0.99, RoCE v2'
 	on A ip addr del 10.77.0.99/24 dev va
@@ -55,8 +55,30 @@ port_follows_its_interface() {
 	say "ok    and so is one that comes up again"
 }
 
+# 32 GIDs of a device, 64 interfaces: what goes beyond is left out, and the rest is there as ever.
+tables_are_as_long_as_they_say() {
+	local i
+	on A sh -c 'for i in $(seq 100 149); do ip addr add "10.77.0.$i/24" dev va; done'
+	run A ibv_devinfo -v -d "$(device A)" >"$TMP/devinfo_A" 2>&1 || fail "ibv_devinfo" "$TMP/devinfo_A"
+	i=$(grep -c 'GID\[' "$TMP/devinfo_A")
+	[ "$i" = 32 ] || fail "$i GIDs of a device with 50 addresses" "$TMP/devinfo_A"
+	expect "32 GIDs, the first address among them" "$TMP/devinfo_A" "GID\[.*::ffff:$IP4_A, RoCE v2"
+	on A sh -c 'for i in $(seq 40); do
+		ip link add "x$i" type veth peer name "y$i"
+		ip addr add "10.78.$i.1/32" dev "x$i"
+		ip addr add "10.79.$i.1/32" dev "y$i"
+		ip link set "x$i" up
+		ip link set "y$i" up
+	done'
+	run A ibv_devices >"$TMP/devices" 2>&1 || fail "ibv_devices" "$TMP/devices"
+	i=$(grep -c ' roce_' "$TMP/devices")
+	[ "$i" = 64 ] || fail "$i devices with 80 interfaces more" "$TMP/devices"
+	expect "64 interfaces, the first among them" "$TMP/devices" '^ *roce_va[[:space:]]'
+}
+
 devices_are_listed
 attributes_are_told
 events_are_told
 port_follows_its_interface
+tables_are_as_long_as_they_say
 done_testing

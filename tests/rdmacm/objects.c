@@ -3,6 +3,7 @@
  * own; and the list of devices. */
 #include "world.h"
 
+#include <dlfcn.h>
 #include <rdma/rdma_verbs.h>
 
 static void every_device_is_listed_and_open(void **state)
@@ -100,6 +101,62 @@ static void shared_receive_queue_by_the_extended_call(void **state)
 	assert_int_equal(errno, EOPNOTSUPP);
 }
 
+static int attributes(struct rdma_cm_id *id, enum ibv_qp_state state, struct ibv_qp_attr *attr)
+{
+	int mask = 0;
+
+	*attr = (struct ibv_qp_attr){.qp_state = state};
+	assert_int_equal(rdma_init_qp_attr(id, attr, &mask), 0);
+	return mask;
+}
+
+/* For who has a queue pair of its own: those that the id's would be given. */
+static void attributes_for_a_queue_pair_of_ones_own(void **state)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
+	int mask;
+
+	(void)state;
+	resolve();
+	mask = attributes(w.client, IBV_QPS_INIT, &attr);
+	assert_int_equal(mask, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	assert_int_equal(attr.port_num, w.client->port_num);
+	attr.qp_state = IBV_QPS_RTR;
+	errno = 0;
+	assert_int_equal(rdma_init_qp_attr(w.client, &attr, &mask), -1); /* of nobody yet */
+	assert_int_equal(errno, EINVAL);
+	destroy(&w.client);
+	connect_both();
+	expect(RDMA_CM_EVENT_ESTABLISHED, w.server);
+	mask = attributes(w.client, IBV_QPS_RTR, &attr);
+	assert_int_equal(mask & (IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_PATH_MTU),
+		IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_PATH_MTU);
+	assert_int_equal(attr.dest_qp_num, w.server->qp->qp_num);
+	mask = attributes(w.client, IBV_QPS_RTS, &attr);
+	assert_int_equal(mask & (IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY),
+		IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+	disconnect_both();
+}
+
+static void newer_calls_are_refused(void **state)
+{
+	static const char *const names[] = {
+		"rdma_resolve_addrinfo", "rdma_query_addrinfo", "rdma_write_cm_event"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		union {
+			void *symbol;
+			int (*number)(void);
+		} call = {dlsym(RTLD_DEFAULT, names[i])};
+
+		assert_non_null(call.symbol);
+		errno = 0;
+		assert_int_equal(call.number(), -1);
+		assert_int_equal(errno, EOPNOTSUPP);
+	}
+}
+
 /* Data came before the RTU: the program says so. Afterwards and in vain it does no harm. */
 static void notify_of_data_that_was_faster(void **state)
 {
@@ -139,6 +196,8 @@ int main(void)
 		TEST(queue_pair_by_the_extended_call),
 		TEST(shared_receive_queue_of_an_id),
 		TEST(shared_receive_queue_by_the_extended_call),
+		TEST(attributes_for_a_queue_pair_of_ones_own),
+		TEST(newer_calls_are_refused),
 		TEST(notify_of_data_that_was_faster),
 		TEST(ece_is_carried),
 	};

@@ -80,6 +80,45 @@ static void the_file_of_a_subnet_manager_has_a_path(void **state)
 	assert_int_equal(umad_get_issm_path("ib0", 1, path, 4), -ENAMETOOLONG);
 }
 
+/* Since rdma-core 50: not in the header that this is built with. */
+struct umad_ca_pair {
+	char smi_name[UMAD_CA_NAME_LEN];
+	uint32_t smi_preferred_port;
+	char gsi_name[UMAD_CA_NAME_LEN];
+	uint32_t gsi_preferred_port;
+};
+int umad_get_smi_gsi_pairs(struct umad_ca_pair cas[], size_t max);
+int umad_get_smi_gsi_pair_by_ca_name(
+	const char *devname, uint8_t portnum, struct umad_ca_pair *pair, unsigned enforce_smi);
+int umad_open_smi_port(const char *ca_name, int portnum);
+
+static void check_pair(const struct umad_ca_pair *pair)
+{
+	assert_string_equal(pair->smi_name, "ib0");
+	assert_string_equal(pair->gsi_name, "ib0");
+	assert_int_equal(pair->smi_preferred_port, 1);
+	assert_int_equal(pair->gsi_preferred_port, 1);
+}
+
+static void one_device_has_both_queue_pairs_of_management(void **state)
+{
+	struct umad_ca_pair pair[4];
+	int p;
+
+	world_be("node1");
+	assert_int_equal(umad_get_smi_gsi_pairs(pair, 4), 1);
+	check_pair(pair);
+	assert_int_equal(umad_get_smi_gsi_pairs(pair, 0), 0);
+	assert_int_equal(umad_get_smi_gsi_pair_by_ca_name("ib0", 1, pair + 1, 1), 0);
+	check_pair(pair + 1);
+	assert_int_equal(umad_get_smi_gsi_pair_by_ca_name("ib1", 1, pair, 0), -ENODEV);
+	p = umad_open_smi_port("ib0", 1);
+	assert_true(p >= 0);
+	assert_true(world_agent(p, SMP_DIRECTED, 0) >= 0);
+	assert_true(world_agent(p, PING, 0) >= 0);
+	umad_close_port(p);
+}
+
 static void what_is_not_there_is_not_found(void **state)
 {
 	umad_ca_t ca;
@@ -150,6 +189,7 @@ int main(void)
 		TEST(lists_are_sorted_by_name),
 		TEST(an_adapter_has_its_ports),
 		TEST(the_file_of_a_subnet_manager_has_a_path),
+		TEST(one_device_has_both_queue_pairs_of_management),
 		TEST(what_is_not_there_is_not_found),
 		TEST(a_host_that_is_not_there_has_nothing),
 		TEST(without_a_fabric_there_is_nothing),

@@ -255,6 +255,13 @@ static void datagram_builder_sets_the_address(void **state)
 	assert_int_equal(ibv_destroy_ah(ah), 0);
 }
 
+static void helpers_of_the_header(void **state)
+{
+	assert_true(ibv_is_qpt_supported(1 << IBV_QPT_UD, IBV_QPT_UD));
+	assert_false(ibv_is_qpt_supported(1 << IBV_QPT_UD, IBV_QPT_RC));
+	assert_int_equal(ibv_flow_label_to_udp_sport(0xfffff), 0xc000 | (0x3fff ^ 0x3f));
+}
+
 static int start_soon(struct ibv_cq_ex *cq)
 {
 	struct ibv_poll_cq_attr attr = {0};
@@ -334,6 +341,38 @@ static void extended_polling_reads_errors(void **state)
 	ibv_wc_read_vendor_err(cq);
 	ibv_end_poll(cq);
 	vt_ep_close(a);
+	assert_int_equal(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+}
+
+static void extended_polling_reads_whence_a_datagram_came(void **state)
+{
+	struct vt *t = *state;
+	struct ibv_cq_ex *cq;
+	struct vt_ep *a, *b;
+	struct vt_addr to;
+	struct ibv_ah *ah;
+
+	vt_need("UD");
+	cq = create_cq_ex(t, IBV_WC_STANDARD_FLAGS);
+	a = vt_ep(t, .type = IBV_QPT_UD);
+	b = vt_ep(t, .type = IBV_QPT_UD, .cq = ibv_cq_ex_to_cq(cq));
+	vt_ud_start(a, VT_QKEY);
+	vt_ud_start(b, VT_QKEY);
+	to = vt_addr(b);
+	ah = vt_ah(a, &to);
+	vt_recv(b, 2, 0, 1000);
+	vt_post(a, .op = IBV_WR_SEND, .id = 1, .len = 8, .ah = ah, .qpn = b->qp->qp_num, .qkey = VT_QKEY);
+	vt_ok(a, 1);
+	assert_int_equal(start_soon(cq), 0);
+	assert_int_equal(cq->wr_id, 2);
+	assert_int_equal(ibv_wc_read_src_qp(cq), a->qp->qp_num);
+	assert_int_equal(ibv_wc_read_slid(cq), 0); /* no LIDs by this link layer */
+	assert_int_equal(ibv_wc_read_dlid_path_bits(cq), 0);
+	assert_int_equal(ibv_wc_read_sl(cq) & ~3, 8); /* over UDP, IPv4 or IPv6, as verbs.*.ud says */
+	assert_int_equal(ibv_wc_read_wc_flags(cq) & IBV_WC_GRH, IBV_WC_GRH);
+	ibv_end_poll(cq);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+	vt_ep_close(b);
 	assert_int_equal(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
 }
 
@@ -472,8 +511,10 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(too_much_in_one_batch_fails_as_a_whole),
 	VT_TEST(program_may_poll_while_it_builds),
 	VT_TEST(datagram_builder_sets_the_address),
+	VT_TEST(helpers_of_the_header),
 	VT_TEST(extended_polling_reads_the_same_completions),
 	VT_TEST(extended_polling_reads_errors),
+	VT_TEST(extended_polling_reads_whence_a_datagram_came),
 	VT_TEST(builders_bind_and_withdraw_windows),
 	VT_TEST(wall_clock_of_a_completion),
 	VT_TEST(completion_timestamps_grow),

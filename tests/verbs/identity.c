@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <net/if.h>
+#include <stdio.h>
 #include <string.h>
 
 static void device_is_listed_with_its_names(void **state)
@@ -270,6 +271,27 @@ static void two_contexts_of_one_device_are_independent(void **state)
 		assert_int_equal(vt_state(a->qp), IBV_QPS_RTS);
 }
 
+int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size); /* in no header */
+const char *ibv_get_sysfs_path(void);
+
+/* What programs look for below /sys/class/infiniband. */
+static void files_of_the_device_say_the_same(void **state)
+{
+	struct vt *t = *state;
+	char dir[512], text[64], guid[20];
+	const uint8_t *g = (const uint8_t *)&t->dev.node_guid;
+
+	assert_true((size_t)snprintf(dir, sizeof(dir), "%s/class/infiniband/%s", ibv_get_sysfs_path(),
+			    ibv_get_device_name(t->ctx->device)) < sizeof(dir));
+	snprintf(guid, sizeof(guid), "%02x%02x:%02x%02x:%02x%02x:%02x%02x", g[0], g[1], g[2], g[3], g[4],
+		g[5], g[6], g[7]);
+	assert_int_equal(ibv_read_sysfs_file(dir, "node_guid", text, sizeof(text)), 19);
+	assert_string_equal(text, guid);
+	assert_int_equal(ibv_read_sysfs_file(dir, "node_guid", text, 19), -1); /* does not fit */
+	assert_int_equal(ibv_read_sysfs_file(dir, "no_such_file", text, sizeof(text)), -1);
+	assert_int_equal(errno, ENOENT);
+}
+
 static void calls_the_device_does_not_know_say_so(void **state)
 {
 	struct vt *t = *state;
@@ -303,6 +325,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(gid_table_steps_by_the_callers_entry),
 	VT_TEST(pkey_table_has_the_default_key),
 	VT_TEST(two_contexts_of_one_device_are_independent),
+	VT_TEST(files_of_the_device_say_the_same),
 	VT_TEST(calls_the_device_does_not_know_say_so),
 };
 

@@ -5,10 +5,12 @@
  */
 #include "fixture.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <net/ethernet.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -204,6 +206,18 @@ static int tso_builder(struct vt_ep *e)
 	return qp_ex_with(e, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_EX_WITH_TSO);
 }
 
+static int atomic_write_builder(struct vt_ep *e)
+{
+	return qp_ex_with(e, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_EX_WITH_ATOMIC_WRITE);
+}
+
+static int flush_builder(struct vt_ep *e)
+{
+	enum { IBV_QP_EX_WITH_FLUSH = 1 << 11 }; /* since rdma-core 45 */
+
+	return qp_ex_with(e, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_EX_WITH_FLUSH);
+}
+
 static int cq_ex_with(struct vt_ep *e, uint64_t fields, uint32_t flags)
 {
 	struct ibv_cq_init_attr_ex a = {.cqe = 4,
@@ -283,6 +297,8 @@ static const struct {
 	{"a QP with TSO", qp_tso},
 	{"a QP with RSS", qp_rss},
 	{"the builder of TSO", tso_builder},
+	{"the builder of ATOMIC_WRITE", atomic_write_builder},
+	{"the builder of FLUSH", flush_builder},
 	{"a CQ that ignores overruns", ignore_overrun},
 	{"the cvlan of a completion", cvlan},
 	{"the flow tag of a completion", flow_tag},
@@ -305,6 +321,45 @@ static void no_is_a_clean_refusal(void **state)
 			fail_msg("%s: %s", refusals[i].name, err ? strerror(err) : "done");
 	}
 	vt_ping_pong(a, b);
+}
+
+/* Since rdma-core 45: not in the header that this is built with. */
+static const struct {
+	const char *name;
+	enum { NULL_AND_ERRNO, THE_ERROR, MINUS_ONE_AND_ERRNO, NOTHING } says;
+} newer[] = {
+	{"ibv_alloc_dmah", NULL_AND_ERRNO},
+	{"ibv_dealloc_dmah", THE_ERROR},
+	{"ibv_reg_mr_ex", NULL_AND_ERRNO},
+	{"ibv_dm_export_dmabuf_fd", MINUS_ONE_AND_ERRNO},
+	{"ibv_query_port_speed", THE_ERROR},
+	{"ibv_alloc_buf", NULL_AND_ERRNO},
+	{"ibv_free_buf", NOTHING},
+	{"ibv_reg_buf_mr", NULL_AND_ERRNO},
+};
+
+static void newer_calls_are_refused_too(void **state)
+{
+	for (size_t i = 0; i < ARRAY_LEN(newer); i++) {
+		union {
+			void *symbol;
+			void *(*pointer)(void);
+			int (*number)(void);
+		} call = {dlsym(RTLD_DEFAULT, newer[i].name)};
+		int err;
+
+		if (!call.symbol)
+			fail_msg("%s is not there", newer[i].name);
+		errno = 0;
+		if (newer[i].says == NULL_AND_ERRNO)
+			err = made(call.pointer());
+		else
+			err = call.number();
+		if (newer[i].says == MINUS_ONE_AND_ERRNO && err == -1)
+			err = errno;
+		if (newer[i].says != NOTHING && err != EOPNOTSUPP)
+			fail_msg("%s: %d", newer[i].name, err);
+	}
 }
 
 /* ---- partly: accepted, of little effect ---- */
@@ -362,6 +417,28 @@ static void advice_is_taken(void **state)
 		ibv_advise_mr(a->pd, IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1), 0);
 	vt_check(a->buf, 100, 3);
 	vt_ping_pong(a, b);
+}
+
+/* In no header of rdma-core's. */
+int ibv_dontfork_range(void *base, size_t size);
+int ibv_dofork_range(void *base, size_t size);
+
+static void ranges_a_child_should_not_get_are_there(void **state)
+{
+	struct vt_ep *a = vt_ep(*state);
+	uint8_t before[64];
+	int status;
+	pid_t pid;
+
+	vt_fill(a->buf, 4096, 5);
+	memcpy(before, a->buf, sizeof(before));
+	assert_int_equal(ibv_dontfork_range(a->buf, 4096), 0);
+	pid = fork();
+	if (!pid)
+		_exit(memcmp(before, a->buf, sizeof(before)) ? 1 : 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
+	assert_int_equal(ibv_dofork_range(a->buf, 4096), 0);
 }
 
 static void answers_that_are_always_the_same(void **state)
@@ -424,9 +501,11 @@ static void limits_are_kept(void **state)
 
 static const struct CMUnitTest tests[] = {
 	VT_TEST(no_is_a_clean_refusal),
+	VT_TEST(newer_calls_are_refused_too),
 	VT_TEST(basic_srq_by_the_extended_call),
 	VT_TEST(moderation_delays_no_event),
 	VT_TEST(advice_is_taken),
+	VT_TEST(ranges_a_child_should_not_get_are_there),
 	VT_TEST(answers_that_are_always_the_same),
 	VT_TEST(clock_of_the_device_is_monotonic),
 	VT_TEST(limits_are_kept),

@@ -122,7 +122,8 @@ static void region_is_reached_by_its_iova(void **state)
 
 	vt_pair(t, IBV_QPT_RC, &a, &b);
 	for (size_t i = 0; i < ARRAY_LEN(iovas); i++) {
-		struct ibv_mr *mr = ibv_reg_mr_iova(b->pd, b->buf, 8192, iovas[i], VT_ALL_ACCESS);
+		struct ibv_mr *mr = i % 2 ? ibv_reg_mr_iova(b->pd, b->buf, 8192, iovas[i], VT_ALL_ACCESS)
+					  : ibv_reg_mr_iova2(b->pd, b->buf, 8192, iovas[i], VT_ALL_ACCESS);
 
 		assert_non_null(mr);
 		vt_fill(a->buf, 100, i);

@@ -304,7 +304,6 @@ int main(int argc, char **argv)
 		TEST(the_program_may_bring_a_path),
 	};
 
-	alarm(100);
 	if (argc == 2)
 		cmocka_set_skip_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);

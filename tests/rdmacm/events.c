@@ -433,7 +433,6 @@ int main(int argc, char **argv)
 		TEST(both_sides_learn_the_others_ece),
 	};
 
-	alarm(100);
 	if (argc == 2)
 		cmocka_set_skip_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);

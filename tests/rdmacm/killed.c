@@ -8,6 +8,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 enum step { RESOLVED, ASKED, ANSWERED, ESTABLISHED, GONE, LEFT, REJECTED };
@@ -100,6 +101,7 @@ static int be_victim(char **argv)
 	enum step step = (enum step)atoi(argv[2]);
 	__be16 port = (__be16)atoi(argv[3]);
 
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* whoever is to kill it may not live to do so */
 	setup(NULL);
 	if (!strcmp(argv[1], "client"))
 		be_client(atoi(argv[4]), step, port);
@@ -324,7 +326,6 @@ int main(int argc, char **argv)
 		TEST(a_server_that_rejects_and_is_gone),
 	};
 
-	alarm(100);
 	program = argv[0];
 	if (argc == 5)
 		return be_victim(argv);

@@ -202,6 +202,5 @@ int main(void)
 		TEST(ece_is_carried),
 	};
 
-	alarm(100);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the code relies on, said so that it is checked in the builds for sanitizers and for chaos, and costs
- * nothing in others: no user's program dies of a state that we did not think of. Of locks: assert_locked(),
- * base/lock.h.
+ * What the code relies on, said so that it is checked in the builds that tests run (ANYRDMA_ASSERTS), and
+ * costs nothing in others: no user's program dies of a state that we did not think of. Of locks:
+ * assert_locked(), base/lock.h. Nobody in src/ calls assert() itself (tests/tree/check.py asserts).
  */
 #ifndef BASE_ASSERTS_H
 #define BASE_ASSERTS_H

@@ -53,8 +53,8 @@ void lock_take_mutex(struct lock *l);
 bool lock_try_mutex(struct lock *l);
 
 /*
- * Says, where the code relies on it, that this thread has the lock. Checked in the builds for sanitizers and
- * for chaos; nothing in others. Relaxed, since a fence would hide what those builds look for.
+ * Says, where the code relies on it, that this thread has the lock. Checked as base/asserts.h says; nothing
+ * in other builds. Relaxed, since a fence would hide what the sanitizers look for.
  */
 #ifdef ANYRDMA_ASSERTS
 #define assert_locked(l) assert(atomic_load_explicit(&(l)->holder, memory_order_relaxed) == pthread_self())

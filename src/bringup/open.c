@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Putting a real adapter together: links, providers, the registry, the helper. */
+#include "base/asserts.h"
 #include "base/env.h"
 #include "base/fd.h"
 #include "base/guard.h"
@@ -18,7 +19,6 @@
 #include "local/channel.h"
 #include "wire/ibt.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,7 +162,7 @@ int bringup_open(struct hca_adapter *a)
 {
 	int err;
 
-	assert(a->qp1.ops != &hca_qp1_none); /* others' MADs come to us, too */
+	assert_that(a->qp1.ops != &hca_qp1_none); /* others' MADs come to us, too */
 	a->udp_port = (uint16_t)env_value(ANYRDMA_PORT);
 	err = open_providers(a);
 	if (err)

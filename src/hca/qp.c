@@ -3,6 +3,7 @@
  */
 #include "hca/qp.h"
 
+#include "base/asserts.h"
 #include "base/bits.h"
 #include "base/log.h"
 #include "hca/adapter.h"
@@ -13,7 +14,6 @@
 #include "host/registry.h"
 #include "wire/ibt.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -624,7 +624,7 @@ void hca_qp_set_state(struct hca_qp *qp, enum ibv_qp_state to)
 	enum ibv_qp_state from = hca_qp_state(qp);
 
 	assert_locked(&qp->lock);
-	assert(hca_qp_has_arrow(from, to));
+	assert_that(hca_qp_has_arrow(from, to));
 	PROBE(QP_STATE, .qpn = hca_qpn(qp), .from = from, .to = to);
 	__atomic_store_n(&qp->ex.qp_base.state, to, __ATOMIC_RELAXED);
 	qp->attr.qp_state = to;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Answers to the peer's READs and atomics, in the order it asked (RFC 5040). */
+#include "base/asserts.h"
 #include "iwarp/iwarp.h"
 
 #include "hca/adapter.h"
-
-#include <assert.h>
 
 void iwarp_fpdu_begin(struct iwarp_fpdu *f, const struct ddp_seg *seg)
 {
@@ -27,7 +26,7 @@ static bool add(struct hca_qp *qp, struct iwarp_fpdu *f)
 {
 	struct iwarp_qp *s = iwarp_qp(qp);
 
-	assert(!s->tx.off);
+	assert_that(!s->tx.off);
 	f->source = SOURCE_ANSWER;
 	f->foreign = f->len;
 	f->index = s->answer_next;

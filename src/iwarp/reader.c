@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "iwarp/reader.h"
 
+#include "base/asserts.h"
 #include "base/guard.h"
-
-#include <assert.h>
 
 enum { PIECES = 32 };
 
 void iwarp_reader_init(struct iwarp_reader *r, const struct iwarp_reader_ops *ops, void *arg, void *stage,
 	uint32_t size, bool crc, bool markers)
 {
-	assert(size >= IWARP_STAGE);
+	assert_that(size >= IWARP_STAGE);
 	*r = (struct iwarp_reader){
 		.ops = ops, .arg = arg, .stage = stage, .size = size, .crc = crc, .markers = markers};
 }
@@ -276,7 +275,7 @@ int iwarp_reader_got(struct iwarp_reader *r, size_t n)
 {
 	uint32_t direct = n < r->direct ? (uint32_t)n : r->direct;
 
-	assert(n - direct <= r->size - r->tail);
+	assert_that(n - direct <= r->size - r->tail);
 	r->direct = 0;
 	r->off += direct;
 	r->left -= direct;

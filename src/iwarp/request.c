@@ -3,12 +3,12 @@
  * The send queue, as segments. A message is never interrupted by another one (RFC 5041); between
  * messages, requests and answers take turns, so that neither side's bulk starves the other's.
  */
+#include "base/asserts.h"
 #include "iwarp/iwarp.h"
 
 #include "hca/adapter.h"
 
 #include <arpa/inet.h>
-#include <assert.h>
 
 enum step { STEP_ON, STEP_STOP };
 
@@ -113,7 +113,7 @@ static bool add(struct hca_qp *qp, struct iwarp_fpdu *f)
 {
 	struct iwarp_qp *s = iwarp_qp(qp);
 
-	assert(!s->tx.in_answer);
+	assert_that(!s->tx.in_answer);
 	f->source = SOURCE_REQUEST;
 	f->index = s->tx.next;
 	if (iwarp_writer_add(&s->writer, f, false))

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #include "iwarp/writer.h"
 
+#include "base/asserts.h"
 #include "base/guard.h"
 #include "iwarp/reader.h"
-
-#include <assert.h>
 
 enum { PIECES = 32 };
 
 void iwarp_writer_init(struct iwarp_writer *w, const struct iwarp_writer_ops *ops, void *arg, void *stage,
 	uint32_t size, uint32_t mulpdu, bool crc, bool markers)
 {
-	assert(size >= IWARP_STAGE && mulpdu >= IWARP_FPDU_HDR && mulpdu <= MPA_ULPDU_MAX);
+	assert_that(size >= IWARP_STAGE && mulpdu >= IWARP_FPDU_HDR && mulpdu <= MPA_ULPDU_MAX);
 	memset(w, 0, sizeof(*w));
 	w->ops = ops;
 	w->arg = arg;
@@ -266,7 +265,7 @@ void iwarp_writer_sent(struct iwarp_writer *w, size_t n)
 	struct iwarp_fpdu done[IWARP_FPDUS];
 	unsigned count = 0;
 
-	assert(n <= w->waiting);
+	assert_that(n <= w->waiting);
 	w->waiting -= n;
 	n += w->sent;
 	for (; w->tail != w->head && n >= at(w, w->tail)->span; w->tail++) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "mad/gsi.h"
 
+#include "base/asserts.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
 #include "mad/gsi_parts.h"
 #include "wire/ibt.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,7 +210,7 @@ int mad_gsi_open(struct hca_adapter *a, const struct mad_router *const *routers)
 	a->qp1.gsi = g;
 	a->qp1.ops = &qp1_ops;
 	for (int i = 0; routers[i]; i++) {
-		assert(i < MAD_ROUTERS);
+		assert_that(i < MAD_ROUTERS);
 		g->route[i].router = routers[i];
 		g->route[i].state = calloc(1, routers[i]->state_size);
 		if (!g->route[i].state) {

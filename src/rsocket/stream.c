@@ -15,9 +15,9 @@
  */
 #include "rsocket/stream.h"
 
+#include "base/asserts.h"
 #include "observe/probe.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static const unsigned from[] = {
 void rs_stream_set_state(struct rs_stream *s, enum rs_state state)
 {
 	assert_locked(&s->lock);
-	assert(from[state] & 1u << s->state);
+	assert_that(from[state] & 1u << s->state);
 	PROBE(RSOCKET_STATE, .fd = (uint64_t)s->rs.fd, .from = names[s->state], .to = names[state]);
 	s->state = state;
 	s->can_read = s->can_write = state == RS_CONNECTED;

@@ -6,9 +6,9 @@
  */
 #include "wire/cm_msg.h"
 
+#include "base/asserts.h"
 #include "wire/qpn.h"
 
-#include <assert.h>
 #include <string.h>
 
 struct field {
@@ -216,7 +216,7 @@ void cm_msg_pack(const struct cm_msg *m, uint8_t mad[MAD_LEN])
 		m->tid, (uint16_t)m->attr, m->attr_mod};
 	uint8_t *body = mad + MAD_HDR_LEN;
 
-	assert(row);
+	assert_that(row);
 	memset(mad, 0, MAD_LEN);
 	mad_hdr_put(mad, &hdr);
 	for (const struct field *f = row->fields; f < row->fields + row->count; f++) {

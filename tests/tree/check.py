@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks the source tree itself: check.py layers | protocol | spdx | format | conformance | cancel | names | probes | env | claims [BUILD] | sets [BUILD]
+"""Checks the source tree itself: check.py layers | protocol | spdx | format | conformance | cancel | asserts | names | probes | env | claims [BUILD] | sets [BUILD]
 
 layers  reads the #includes of src/ and fails where a folder sees one it may not see (docs/architecture.md)
 protocol  protocol logic (PROTOCOL below) does no I/O, has no clock and allocates nothing
@@ -10,6 +10,7 @@ conformance  every test that docs/conformance.md names exists in the program of 
 claims  every row of docs/coverage.md names tests that BUILD (build/) has, and every row of the README's table is there
 sets    every name in the sanitizers' sets is that of an entry of BUILD (tests/sanitize/CMakeLists.txt)
 names   every identifier in backquotes in README.md and docs/, and every file of src/ named there, exists
+asserts  the source asserts by src/base/asserts.h alone, which says in which builds
 probes  every row of src/observe/probe.h is told somewhere, is in the manual, and its counters are counted by nobody else
 env     the variables of src/base/env.h are those of the manual, and nobody else reads the environment
 cancel  every entry point of the libraries is safe from pthread_cancel (src/base/cancel.h), or listed with a reason
@@ -388,6 +389,17 @@ LEFT_OUT = ("ibv_", "ibv_wr_", "rdma_", "IBV_WC_", "IBV_EVENT_")
 NAMES_ALL_CALLS = "docs/coverage.md"  # also those of newer headers than ours
 
 
+def check_asserts():
+    """assert() is checked in every build; ours in those that tests run."""
+    for path in c_files("src"):
+        name = path.relative_to(SRC).as_posix()
+        if path.name.endswith(("_test.c", "_test.h")) or name in ("base/asserts.h", "base/lock.h"):
+            continue
+        for number, line in enumerate(code_of(path.read_text()).splitlines(), 1):
+            if re.search(r"\bassert\s*\(", line):
+                yield f"src/{name}:{number}: assert_that() (base/asserts.h), not assert()"
+
+
 def words_of_source():
     words = set(re.findall(r"\w+", (ROOT / "Makefile").read_text()))
     for folder in ("src", "tests", "fuzz", "bench", "scripts"):
@@ -470,6 +482,7 @@ def main():
         "format": check_format,
         "conformance": check_conformance,
         "cancel": lambda: [*check_cancel(), *check_cancel_preload()],
+        "asserts": check_asserts,
         "names": check_names,
         "probes": check_probes,
         "env": check_env,

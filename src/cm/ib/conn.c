@@ -40,13 +40,13 @@
  * before the MRA, so that a peer which is still busy may say so again. SIDR_REP_SENT remembers an answer for
  * as long as its request may be repeated; the specification forgets it, and the user would be asked twice.
  */
+#include "base/asserts.h"
 #include "cm/ib/core.h"
 #include "observe/probe.h"
 #include "wire/qpn.h"
 
 #include "base/list.h"
 
-#include <assert.h>
 #include <errno.h>
 
 /* ---- names ---- */
@@ -141,7 +141,7 @@ static const uint32_t arrows[CM_STATE_COUNT] = {
 
 void cm_set_state(struct cm_core *core, struct cm_conn *c, enum cm_state next)
 {
-	assert(arrows[c->state] >> next & 1);
+	assert_that(arrows[c->state] >> next & 1);
 	PROBE(CM_STATE, .id = c->local_id, .from = cm_state_name(c->state), .to = cm_state_name(next));
 	c->state = next;
 	timer_clear(&core->timers, &c->timer);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "cm/ib/table.h"
 
+#include "base/asserts.h"
 #include "base/bytes.h"
 #include "base/list.h"
 #include "base/random.h"
 #include "cm/ib/conn.h"
-
-#include <assert.h>
 
 static uint64_t number_of(const struct cm_conn *c, enum cm_index index)
 {
@@ -41,7 +40,7 @@ static struct cm_link **bucket_of(
 
 void cm_table_init(struct cm_table *t, struct cm_link **buckets, uint32_t n, uint64_t seed)
 {
-	assert(n && !(n & (n - 1)));
+	assert_that(n && !(n & (n - 1)));
 	*t = (struct cm_table){.bucket = buckets, .mask = n - 1, .seed = seed};
 }
 
@@ -50,7 +49,7 @@ void cm_table_add(struct cm_table *t, enum cm_index index, struct cm_conn *c)
 	struct cm_link *l = &c->link[index];
 	struct cm_link **head = bucket_of(t, index, number_of(c, index), gid_of(c, index));
 
-	assert(!l->pprev);
+	assert_that(!l->pprev);
 	l->next = *head;
 	l->pprev = head;
 	if (l->next)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "mad/ib/rmpp.h"
 
-#include <assert.h>
+#include "base/asserts.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ void rmpp_send_init(struct rmpp_send *s, const uint8_t *msg, size_t len)
 {
 	size_t hdr = rmpp_data_offset(msg[1]), each = data_in_segment(msg);
 
-	assert(len >= hdr);
+	assert_that(len >= hdr);
 	*s = (struct rmpp_send){.msg = msg, .len = len, .window = 1};
 	s->segments = (uint32_t)((len - hdr + each - 1) / each);
 	if (!s->segments)

@@ -141,7 +141,7 @@ static int take_frames(
 	int n = 0, got;
 
 	if (!r->reverse)
-		local_peers_find_reverse(c, r);
+		local_reader_find_reverse(c, r);
 	local_credit_check(c, r);
 	if (local_credit_expects_reply(r))
 		max = 1;

@@ -3,7 +3,9 @@
  * The inside of the channel, for its parts:
  *
  *   channel.c    a link that moves frames through rings, and the rest over the link below
- *   peers.c      the processes that we send to and that send to us
+ *   peers.c      the processes that we are connected with:
+ *   writers.c    those that we send to,
+ *   readers.c    and those that send to us
  *   handshake.c  what they say to each other by a Unix socket
  *   ring.c       frames in shared memory
  *   credit.c     how far a ring's reader is
@@ -181,11 +183,42 @@ void local_peers_close(struct local_channel *c);
 void local_peers_attend(struct local_channel *c, bool receives);
 /* Asks those that are wanted; any thread. */
 void local_peers_ask_wanted(struct local_channel *c);
-/* The reader may have said by its socket whose reverse it is: looks, before its frames are taken. */
-void local_peers_find_reverse(struct local_channel *c, struct local_reader *r);
+
+/* ---- peers.c: sockets; c->handshake held, or w->lock ---- */
+enum { LOCAL_AT_ONCE = 1024 }; /* messages of one: more than a socket holds, but not without end */
+/* Puts it into the epoll set: 0 or -errno. */
+int local_end_watch(struct local_channel *c, struct local_end *end);
+/* Closing takes it out of the epoll set, since nobody else has the socket. */
+void local_end_close(struct local_channel *c, struct local_end *end);
+/* Whether the other one is gone; it may have rung the bell before. */
+bool local_end_has_ended(const struct local_end *end);
+
+/* ---- writers.c ---- */
+/* That of a slot, made if need be; NULL: no memory, or no slot of a process. */
+struct local_writer *local_writer_of(struct local_channel *c, uint32_t slot);
+/* Asks it, if it is down; unless `now`, not again before a second has passed. No lock held. */
+void local_writer_begin(struct local_channel *c, struct local_writer *w, bool now);
+/* Its socket, or that of its process, has something to say. */
+void local_writer_attend(struct local_channel *c, struct local_writer *w, bool receives);
+void local_writer_attend_process(struct local_channel *c, struct local_end *end);
+/* It connected to us before, and says it is that slot's; who listens there can tell. Locks of both ends held.
+ */
+void local_writer_say_pair(const struct local_writer *w, const struct local_reader *r);
 /* The other one is gone or insane; w->lock held, or c->handshake. */
-void local_peers_drop_writer(struct local_channel *c, struct local_writer *w);
-void local_peers_drop_reader(struct local_channel *c, struct local_reader *r);
+void local_writer_drop(struct local_channel *c, struct local_writer *w);
+
+/* ---- readers.c; c->handshake held ---- */
+/* Accepts all who have come. */
+void local_readers_accept(struct local_channel *c);
+/* A descriptor to give up when there are no more. */
+int local_readers_spare(const struct local_channel *c);
+/* Its socket has something to say. */
+void local_reader_attend(struct local_channel *c, struct local_reader *r, bool receives);
+/* The other one is gone or insane. */
+void local_reader_drop(struct local_channel *c, struct local_reader *r);
+/* It may have said by its socket whose reverse it is: looks, before its frames are taken. Without the lock.
+ */
+void local_reader_find_reverse(struct local_channel *c, struct local_reader *r);
 
 /* ---- credit.c: sending acknowledges; by who receives ---- */
 /* A burst of frames was taken: acknowledges it now, or leaves that to a frame of ours. */

@@ -158,7 +158,7 @@ static void collect(struct local_channel *c, struct local_writer *w, uint32_t ta
 		n = w->state == WRITER_UP ? ring_collect(&w->tx, taken, note, NOTES) : 0;
 		if (n < 0 && sure) {
 			log_info("process in slot %u: corrupt ring, no more shared memory", w->slot);
-			local_peers_drop_writer(c, w);
+			local_writer_drop(c, w);
 		}
 		lock_drop(&w->lock);
 		for (int i = 0; i < n && c->events.executed; i++)
@@ -190,7 +190,7 @@ static void reap(struct local_channel *c, struct local_writer *w)
 {
 	lock_take(&w->lock);
 	if (w->ended)
-		local_peers_drop_writer(c, w);
+		local_writer_drop(c, w);
 	lock_drop(&w->lock);
 }
 

@@ -38,7 +38,7 @@ static void cut_off(struct local_channel *c, struct local_reader *r, uint32_t se
 	if (still_acts(r, &seen)) {
 		atomic_store(&r->rx.ring->revoked, 1);
 		r->exported = false;
-		local_peers_drop_reader(c, r);
+		local_reader_drop(c, r);
 		log_warn("process in slot %u: stopped while it accessed our memory; its access is "
 			 "revoked, no more shared memory",
 			r->slot);

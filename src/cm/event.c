@@ -14,9 +14,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
+#include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- channels ---- */
@@ -30,47 +29,54 @@ int rcm_channel_new(struct rcm_channel **out)
 		return err;
 	}
 	ch->pub.fd = ch->q.fd;
+	atomic_init(&ch->refs, 1);
 	*out = ch;
 	return 0;
 }
 
-/* Whether a thread waits for events, or another one than ours has just had one and could come back. */
-static bool is_waiting(struct rcm *cm, struct rcm_channel *ch, bool *may_come)
+static void channel_put(void *arg)
 {
-	pid_t taker;
-	bool waiting;
+	struct rcm_channel *ch = arg;
 
-	cm_host_lock(&cm->host);
-	waiting = ch->waiting;
-	taker = ch->taker;
-	cm_host_unlock(&cm->host);
-	*may_come = taker && taker != gettid() && !tgkill(getpid(), taker, 0);
-	return waiting;
+	if (atomic_fetch_sub(&ch->refs, 1) > 1)
+		return;
+	hca_evq_fini(&ch->q);
+	free(ch);
+}
+
+/* Of each thread: the channel that it waits on, or had an event of and may come back to for the next. */
+static pthread_key_t held;
+
+__attribute__((constructor)) static void make_key(void)
+{
+	pthread_key_create(&held, channel_put);
+}
+
+/* NULL: none any more. */
+static void hold(struct rcm_channel *ch)
+{
+	struct rcm_channel *before = pthread_getspecific(held);
+
+	if (ch == before)
+		return;
+	if (ch)
+		atomic_fetch_add(&ch->refs, 1);
+	if (pthread_setspecific(held, ch))
+		before = ch; /* no memory: it does without */
+	if (before)
+		channel_put(before);
 }
 
 /*
  * Programs do this while a thread of theirs waits for events, just before they exit: with the stock library
- * that thread sleeps on in the kernel. Here it keeps the channel. One that is on its way back, with the event
- * that made the program end (rping), is given the time that all the rest takes with an adapter in the kernel.
+ * that thread sleeps on in the kernel. Or while it is on its way back to wait, with the event that made the
+ * program end (rping). So it stays for that thread, until that ends or waits on another channel.
  */
 void rcm_channel_free(struct rcm_channel *ch)
 {
-	enum { NAPS = 100 };
-	static const struct timespec nap = {.tv_nsec = 1000000};
-	bool waiting, may_come = true;
-	struct rcm *cm;
-
-	if (rcm_get(&cm))
-		return;
-	waiting = is_waiting(cm, ch, &may_come);
-	for (int i = 0; i < NAPS && !waiting && may_come; i++) {
-		nanosleep(&nap, NULL);
-		waiting = is_waiting(cm, ch, &may_come);
-	}
-	if (waiting)
-		return;
-	hca_evq_fini(&ch->q);
-	free(ch);
+	if (pthread_getspecific(held) == ch)
+		hold(NULL);
+	channel_put(ch);
 }
 
 /* ---- queueing ---- */
@@ -159,15 +165,6 @@ struct taking {
 	int cancel; /* as the program has it */
 };
 
-static void stop_waiting(void *arg)
-{
-	const struct taking *t = arg;
-
-	cm_host_lock(&t->cm->host);
-	t->ch->waiting--;
-	cm_host_unlock(&t->cm->host);
-}
-
 /* The program's thread has nothing else to do: it may as well drive. */
 static int wait_on_channel(const struct taking *t)
 {
@@ -183,11 +180,9 @@ static int wait_for_event(struct taking *t)
 {
 	int err;
 
-	pthread_cleanup_push(stop_waiting, t);
 	cancel_restore(t->cancel);
 	err = wait_on_channel(t);
 	cancel_off();
-	pthread_cleanup_pop(0);
 	return err;
 }
 
@@ -214,17 +209,15 @@ static int take(struct taking *t, struct rcm_event **out)
 	int err;
 
 	t->blocks = !(fcntl(ch->pub.fd, F_GETFL) & O_NONBLOCK);
-	cm_host_lock(&cm->host);
-	ch->waiting++;
+	hold(ch);
 	do {
-		cm_host_unlock(&cm->host);
 		err = wait_for_event(t);
 		cm_host_lock(&cm->host);
 		*out = err ? NULL : next_event(ch);
+		cm_host_unlock(&cm->host);
 	} while (!err && !*out); /* it was dropped under us */
-	ch->waiting--;
-	ch->taker = t->blocks ? gettid() : 0;
-	cm_host_unlock(&cm->host);
+	if (!t->blocks)
+		hold(NULL);
 	return err;
 }
 
@@ -342,9 +335,7 @@ int rcm_complete(struct rcm_id *id)
 	err = rcm_event_take(rcm_channel(id->pub.channel), &id->pub.event);
 	if (err)
 		return err;
-	cm_host_lock(&id->cm->host);
-	rcm_channel(id->pub.channel)->taker = 0; /* whoever calls next takes its own */
-	cm_host_unlock(&id->cm->host);
+	hold(NULL); /* whoever calls next takes its own */
 	e = id->pub.event;
 	if (!e->status)
 		return 0;

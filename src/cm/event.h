@@ -10,6 +10,8 @@
 #include "cm/id.h"
 #include "hca/evq.h"
 
+#include <stdatomic.h>
+
 enum { RCM_PRIV_MAX = UINT8_MAX }; /* as much as a length tells */
 
 struct rcm_event {
@@ -22,9 +24,8 @@ struct rcm_event {
 
 struct rcm_channel {
 	struct rdma_event_channel pub;
-	struct hca_evq q; /* under the host's lock, not its own */
-	unsigned waiting; /* threads; host lock */
-	pid_t taker;      /* the thread that had the last event; 0: none that comes back for more */
+	struct hca_evq q;      /* under the host's lock, not its own */
+	_Atomic unsigned refs; /* the program's, and of each thread that waits there or may come back to */
 };
 
 static inline struct rcm_event *rcm_event(struct rdma_cm_event *e)
@@ -39,7 +40,7 @@ static inline struct rcm_channel *rcm_channel(struct rdma_event_channel *ch)
 
 /* ---- channels ---- */
 int rcm_channel_new(struct rcm_channel **out);
-/* Waits up to 0.1 s for a thread that is about to wait there; kept when one does. */
+/* Never waits. It stays for a thread of the program that waits there, or had an event and may come back. */
 void rcm_channel_free(struct rcm_channel *ch);
 
 /* ---- queueing ---- */

@@ -2,10 +2,12 @@
 /* Events and ids: who waits for whom, what moves where, threads, children, synchronous ids. */
 #include "world.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rdma_verbs.h>
+#include <semaphore.h>
 #include <sys/wait.h>
 
 static struct rdma_conn_param no_qp = {.qp_num = 4711, .responder_resources = 1, .initiator_depth = 1};
@@ -378,40 +380,80 @@ static void ids_end_beside_a_thread_that_takes_events(void **state)
 }
 
 /* As rping's: with the event that ends the program it goes back to wait for more, while the channel goes. */
-static _Atomic int taken, came_back;
+static struct {
+	struct rdma_event_channel *channel;
+	sem_t has_event, may_go_on;
+	int fd;    /* the channel's, for when it is gone */
+	int error; /* of the last call */
+} back;
 
-static void *take_and_come_back(void *channel)
+static void take_one(void)
 {
 	struct rdma_cm_event *e;
 
-	assert_int_equal(rdma_get_cm_event(channel, &e), 0);
+	assert_int_equal(rdma_get_cm_event(back.channel, &e), 0);
 	assert_int_equal(rdma_ack_cm_event(e), 0);
-	taken = 1;
-	usleep(5 * 1000);
-	rdma_get_cm_event(channel, &e);
-	came_back = 1;
+	sem_post(&back.has_event);
+}
+
+static void *take_and_look_again(void *arg)
+{
+	struct rdma_cm_event *e;
+
+	take_one();
+	sem_wait(&back.may_go_on);
+	fcntl(back.channel->fd, F_SETFL, O_NONBLOCK);
+	back.error = rdma_get_cm_event(back.channel, &e) ? errno : 0;
 	return NULL;
 }
 
-static void a_channel_waits_for_who_comes_back(void **state)
+static void *take_and_wait_again(void *arg)
+{
+	struct rdma_cm_event *e;
+
+	take_one();
+	rdma_get_cm_event(back.channel, &e);
+	return NULL;
+}
+
+/* Destroys the channel when the thread has had its event. */
+static pthread_t end_beside(void *(*thread)(void *))
 {
 	struct sockaddr_in to = loopback(rdma_get_src_port(w.listener));
-	static struct rdma_event_channel *channel; /* the thread keeps it: it is no leak */
 	struct rdma_cm_id *id;
 	pthread_t taker;
 
-	channel = rdma_create_event_channel();
-	assert_int_equal(pthread_create(&taker, NULL, take_and_come_back, channel), 0);
-	assert_int_equal(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	sem_init(&back.has_event, 0, 0);
+	sem_init(&back.may_go_on, 0, 0);
+	back.channel = rdma_create_event_channel();
+	back.fd = back.channel->fd;
+	assert_int_equal(pthread_create(&taker, NULL, thread, NULL), 0);
+	assert_int_equal(rdma_create_id(back.channel, &id, NULL, RDMA_PS_TCP), 0);
 	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1000), 0);
-	while (!taken)
-		usleep(100);
+	sem_wait(&back.has_event);
 	assert_int_equal(rdma_destroy_id(id), 0);
-	rdma_destroy_event_channel(channel);
-	usleep(20 * 1000);
-	assert_false(came_back); /* it sleeps on */
+	rdma_destroy_event_channel(back.channel);
+	return taker;
+}
+
+static void a_channel_stays_for_who_comes_back(void **state)
+{
+	pthread_t taker = end_beside(take_and_look_again);
+
+	sem_post(&back.may_go_on);
+	pthread_join(taker, NULL);
+	assert_int_equal(back.error, EAGAIN);
+	assert_int_equal(fcntl(back.fd, F_GETFD), -1);
+}
+
+static void a_channel_stays_for_who_waits(void **state)
+{
+	pthread_t taker = end_beside(take_and_wait_again);
+
+	assert_int_not_equal(fcntl(back.fd, F_GETFD), -1);
 	pthread_cancel(taker);
 	pthread_join(taker, NULL);
+	assert_int_equal(fcntl(back.fd, F_GETFD), -1);
 }
 
 int main(int argc, char **argv)
@@ -424,7 +466,8 @@ int main(int argc, char **argv)
 		TEST(moving_to_where_it_is_moves_nothing),
 		TEST(what_a_request_has_heard_moves_with_the_listener),
 		TEST(ids_end_beside_a_thread_that_takes_events),
-		TEST(a_channel_waits_for_who_comes_back),
+		TEST(a_channel_stays_for_who_comes_back),
+		TEST(a_channel_stays_for_who_waits),
 		TEST(a_full_backlog_loses_nobody),
 		TEST(threads_share_a_channel),
 		TEST(a_child_begins_anew),

@@ -51,8 +51,7 @@ static struct local_channel *open_channel(struct hca_adapter *a, struct link *wi
 
 static void close_shared(struct hca_adapter *a)
 {
-	host_ports_close(a->ports);
-	a->ports = NULL;
+	host_ports_close(atomic_exchange(&a->ports, NULL));
 	host_registry_close(a->registry);
 	a->registry = NULL;
 	a->count = &a->own_count;
@@ -143,6 +142,25 @@ static int open_providers(struct hca_adapter *a)
 	return 0;
 }
 
+static int enter(struct hca_adapter *a)
+{
+	struct host_ports *ports;
+	int err = host_ports_open(&ports, a->udp_port, a->slot, host_registry_segment(a->registry));
+
+	if (!err)
+		atomic_store(&a->ports, ports);
+	return err;
+}
+
+/* In the helper, which is not there any more when it is closed. */
+void hca_adapter_look(struct hca_adapter *a, bool asked)
+{
+	if (a->ports)
+		host_ports_look(a->ports, asked);
+	else
+		enter(a);
+}
+
 /* What other processes see of us; without it we go on. */
 static void open_shared(struct hca_adapter *a)
 {
@@ -151,7 +169,7 @@ static void open_shared(struct hca_adapter *a)
 	if (err)
 		log_info("no registry (%s): nobody can read this process's counters", strerror(-err));
 	a->count = host_registry_adapter(a->registry, &a->own_count);
-	err = host_ports_open(&a->ports, a->udp_port, a->slot, host_registry_segment(a->registry));
+	err = enter(a);
 	if (err)
 		log_warn("no file of processes (%s): no program can be connected to by address",
 			strerror(-err));
@@ -203,7 +221,6 @@ void bringup_abandon(struct hca_adapter *a)
 {
 	hca_engine_abandon(&a->engine);
 	host_registry_abandon(a->registry);
-	host_ports_abandon(a->ports);
-	a->ports = NULL;
+	host_ports_abandon(atomic_exchange(&a->ports, NULL));
 	a->export.table = NULL;
 }

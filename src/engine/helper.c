@@ -36,7 +36,6 @@
 #include "hca/adapter.h"
 #include "hca/device.h"
 #include "hca/netdev.h"
-#include "host/ports.h"
 #include "observe/probe.h"
 
 #include <errno.h>
@@ -266,9 +265,8 @@ static void look_now(struct hca_engine *e)
 	unsigned look =
 		atomic_load_explicit(&e->look, memory_order_relaxed) ? atomic_exchange(&e->look, 0) : 0;
 
-	if (!look)
-		return;
-	host_ports_look(e->adapter->ports, !(look & LOOK_OWN));
+	if (look)
+		hca_adapter_look(e->adapter, !(look & LOOK_OWN));
 }
 
 static void *helper_main(void *arg)

@@ -59,13 +59,13 @@ struct hca_adapter {
 	int no_udp;        /* -errno: it could not be had */
 	struct hca_engine engine;
 	struct hca_qp1 qp1;
-	struct host_ports *ports;       /* NULL in simulations, or when it cannot be had */
-	struct hca_flow *read_flow;     /* what READ responses may be in flight towards ourselves */
-	struct host_registry *registry; /* NULL in simulations */
-	enum hca_local local;           /* HCA_LOCAL_OFF in simulations */
-	struct local_exporter export;   /* what others of this host may act on */
-	struct local_files files;       /* that regions lie in; the adapter's lock */
-	_Atomic uint64_t dm_used;       /* bytes of device memory */
+	struct host_ports *_Atomic ports; /* NULL in simulations, and until it can be had */
+	struct hca_flow *read_flow;       /* what READ responses may be in flight towards ourselves */
+	struct host_registry *registry;   /* NULL in simulations */
+	enum hca_local local;             /* HCA_LOCAL_OFF in simulations */
+	struct local_exporter export;     /* what others of this host may act on */
+	struct local_files files;         /* that regions lie in; the adapter's lock */
+	_Atomic uint64_t dm_used;         /* bytes of device memory */
 	struct host_adapter_counters *count;
 	struct host_adapter_counters own_count;
 	uint64_t seed; /* simulations: QPNs and keys come from this instead of the kernel */
@@ -82,6 +82,11 @@ void hca_adapter_init(struct hca_adapter *a);
 void hca_adapter_fini(struct hca_adapter *a);
 /* The process exits without having closed its devices. */
 void hca_adapter_exit(struct hca_adapter *a);
+/*
+ * Sees that other processes can find us: host_ports_look(), or one more attempt to enter the file of
+ * processes. The helper's.
+ */
+void hca_adapter_look(struct hca_adapter *a, bool asked);
 /* Brings up the real thing (slot, sockets, helper) once: 0 or -errno, with a message for the user. */
 int hca_adapter_up(struct hca_adapter *a);
 /* 0; or why an adapter that is up has no queue pairs of this kind: -errno, with a message for the user. */

@@ -117,6 +117,23 @@ def file_of_processes_is_removed(w):
     _counted(w, old + [new], "who starts finds them")
 
 
+def file_of_processes_cannot_be_opened(w):
+    """when a program starts; it is found later, once it can"""
+    old = w.victim_a()
+    old.ask("cm_listen", 8)
+
+    def bar(path):
+        os.unlink(path)
+        os.mkdir(path)
+
+    _change("processes-*", bar)(w)
+    new = w.victim_a()
+    _meets(new, old, "a program that could not enter itself and an old one")
+    _change("processes-*", os.rmdir)(w)
+    until(lambda: _lists(w, [old, new]), "a list of both")
+    _calls(old, new, new.ask("cm_listen", 8)["port"], "the old program calls it")
+
+
 def run_directory_is_removed_again_and_again(w):
     """each time by one more program that starts"""
     victims, ports = [w.victim_a()], []

@@ -230,6 +230,13 @@ void stream_setup_failed(struct stream *s, int status, uint64_t now)
 	stream_follow_qp(s, now);
 }
 
+/* Not told of what it does not read now: a peer that has closed, or goes on, while our reply has no room. */
+static uint32_t wanted(struct stream *s)
+{
+	return (iwarp_connect_out(&s->mpa).iov_len ? EPOLLOUT : 0) |
+	       (iwarp_connect_in(&s->mpa).iov_len ? EPOLLIN : 0);
+}
+
 void stream_negotiate(struct stream *s, uint64_t now)
 {
 	assert_locked(&s->e->drive);
@@ -259,7 +266,7 @@ void stream_negotiate(struct stream *s, uint64_t now)
 		stream_setup_failed(s, -EPROTO, now);
 		return;
 	default:
-		stream_watch(s, iwarp_connect_out(&s->mpa).iov_len ? EPOLLIN | EPOLLOUT : EPOLLIN);
+		stream_watch(s, wanted(s));
 	}
 }
 

@@ -83,7 +83,7 @@ static void damaged(struct subnet_port *in)
 		return;
 	in->regs->phy_errors = 0;
 	total[CNT_LINK_INTEGRITY]++;
-	trap_port(in, TRAP_LINK_INTEGRITY);
+	trap_link_integrity(in);
 }
 
 /* The port at the other end, or NULL: it never got there. */

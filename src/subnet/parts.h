@@ -29,7 +29,7 @@ enum {
 	SUBNET_TIMEOUT = 18, /* 1.07 s, as OpenSM sets it */
 	SUBNET_RESP_TIME = 16,
 	SUBNET_HELD_MAX = 65536, /* packets that cables delay, of the whole subnet */
-	TRAP_SLOTS = 9,
+	TRAP_SLOTS = 7,
 };
 #define SUBNET_NEVER UINT64_MAX
 
@@ -194,7 +194,7 @@ void mkey_expire(struct subnet *s, struct port_agent *a);
 
 /* ---- trap.c ---- */
 void trap_link_state(struct subnet_port *sw0);
-void trap_port(struct subnet_port *p, enum trap_number which); /* 129 to 131 */
+void trap_link_integrity(struct subnet_port *p);
 void trap_local_changes(struct subnet_port *end, uint16_t flags);
 void trap_bad_mkey(struct port_agent *a, const struct packet *p, const uint8_t *smp);
 void trap_bad_key(struct subnet_port *end, enum trap_number which, const struct packet *p); /* 257, 258 */

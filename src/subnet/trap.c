@@ -27,8 +27,6 @@ static const struct {
 } kinds[TRAP_SLOTS] = {
 	{TRAP_LINK_STATE, NOTICE_URGENT},
 	{TRAP_LINK_INTEGRITY, NOTICE_URGENT},
-	{TRAP_BUFFER_OVERRUN, NOTICE_URGENT},
-	{TRAP_WATCHDOG, NOTICE_URGENT},
 	{TRAP_LOCAL_CHANGES, NOTICE_INFO},
 	{TRAP_BAD_MKEY, NOTICE_SECURITY},
 	{TRAP_BAD_PKEY, NOTICE_SECURITY},
@@ -74,9 +72,9 @@ void trap_link_state(struct subnet_port *sw0)
 		put_be16(d, sw0->shared->lid);
 }
 
-void trap_port(struct subnet_port *p, enum trap_number which)
+void trap_link_integrity(struct subnet_port *p)
 {
-	uint8_t *d = raise(p->regs->agent, which);
+	uint8_t *d = raise(p->regs->agent, TRAP_LINK_INTEGRITY);
 
 	if (!d)
 		return;

@@ -8,7 +8,7 @@
  *   8  toggle(1) count(15)
  *  10  details (54)
  *        128       LID of the switch(16)
- *        129-131   rsvd(16) LID(16) port(8)
+ *        129       rsvd(16) LID(16) port(8)
  *        144       rsvd(16) LID(16) rsvd(8) other changes(8) CapabilityMask(32) change flags(16)
  *        256       rsvd(16) LID(16) DrSLID(16) method(8) rsvd(8) attribute(16) modifier(32) M_Key(64)
  *                  rsvd(8) directed(1) truncated(1) hops(6) ReturnPath[30]
@@ -29,8 +29,6 @@ enum { NOTICE_LEN = 64, NOTICE_DETAILS = 10, NOTICE_DETAILS_LEN = 54, NOTICE_PAT
 enum trap_number {
 	TRAP_LINK_STATE = 128,
 	TRAP_LINK_INTEGRITY = 129,
-	TRAP_BUFFER_OVERRUN = 130,
-	TRAP_WATCHDOG = 131,
 	TRAP_LOCAL_CHANGES = 144,
 	TRAP_BAD_MKEY = 256,
 	TRAP_BAD_PKEY = 257,

@@ -103,6 +103,7 @@ static int watch_signals(struct fabricd *d)
 	sigaddset(&set, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGIO, SIG_IGN); /* of a lease (trees.c) that somebody's open ends */
 	d->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 	return d->signals < 0 ? -errno : loop_add(d->loop, d->signals, EPOLLIN, on_signal, d);
 }

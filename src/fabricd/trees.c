@@ -6,7 +6,9 @@
  *   <dir>/host-<name>/issm0      opened by a subnet manager for as long as it runs: watched by inotify
  *   <dir>/host-<name>/sys/…      class/ and dev/ (sysfs/sysfs.h), written anew when something changed
  *
- * A tree is replaced as a whole, and a file that is open must not be: so the issm files lie beside it.
+ * A tree is replaced as a whole, and a file that is open must not be: so the issm files lie beside it. They
+ * outlive a fabric that is killed, and so does the subnet manager that has one open: the next fabric finds it
+ * there.
  */
 #include "fabricd/fabricd.h"
 
@@ -77,6 +79,11 @@ static struct issm *issm_by_wd(const struct fabricd *d, int wd)
 	return NULL;
 }
 
+static void tell_is_sm(struct fabricd *d, const struct issm *i)
+{
+	subnet_set_capability(i->port, PORT_CAP_IS_SM, i->openers ? PORT_CAP_IS_SM : 0, loop_now(d->loop));
+}
+
 /* Two that open in the same moment may be told as one; the second cannot register for the port anyway. */
 static void issm_event(struct fabricd *d, const struct inotify_event *e)
 {
@@ -91,8 +98,7 @@ static void issm_event(struct fabricd *d, const struct inotify_event *e)
 	else if (e->mask & IN_CLOSE && i->openers)
 		i->openers--;
 	if (held != (i->openers > 0))
-		subnet_set_capability(
-			i->port, PORT_CAP_IS_SM, i->openers ? PORT_CAP_IS_SM : 0, loop_now(d->loop));
+		tell_is_sm(d, i);
 }
 
 static void read_events(void *arg, uint32_t events)
@@ -113,7 +119,18 @@ static void read_events(void *arg, uint32_t events)
 		}
 }
 
-/* issmN is that of the N-th port of the host. */
+/* Whether another process has the file open: the kernel gives a write lease only to who is alone. */
+static bool is_held(int fd)
+{
+	if (!fcntl(fd, F_SETLEASE, F_WRLCK)) {
+		fcntl(fd, F_SETLEASE, F_UNLCK);
+		return false;
+	}
+	return errno == EAGAIN;
+}
+
+/* issmN is that of the N-th port of the host. Watched only when we have closed it, or we would hear
+ * ourselves. */
 static int make_issm(struct fabricd *d, const char *dir, struct issm *i, unsigned number)
 {
 	char path[PATH_MAX];
@@ -124,6 +141,7 @@ static int make_issm(struct fabricd *d, const char *dir, struct issm *i, unsigne
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return -errno;
+	i->openers = is_held(fd);
 	close(fd);
 	i->wd = inotify_add_watch(d->trees->inotify, path, IN_OPEN | IN_CLOSE);
 	return i->wd < 0 ? -errno : 0;
@@ -151,6 +169,8 @@ static int make_issms(struct fabricd *d, const struct topo_host *h, struct tree 
 
 			*i = (struct issm){.wd = -1, .port = &h->hca[k]->port[p]};
 			err = make_issm(d, dir, i, t->nissms++);
+			if (!err && i->openers)
+				tell_is_sm(d, i);
 		}
 	return err;
 }
@@ -267,6 +287,21 @@ void trees_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change
 		loop_timer_set(d->loop, &d->trees->timer, loop_now(d->loop) + REFRESH_NS);
 }
 
+/* Hosts that had files when the fabric before us was killed: a subnet manager may be running on one of them.
+ */
+static void adopt_trees(struct fabricd *d)
+{
+	for (unsigned i = 0; i < d->topo.nhosts; i++) {
+		char path[PATH_MAX];
+
+		if (host_dir(d, &d->topo.host[i], path, sizeof(path) - sizeof("/issm0")))
+			continue;
+		strcat(path, "/issm0");
+		if (!access(path, F_OK))
+			trees_need(d, &d->topo.host[i]);
+	}
+}
+
 static int index_hosts(struct fabricd *d)
 {
 	struct trees *t = d->trees;
@@ -297,6 +332,8 @@ int trees_open(struct fabricd *d)
 		err = loop_add(d->loop, t->inotify, EPOLLIN, read_events, d);
 	if (err)
 		trees_close(d);
+	else
+		adopt_trees(d);
 	return err;
 }
 

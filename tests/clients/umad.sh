@@ -205,6 +205,8 @@ fabric_is_killed() {
 	fabric up --quiet star:4 >"$TMP/up" 2>&1 || fail "fabric up again" "$TMP/up"
 	until_true "$PATIENCE" all_active || fail "OpenSM does not bring the new fabric up" "$OSM/log_node1"
 	until_true 10 pinged "$(lid_of node3)" || fail "the server of ibping is lost" "$TMP/out"
+	fabric status >"$TMP/out" && says out 'Subnet manager on node1' || fail "its port is no subnet manager's" "$TMP/out"
+	well "its port is still a subnet manager's" 'CapMask:.*0x[0-9a-f]*[2367abef]$' node1 smpquery -D portinfo 0
 	say "ok    kill -9 of the fabric: all go on when it is back"
 }
 

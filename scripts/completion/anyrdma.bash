@@ -29,7 +29,7 @@ _anyrdma() {
 	demo) words='--rounds --seconds --json --help' ;;
 	fabric)
 		if ((COMP_CWORD == 2)); then
-			words='up status hosts map topology counters cut mend inject capture sm down run --help'
+			words='up status hosts map topology counters tables cut mend inject capture sm down run --help'
 		else
 			case ${COMP_WORDS[2]} in
 			up | run)

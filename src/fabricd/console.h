@@ -15,4 +15,7 @@ enum { CONSOLE_WORDS = 128, CONSOLE_REQUEST = 16384 };
  */
 int console_do(struct fabricd *d, char **words, unsigned nwords, FILE *out);
 
+/* One of them: the forwarding tables of the switches that are named, or of all. */
+int console_tables(struct fabricd *d, char **words, unsigned nwords, FILE *out);
+
 #endif

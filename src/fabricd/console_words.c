@@ -462,6 +462,7 @@ static const struct {
 	{"map", do_map},
 	{"topology", do_topology},
 	{"counters", do_counters},
+	{"tables", console_tables},
 	{"cut", do_cut},
 	{"mend", do_mend},
 	{"inject", do_inject},

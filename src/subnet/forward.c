@@ -173,9 +173,11 @@ struct subnet_port *forward_send(struct subnet *s, struct subnet_port *out, unsi
 }
 
 /* ---- groups ---- */
-static bool is_member(const struct subnet_node *n, uint16_t mlid, unsigned num)
+bool subnet_in_group(const struct subnet_node *sw, uint16_t mlid, unsigned num)
 {
-	return n->sw->mft[num / 16 * SUBNET_MLIDS + (mlid - LID_MCAST)] >> num % 16 & 1;
+	if (mlid < LID_MCAST || mlid - LID_MCAST >= SUBNET_MLIDS || num > sw->nports)
+		return false;
+	return sw->sw->mft[num / 16 * SUBNET_MLIDS + (mlid - LID_MCAST)] >> num % 16 & 1;
 }
 
 /*
@@ -189,10 +191,10 @@ static struct subnet_port *replicate(struct subnet *s, struct subnet_port *in, s
 
 	if (++p->hops > WALK_HOPS_MAX)
 		return NULL;
-	for (unsigned num = 0; p->lrh.dlid - LID_MCAST < SUBNET_MLIDS && num <= n->nports; num++) {
+	for (unsigned num = 0; num <= n->nports; num++) {
 		struct packet copy = *p;
 
-		if (!is_member(n, p->lrh.dlid, num))
+		if (!subnet_in_group(n, p->lrh.dlid, num))
 			continue;
 		has_members = true;
 		if (num == in->num)

@@ -122,6 +122,8 @@ struct subnet_node *subnet_find(const struct subnet *s, const char *id);
 struct subnet_port *subnet_port(const struct subnet_node *n, unsigned num);
 /* What programs are shown; NULL before subnet_start(). */
 struct fabric_table *subnet_table(const struct subnet *s);
+/* Whether a switch copies what is for this group (its LID) to a port of its own; 0 is the switch itself. */
+bool subnet_in_group(const struct subnet_node *sw, uint16_t mlid, unsigned num);
 /* Where the management of a port lives: the port itself, or port 0 of a switch. */
 struct subnet_port *subnet_end_port(struct subnet_port *p);
 

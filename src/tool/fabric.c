@@ -308,6 +308,7 @@ static const struct {
 	{"map", map},
 	{"topology", plain},
 	{"counters", plain},
+	{"tables", plain},
 	{"cut", plain},
 	{"mend", plain},
 	{"inject", plain},
@@ -332,7 +333,7 @@ static int fabric(int argc, char **argv)
 
 const struct tool_cmd tool_cmd_fabric = {
 	.name = "fabric",
-	.synopsis = "up|status|hosts|map|topology|counters|cut|mend|inject|capture|sm|down|run ...",
+	.synopsis = "up|status|hosts|map|topology|counters|tables|cut|mend|inject|capture|sm|down|run ...",
 	.summary = "an InfiniBand subnet in software",
 	.help = "Hosts, switches and cables of an InfiniBand subnet, run by a process of your own user.\n"
 		"OpenSM and the diagnostics take it for real; `anyrdma run --host node1 ibstat` is a\n"
@@ -353,6 +354,7 @@ const struct tool_cmd tool_cmd_fabric = {
 		"  map [--svg=FILE]      draws it\n"
 		"  topology              its description, in ibnetdiscover's format\n"
 		"  counters [PORT]...    packets, bytes, errors; a port is 'S1[3]'\n"
+		"  tables [SWITCH]...    forwarding tables: each LID and the port, each group and the ports\n"
 		"  cut PORT... | mend PORT...          the cable at a port\n"
 		"  inject PORT FAULT...  loss=1% corrupt=0.1% duplicate=1% delay=50us, or none\n"
 		"  capture FILE [PORT]...| capture stop   pcapng, for tshark and wireshark\n"

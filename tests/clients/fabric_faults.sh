@@ -307,8 +307,60 @@ paths() {
 		assert len(said) == 240 and seen == set(said), (len(said), len(seen))
 	END
 	say "ok    packets between all pairs of fat-tree:4 pass the switches that ibtracert names, in that order"
-	well "ibroute -M" 'Multicast mlids' node1 ibroute -M "$(run A --host node1 smpquery -D portinfo 0,1 0 | sed -nE 's/^Lid:\.+//p')"
+	tables
 	stop sm_node1
+}
+
+# has_tables unicast|multicast PROGRAM ARGS...: what it prints is what the switches have, as `anyrdma fabric tables` shows it.
+has_tables() {
+	local kind=$1
+	shift
+	at node3 "$@" || return 1
+	fabric tables >"$TMP/own" || return 1
+	python3 - "$kind" "$TMP/out" "$TMP/own" <<-'END' >"$TMP/differences" 2>&1
+		import re, sys
+		kind, dumped, own = sys.argv[1], set(), set()
+		for line in open(sys.argv[2]):
+		    if head := re.match(r"(Unicast|Multicast) m?lids .*\((\w+)\):$", line):
+		        assert head[1].lower() == kind, line
+		        switch, columns = head[2], {}
+		    elif "Ports:" in line:
+		        columns = {m.start(): int(m[0]) for m in re.finditer(r"\d+", line)}
+		    elif entry := re.match(r"(0x[0-9a-f]{4})\s+(\d{3}) :", line):
+		        dumped.add((switch, int(entry[1], 16), (int(entry[2]),)))
+		    elif entry := re.match(r"0x[0-9a-f]{4}", line):
+		        dumped.add((switch, int(entry[0], 16), tuple(columns[m.start()] for m in re.finditer("x", line) if m.start() > 1)))
+		for line in list(open(sys.argv[3]))[1:]:
+		    switch, lid, *ports = line.split()
+		    if (int(lid, 0) >= 0xc000) == (kind == "multicast"):
+		        own.add((switch, int(lid, 0), tuple(map(int, ports))))
+		print("only dumped:", sorted(dumped - own), "only own:", sorted(own - dumped))
+		assert own == dumped and len(own) >= (20 * 36 if kind == "unicast" else 8), (len(own), len(dumped))
+	END
+}
+
+# tables: what the diagnostics read out of switches, of LIDs and of a group with members at five edges.
+tables() {
+	local host sm each dump
+	sm=$(lid_of node1)
+	for host in node1 node6 node7 node12 node16; do
+		at "$host" "$HERE/join.py" "$sm" "$(guid_of "$host")" || fail "$host cannot join a group" "$TMP/out"
+	done
+	until_true "$PATIENCE" has_tables multicast dump_fts -M || fail "dump_fts -M: not the tables of switches" "$TMP/differences" "$TMP/out"
+	say "ok    dump_fts -M: multicast tables as the switches have them"
+	each='set -o pipefail; for lid in $(ibswitches | sed -nE "s/.* lid ([0-9]+) .*/\1/p"); do ibroute '
+	has_tables unicast dump_fts || fail "dump_fts: not the tables of switches" "$TMP/differences" "$TMP/out"
+	say "ok    dump_fts: unicast tables as the switches have them"
+	has_tables unicast bash -c "$each \$lid || exit; done" || fail "ibroute: not the tables of switches" "$TMP/differences" "$TMP/out"
+	has_tables multicast bash -c "$each -M \$lid || exit; done" || fail "ibroute -M: not the tables of switches" "$TMP/differences" "$TMP/out"
+	say "ok    ibroute and ibroute -M, of each switch: likewise"
+	for dump in dump_lfts:unicast dump_mfts:multicast; do
+		has_tables "${dump#*:}" "${dump%:*}" || fail "${dump%:*}: not the tables of switches" "$TMP/differences" "$TMP/out"
+	done
+	say "ok    dump_lfts and dump_mfts: likewise"
+	at node3 bash -c 'dump_fts >lfts && ibnetdiscover --cache found >/dev/null && check_lft_balance -l lfts -i found' ||
+		fail "check_lft_balance" "$TMP/out"
+	say "ok    check_lft_balance"
 }
 
 case ${1:-all} in

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # umad.sh [PART]: OpenSM, the diagnostics and osmtest, as Debian packages them, as an ordinary user, over fabrics of all shapes.
-# Parts: shapes, tools, osmtest, faults; all of them when left out.
+# Parts: shapes, tools, osmtest, faults, all of them when left out; large.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=tests/clients/fabric_words.sh
@@ -29,6 +29,18 @@ routing() {
 	shift
 	up "$shape"
 	if sweep "$@"; then say "ok    opensm $* on $shape"; else fail "opensm $* on $shape" "$TMP/out" "$OSM/log"; fi
+}
+
+# ---- large ones ----
+large() {
+	local shape
+	for shape in fat-tree:8 fat-tree:16 torus:4x4x4 dragonfly:4,2,2; do
+		routing "$shape" "$([ "${shape%:*}" = torus ] && echo -Rdor || echo -Rminhop)"
+		fabric topology | graph >"$TMP/described"
+		at node3 ibnetdiscover && graph <"$TMP/out" >"$TMP/discovered" || fail "ibnetdiscover of $shape" "$TMP/out"
+		cmp "$TMP/described" "$TMP/discovered" || fail "ibnetdiscover finds another $shape"
+		say "ok    ibnetdiscover of $shape: $(grep -Ec '^(Switch|Ca)' "$TMP/discovered") nodes, as described"
+	done
 }
 
 # ---- the diagnostics ----
@@ -71,7 +83,7 @@ what_is_discovered() {
 }
 
 # graph: nodes by their GUIDs and who is joined to whom, without what a subnet manager says.
-graph() { sed -nE 's/#.*//; /^(Switch|Ca|\[)/p' | sed -E 's/[[:space:]]+$//' | sort; }
+graph() { sed 's/#.*//' | awk '/^(Switch|Ca)/ { node = $3; print $1, $2, $3 } /^\[/ { print node, $1, $2 }' | sort; }
 
 what_ports_say() {
 	local lid guid
@@ -243,6 +255,7 @@ manager_is_killed() {
 
 case ${1:-all} in
 shapes) shapes ;;
+large) large ;;
 tools) tools ;;
 osmtest) osmtests ;;
 faults) faults ;;

@@ -100,6 +100,7 @@ static void captured_are_the_links_asked_for(void **state)
 
 	assert_int_equal(capture_stop(&d), -ESRCH);
 	assert_int_equal(capture_start(&d, "/nonexistent/file", NULL, 0), -ENOENT);
+	assert_int_equal(capture_start(&d, "/dev/null", NULL, 0), -ENXIO); /* no regular file */
 	assert_int_equal(capture_start(&d, path, &port, 1), 0);
 	assert_int_equal(capture_start(&d, path, NULL, 0), -EALREADY);
 	ask_switch("node1");

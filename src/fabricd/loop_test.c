@@ -117,12 +117,40 @@ static void timers_run_in_order_and_again(void **state)
 	stage_close(&s);
 }
 
+static void come_first(void *arg, uint64_t now)
+{
+	((struct stage *)arg)->ticks++;
+}
+
+static void come_second(void *arg, uint64_t now)
+{
+	struct stage *s = arg;
+
+	assert_int_equal(s->ticks, 1);
+	loop_stop(s->loop);
+}
+
+static void the_earlier_timer_runs_first(void **state)
+{
+	struct stage s;
+	uint64_t begin = clock_ns();
+
+	stage_open(&s);
+	loop_timer_init(&s.timer, come_first, &s);
+	loop_timer_init(&s.late, come_second, &s);
+	loop_timer_set(s.loop, &s.late, begin + 2000000);
+	loop_timer_set(s.loop, &s.timer, begin + 1000000);
+	assert_int_equal(loop_run(s.loop), 0);
+	stage_close(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(readable_descriptor_is_reported),
 		cmocka_unit_test(event_of_a_removed_descriptor_reaches_nobody),
 		cmocka_unit_test(timers_run_in_order_and_again),
+		cmocka_unit_test(the_earlier_timer_runs_first),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

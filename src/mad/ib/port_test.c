@@ -275,6 +275,13 @@ static void a_response_finds_who_asked(void **state)
 	run();
 	assert_int_equal(w.got[0].count, 1);
 	assert_int_equal(send(a, 2, m, MAD_LEN, 100, 0), 0);
+	m[15] = 8;
+	assert_int_equal(send(b, 2, m, MAD_LEN, 100, 0), 0);
+	run();
+	answer_requests();
+	run();
+	assert_ptr_equal(w.got[0].agent, b);
+	assert_int_equal(w.got[0].count, 2);
 	free(m);
 }
 
@@ -504,6 +511,9 @@ static void an_abort_ends_either_side(void **state)
 	set_active(answer);
 	assert_int_equal(send(a, 2, answer, 900, 0, 3), 0);
 	put_be64(m + 8, 4);
+	put(8, 1, 0, m); /* LID 9, which has nothing to do with it */
+	run();
+	assert_int_equal(w.got[0].count, 0);
 	put(1, 1, 0, m);
 	pass(10);
 	assert_int_equal(w.got[0].status, ETIMEDOUT);

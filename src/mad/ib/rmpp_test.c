@@ -125,6 +125,22 @@ static void wrong_segments_are_refused(void **state)
 	}
 }
 
+static void nothing_comes_behind_the_last_segment(void **state)
+{
+	static const struct rmpp_hdr h[] = {{1, RMPP_DATA, RMPP_ACTIVE | RMPP_FIRST, 0, 1, 220},
+		{1, RMPP_DATA, RMPP_ACTIVE | RMPP_LAST, 0, 3, 220}, {1, RMPP_DATA, RMPP_ACTIVE, 0, 4, 220}};
+	uint8_t mad[MAD_LEN] = {1, SA, 2, GET_TABLE_RESP};
+	struct rmpp_recv r = {0};
+	enum rmpp_status why;
+
+	for (unsigned i = 0; i < 3; i++) {
+		rmpp_hdr_put(mad, &h[i]);
+		assert_int_equal(rmpp_recv_data(&r, mad, LIMIT, &why) == RMPP_TOOK_NOT, i == 2);
+	}
+	assert_int_equal(why, RMPP_BAD_SEGMENT);
+	rmpp_recv_fini(&r);
+}
+
 static void wrong_acks_end_the_message(void **state)
 {
 	static const struct {
@@ -266,6 +282,7 @@ int main(void)
 		cmocka_unit_test(a_single_segment_is_first_and_last),
 		cmocka_unit_test(a_message_without_data_is_one_segment),
 		cmocka_unit_test(wrong_segments_are_refused),
+		cmocka_unit_test(nothing_comes_behind_the_last_segment),
 		cmocka_unit_test(wrong_acks_end_the_message),
 		cmocka_unit_test(a_message_that_is_too_long_is_stopped),
 		cmocka_unit_test(messages_arrive_whole_and_once_over_a_bad_line),

@@ -13,7 +13,7 @@ import pair
 import worlds
 from question import OURS, RIVAL, Field, Line, Question
 
-SHAPE = "fat-tree:16"  # 320 switches, 1,024 hosts
+SIZES = [16, 24]  # k of fat-tree:k: 320 switches and 1,024 hosts, 720 and 3,456
 NAME = f"bench-{os.getpid()}"
 LIMIT = 120  # seconds for one program
 
@@ -67,29 +67,29 @@ def cpu_of(process):
     return (int(user) + int(system)) / pair.TICK + children.ru_utime + children.ru_stime
 
 
-def up(place, tool):
+def up(place, tool, k):
     """Its description, the number of its nodes, and its process."""
-    place.run(tool, "fabric", "up", "--quiet", "--name", NAME, SHAPE)
+    place.run(tool, "fabric", "up", "--quiet", "--name", NAME, f"fat-tree:{k}")
     net = place.run(tool, "fabric", "topology", "--name", NAME)
     process = re.search(r"process (\d+)", place.run(tool, "fabric", "status", "--name", NAME))[1]
     return net, len(re.findall(r"^(?:Switch|Ca)\s", net, re.M)), process
 
 
-def ours(programs, place):
+def ours(programs, place, k):
     try:
-        _, nodes, process = up(place, programs.tool)
+        _, nodes, process = up(place, programs.tool, k)
         return place.figures(process, ["env", f"ANYRDMA_FABRIC={NAME}", programs.tool, "run", "--host", "node1"], nodes)
     finally:
         place.run(programs.tool, "fabric", "down", "--name", NAME)
 
 
-def ibsim(programs, place):
-    net, nodes, _ = up(place, programs.tool)
+def ibsim(programs, place, k):
+    net, nodes, _ = up(place, programs.tool, k)
     place.run(programs.tool, "fabric", "down", "--name", NAME)
     with open(place.file("net"), "w") as f:
         f.write("".join(line for line in net.splitlines(True) if not line.startswith("@")))
     host = re.search(r'^Ca\s.*"(H-\w+)".*"node1"', net, re.M)[1]
-    command = [*place.world.prefix[0], "ibsim", "-N", "2048", "-S", "512", "-P", "20000", "-s", place.file("net")]
+    command = [*place.world.prefix[0], "ibsim", "-N", "8192", "-S", "1024", "-P", "40000", "-s", place.file("net")]
     with open(place.file("ibsim"), "w") as out, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out) as sim:
         try:
             wait_for_console(place)
@@ -110,10 +110,10 @@ def wait_for_console(place):
 
 
 def measure(contender):
-    def once(programs, world, _):
+    def once(programs, world, k):
         with tempfile.TemporaryDirectory(prefix="anyrdma-bench-", dir="/dev/shm") as directory:
             try:
-                return contender(programs, Place(world, directory))
+                return contender(programs, Place(world, directory), k)
             except (Failed, OSError, subprocess.TimeoutExpired):
                 return None
 
@@ -125,10 +125,10 @@ def questions():
     if any(not shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin") for program in ("ibsim", "opensm", "ibnetdiscover")):
         return []
     return [Question(
-        "fabric", "A fabric beside ibsim", f"one run of OpenSM, and ibnetdiscover behind it, over {SHAPE} (320 switches, 1,024 hosts), from the start of "
-        "the program to its end; the most memory that anyrdma-fabricd, or ibsim, had until then",
-        [Line("ibsim", RIVAL, measure(ibsim)), Line("anyrdma", OURS, measure(ours))],
-        [Field("opensm_s", "OpenSM brings up fat-tree:16", "s", log=False, name="opensm"),
-         Field("discover_s", "ibnetdiscover of fat-tree:16", "s", log=False, name="discover"),
-         Field("mib", "Memory of fat-tree:16", "MiB", log=False, name="memory")],
-        rival="ibsim", worlds=(worlds.LOOPBACK,))]
+        "fabric", "A fabric beside ibsim", "one run of OpenSM, and ibnetdiscover behind it, over fat-tree:16 (320 switches, 1,024 hosts) and "
+        "fat-tree:24 (720, 3,456), from the start of the program to its end; the most memory that anyrdma-fabricd, or ibsim, had until then",
+        [Line("ibsim", RIVAL, measure(ibsim), SIZES), Line("anyrdma", OURS, measure(ours), SIZES)],
+        [Field("opensm_s", "OpenSM brings up fat-tree:k", "s", log=False, name="opensm"),
+         Field("discover_s", "ibnetdiscover of fat-tree:k", "s", log=False, name="discover"),
+         Field("mib", "Memory of fat-tree:k", "MiB", log=False, name="memory")],
+        x_label="k of fat-tree:k", rival="ibsim", worlds=(worlds.LOOPBACK,))]

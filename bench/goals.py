@@ -24,7 +24,7 @@ class Goal:
         verb, _, how = self.line.partition(",")
         size = "1 MiB" if self.x == MIB else f"{(self.x or 0) >> 10} KiB"
         what = {"bandwidth": f"ib_{verb}_bw, {size}{how}", "latency": f"ib_{verb}_lat, 8 B{how}", "rate": f"ib_{verb}_bw, 8 B, -q {self.x}{how}",
-                "opensm_s": "opensm -o, fat-tree:16", "discover_s": "ibnetdiscover, fat-tree:16", "mib": "memory of fat-tree:16",
+                "opensm_s": f"opensm -o, fat-tree:{self.x}", "discover_s": f"ibnetdiscover, fat-tree:{self.x}", "mib": f"memory of fat-tree:{self.x}",
                 "message_us": f"cost of a message, {self.x} queue pairs", "qp_kib": "memory of an idle queue pair"}
         kind, _, asked = self.question.rpartition("-")
         return "iWARP " * (kind == "iwarp") + (what.get(asked) or what[self.field])
@@ -72,8 +72,8 @@ GOALS = (
     [Goal("iwarp-latency", "veth-1500", v, 8, "TCP spinning", 1 / 1.1) for v in ("write", "send")] +
     [Goal("connections", "loopback", "anyrdma", 1000, limit=64, field="qp_kib"),
      Goal("connections", "loopback", "anyrdma", 1000, "anyrdma", 0.9, field="message_us", rival_x=1)] +
-    [Goal("fabric", "loopback", "anyrdma", None, "ibsim", 1 / 1.3, field=f) for f in ("opensm_s", "discover_s")] +
-    [Goal("fabric", "loopback", "anyrdma", None, limit=64, field="mib")] +
+    [Goal("fabric", "loopback", "anyrdma", k, "ibsim", 1 / 1.3, field=f) for f, k in (("opensm_s", 16), ("opensm_s", 24), ("discover_s", 16))] +
+    [Goal("fabric", "loopback", "anyrdma", 16, limit=64, field="mib")] +
     memory())
 
 

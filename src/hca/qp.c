@@ -90,62 +90,45 @@ static void set_port(struct hca_qp *qp, unsigned num, unsigned pkey_index)
 	hca_port_pkey(qp->path.port, pkey_index, &qp->path.pkey);
 }
 
-struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex *attr)
+/* What a program asks for, rounded up to what it gets. */
+static void round_up(struct ibv_qp_cap *cap, bool has_srq)
 {
-	struct hca_adapter *a = ctx->adapter;
-	enum hca_kind kind = ctx->dev->kind;
-	struct hca_qp *qp;
-	struct ibv_qp *ibv;
-	int err = check_init(ctx->dev, attr);
-
-	if (!err)
-		err = -hca_adapter_up(a);
-	if (!err)
-		err = -hca_adapter_has(a, kind);
-	if (err) {
-		errno = err;
-		return NULL;
-	}
-	qp = alloc(a, kind);
-	if (!qp)
-		return NULL;
-	if (!attr->cap.max_send_sge)
-		attr->cap.max_send_sge = 1;
-	if (attr->srq)
-		attr->cap.max_recv_wr = attr->cap.max_recv_sge = 0;
-	else if (!attr->cap.max_recv_sge)
-		attr->cap.max_recv_sge = 1;
+	if (!cap->max_send_sge)
+		cap->max_send_sge = 1;
+	if (has_srq)
+		cap->max_recv_wr = cap->max_recv_sge = 0;
+	else if (!cap->max_recv_sge)
+		cap->max_recv_sge = 1;
 	/* Inline data costs nothing here: round up to what the entries' room gives. */
-	if (attr->cap.max_inline_data < attr->cap.max_send_sge * sizeof(struct ibv_sge))
-		attr->cap.max_inline_data = attr->cap.max_send_sge * sizeof(struct ibv_sge);
-	err = sq_init(&qp->sq, &attr->cap);
-	if (err)
-		goto free_qp;
-	err = hca_rq_init(&qp->rq, attr->cap.max_recv_wr, attr->cap.max_recv_sge);
-	if (err)
-		goto free_sq;
+	if (cap->max_inline_data < cap->max_send_sge * sizeof(struct ibv_sge))
+		cap->max_inline_data = cap->max_send_sge * sizeof(struct ibv_sge);
+}
 
-	lock_init(&qp->lock);
-	lock_init(&qp->post_lock);
-	list_init(&qp->runnable_node);
-	list_init(&qp->delayed_ack_node);
-	list_init(&qp->coalescing_node);
-	list_init(&qp->flow_node);
-	qp->ctx = ctx;
-	qp->adapter = a;
-	set_port(qp, 1, 0);
-	qp->pd = hca_pd(attr->pd);
-	qp->send_cq = hca_cq(attr->send_cq);
-	qp->recv_cq = hca_cq(attr->recv_cq);
-	qp->srq = (struct hca_srq *)attr->srq;
-	qp->by_modify = hca_kinds[kind].by_modify;
-	if (!qp->by_modify)
-		atomic_store_explicit(&qp->send_cq->streams, true, memory_order_relaxed);
-	qp->service = *hca_service_of(attr->qp_type);
-	qp->sig_all = attr->sq_sig_all;
-	qp->cap = attr->cap;
-	ibv = &qp->ex.qp_base;
-	ibv->context = &ctx->v.context;
+/* Both, or neither: 0 or errno. */
+static int make_queues(struct hca_qp *qp, struct ibv_qp_cap *cap)
+{
+	int err = sq_init(&qp->sq, cap);
+
+	if (err)
+		return err;
+	err = hca_rq_init(&qp->rq, cap->max_recv_wr, cap->max_recv_sge);
+	if (err)
+		free(qp->sq.ring);
+	return err;
+}
+
+static void free_queues(struct hca_qp *qp)
+{
+	hca_rq_fini(&qp->rq);
+	free(qp->sq.ring);
+}
+
+/* The part that programs see. */
+static void fill_public(struct hca_qp *qp, const struct ibv_qp_init_attr_ex *attr)
+{
+	struct ibv_qp *ibv = &qp->ex.qp_base;
+
+	ibv->context = &qp->ctx->v.context;
 	ibv->qp_context = attr->qp_context;
 	ibv->pd = attr->pd;
 	ibv->send_cq = attr->send_cq;
@@ -157,24 +140,81 @@ struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex
 	pthread_cond_init(&ibv->cond, NULL);
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 		hca_qp_wr_init(qp, attr->send_ops_flags);
-	qp->count = &qp->own_count;
-	qp->dev_provider->ops.reset(qp);
-	err = -hca_flow_table_reserve(&a->flows);
-	if (err)
-		goto free_rq;
-	err = -hca_adapter_add_qp(a, qp);
-	if (err)
-		goto unreserve_flow;
-	qp->count = host_registry_qp(a->registry, hca_qpn(qp), (uint32_t)ibv->qp_type, &qp->own_count);
-	take_refs(qp, 1);
-	return qp;
+}
 
-unreserve_flow:
-	hca_flow_table_unreserve(&a->flows);
-free_rq:
-	hca_rq_fini(&qp->rq);
-free_sq:
-	free(qp->sq.ring);
+static void fill(struct hca_qp *qp, struct hca_context *ctx, const struct ibv_qp_init_attr_ex *attr)
+{
+	lock_init(&qp->lock);
+	lock_init(&qp->post_lock);
+	list_init(&qp->runnable_node);
+	list_init(&qp->delayed_ack_node);
+	list_init(&qp->coalescing_node);
+	list_init(&qp->flow_node);
+	qp->ctx = ctx;
+	qp->adapter = ctx->adapter;
+	set_port(qp, 1, 0);
+	qp->pd = hca_pd(attr->pd);
+	qp->send_cq = hca_cq(attr->send_cq);
+	qp->recv_cq = hca_cq(attr->recv_cq);
+	qp->srq = (struct hca_srq *)attr->srq;
+	qp->by_modify = hca_kinds[ctx->dev->kind].by_modify;
+	if (!qp->by_modify)
+		atomic_store_explicit(&qp->send_cq->streams, true, memory_order_relaxed);
+	qp->service = *hca_service_of(attr->qp_type);
+	qp->sig_all = attr->sq_sig_all;
+	qp->cap = attr->cap;
+	qp->count = &qp->own_count;
+	fill_public(qp, attr);
+	qp->dev_provider->ops.reset(qp);
+}
+
+/* It gets its number, and frames find it: 0 or errno. */
+static int enter(struct hca_adapter *a, struct hca_qp *qp)
+{
+	int err = -hca_flow_table_reserve(&a->flows);
+
+	if (err)
+		return err;
+	err = -hca_adapter_add_qp(a, qp);
+	if (err) {
+		hca_flow_table_unreserve(&a->flows);
+		return err;
+	}
+	qp->count =
+		host_registry_qp(a->registry, hca_qpn(qp), (uint32_t)qp->ex.qp_base.qp_type, &qp->own_count);
+	take_refs(qp, 1);
+	return 0;
+}
+
+/* Whether there can be one: 0 or errno. The adapter comes up with its first. */
+static int may_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex *attr)
+{
+	int err = check_init(ctx->dev, attr);
+
+	if (!err)
+		err = -hca_adapter_up(ctx->adapter);
+	return err ? err : -hca_adapter_has(ctx->adapter, ctx->dev->kind);
+}
+
+struct hca_qp *hca_qp_create(struct hca_context *ctx, struct ibv_qp_init_attr_ex *attr)
+{
+	struct hca_adapter *a = ctx->adapter;
+	int err = may_create(ctx, attr);
+	struct hca_qp *qp = err ? NULL : alloc(a, ctx->dev->kind);
+
+	if (err)
+		errno = err;
+	if (!qp)
+		return NULL;
+	round_up(&attr->cap, attr->srq);
+	err = make_queues(qp, &attr->cap);
+	if (err)
+		goto free_qp;
+	fill(qp, ctx, attr);
+	err = enter(a, qp);
+	if (!err)
+		return qp;
+	free_queues(qp);
 free_qp:
 	free(qp);
 	errno = err;
@@ -286,8 +326,7 @@ int hca_qp_destroy(struct hca_qp *qp)
 	take_refs(qp, -1);
 	host_counters_log_qp(qp->count);
 	host_registry_qp_done(qp->adapter->registry, qp->count);
-	hca_rq_fini(&qp->rq);
-	free(qp->sq.ring);
+	free_queues(qp);
 	pthread_mutex_destroy(&qp->ex.qp_base.mutex);
 	pthread_cond_destroy(&qp->ex.qp_base.cond);
 	lock_fini(&qp->lock);

@@ -25,7 +25,7 @@ enum verdict {
 	TOO_LONG,    /* for the receive */
 	NO_ACCESS,   /* key, range or right */
 	LOCAL_FAULT, /* our program's receive points nowhere */
-	UNTOLD,      /* the completion found no room: the QP is in ERR by now */
+	CQ_OVERRUN,  /* the completion found no room: the QP is in ERR by now */
 	VERDICTS,
 };
 
@@ -96,7 +96,7 @@ static inline enum verdict ibt_finish(
 		return NO_ACCESS;
 	r->off += p->len;
 	if ((f & OPF_END) && (f & (OPF_SEND | OPF_IMM)) && !ibt_deliver(qp, p, f, now))
-		return UNTOLD;
+		return CQ_OVERRUN;
 	r->in_message = !(f & OPF_END);
 	r->ack_psn = psn_add(r->epsn, npkts - 1);
 	r->epsn = psn_add(r->epsn, npkts);

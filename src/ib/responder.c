@@ -35,7 +35,8 @@ static const struct outcome outcomes[VERDICTS] = {
 		IBV_EVENT_QP_ACCESS_ERR, true, false},
 	[LOCAL_FAULT] = {"local protection", AETH_NAK | NAK_OP, IBV_WC_LOC_PROT_ERR, IBV_EVENT_QP_FATAL, true,
 		false},
-	[UNTOLD] = {"no room in the completion queue", AETH_NAK | NAK_OP, SUCCESS, NO_EVENT, false, false},
+	[CQ_OVERRUN] = {"no room in the completion queue", AETH_NAK | NAK_OP, SUCCESS, NO_EVENT, false,
+		false},
 };
 
 static bool reliable(const struct hca_qp *qp)

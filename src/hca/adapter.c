@@ -28,7 +28,8 @@ void hca_adapter_init(struct hca_adapter *a)
 	a->qp1.ops = &hca_qp1_none;
 	a->count = &a->own_count;
 	a->read_flow = calloc(1, sizeof(*a->read_flow));
-	if (idmap_init(&a->qps) || idmap_init(&a->keys) || hca_flow_table_init(&a->flows) || !a->read_flow)
+	if (idmap_init(&a->qps) || idmap_init(&a->srqs) || idmap_init(&a->keys) ||
+		hca_flow_table_init(&a->flows) || !a->read_flow)
 		abort(); /* a few kilobytes at start */
 	hca_flow_init(a->read_flow, self, 0);
 	a->read_flow->users = 1; /* for ever */
@@ -41,6 +42,7 @@ void hca_adapter_fini(struct hca_adapter *a)
 	hca_flow_table_fini(&a->flows);
 	free(a->read_flow);
 	idmap_fini(&a->qps);
+	idmap_fini(&a->srqs);
 	idmap_fini(&a->keys);
 }
 
@@ -115,6 +117,28 @@ void hca_adapter_del_qp(struct hca_adapter *a, struct hca_qp *qp)
 	lock_take(&a->lock);
 	idmap_del(&a->qps, hca_qpn(qp));
 	quarantine(&a->quarantine, hca_qpn(qp));
+	lock_drop(&a->lock);
+}
+
+int hca_adapter_add_srq(struct hca_adapter *a, struct hca_srq *srq)
+{
+	int err = -ENOMEM;
+
+	lock_take(&a->lock);
+	if (a->srqs.count < HCA_MAX_SRQ) {
+		do {
+			srq->num = hca_adapter_random(a) & 0xffffff;
+			err = idmap_add(&a->srqs, srq->num, srq);
+		} while (err == -EEXIST);
+	}
+	lock_drop(&a->lock);
+	return err;
+}
+
+void hca_adapter_del_srq(struct hca_adapter *a, struct hca_srq *srq)
+{
+	lock_take(&a->lock);
+	idmap_del(&a->srqs, srq->num);
 	lock_drop(&a->lock);
 }
 

@@ -22,6 +22,7 @@
 #include <stdbool.h>
 
 struct hca_qp;
+struct hca_srq;
 struct hca_flow;
 struct host_ports;
 struct host_registry;
@@ -29,6 +30,7 @@ struct host_registry;
 enum {
 	HCA_MAX_QP = 16384, /* half of a slot's numbers: a free one is found at once */
 	HCA_QPN_QUARANTINE = 8192,
+	HCA_MAX_SRQ = 1 << 16,
 };
 
 /*
@@ -49,6 +51,7 @@ struct hca_adapter {
 	struct list devices, contexts;
 	struct idmap qps; /* QPN -> hca_qp; looked up under the drive lock */
 	struct hca_qpn_quarantine quarantine;
+	struct idmap srqs; /* number -> hca_srq: as packets of XRC name them */
 	struct idmap keys; /* lkey, rkey -> hca_key */
 	struct list free_keys;
 	struct hca_flow_table flows;
@@ -101,6 +104,9 @@ uint32_t hca_adapter_random(struct hca_adapter *a);
 /* Draws a QP number and enters the QP; 0 or -ENOMEM when all are in use. */
 int hca_adapter_add_qp(struct hca_adapter *a, struct hca_qp *qp);
 void hca_adapter_del_qp(struct hca_adapter *a, struct hca_qp *qp);
+/* The same of an SRQ; they have a number space of their own. */
+int hca_adapter_add_srq(struct hca_adapter *a, struct hca_srq *srq);
+void hca_adapter_del_srq(struct hca_adapter *a, struct hca_srq *srq);
 /* The flow towards the process of a QP, made when there is none, with a reference for the caller. */
 struct hca_flow *hca_adapter_flow(struct hca_adapter *a, const uint8_t dgid[16], uint32_t qpn);
 /* The same, but NULL when there is none: what strangers send must not make us remember them. */

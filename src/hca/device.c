@@ -296,7 +296,7 @@ void hca_device_attr(const struct hca_device *d, struct ibv_device_attr *attr)
 		.max_mcast_qp_attach = 1 << 12,
 		.max_total_mcast_qp_attach = 1 << 16,
 		.max_ah = 1 << 20,
-		.max_srq = 1 << 16,
+		.max_srq = HCA_MAX_SRQ,
 		.max_srq_wr = HCA_MAX_QP_WR,
 		.max_srq_sge = HCA_MAX_SGE,
 		.max_pkeys = HCA_PKEY_TABLE,

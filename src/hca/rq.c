@@ -156,20 +156,26 @@ struct hca_srq *hca_srq_create(struct hca_context *ctx, struct ibv_pd *pd, struc
 	if (!attr->attr.max_sge)
 		attr->attr.max_sge = 1;
 	err = hca_rq_init(&srq->rq, attr->attr.max_wr, attr->attr.max_sge);
-	if (err) {
-		free(srq);
-		errno = err;
-		return NULL;
-	}
+	if (err)
+		goto free_srq;
+	err = -hca_adapter_add_srq(ctx->adapter, srq);
+	if (err)
+		goto free_rq;
 	srq->ctx = ctx;
 	srq->ibv.context = &ctx->v.context;
 	srq->ibv.srq_context = attr->srq_context;
 	srq->ibv.pd = pd;
 	pthread_mutex_init(&srq->ibv.mutex, NULL);
 	pthread_cond_init(&srq->ibv.cond, NULL);
-	srq->num = hca_adapter_random(ctx->adapter) & 0xffffff;
 	((struct hca_pd *)pd)->objects++;
 	return srq;
+
+free_rq:
+	hca_rq_fini(&srq->rq);
+free_srq:
+	free(srq);
+	errno = err;
+	return NULL;
 }
 
 int hca_srq_modify(struct hca_srq *srq, struct ibv_srq_attr *attr, int mask)
@@ -200,6 +206,7 @@ int hca_srq_destroy(struct hca_srq *srq)
 	if (srq->users)
 		return EBUSY;
 	hca_async_forget(srq->ctx, &srq->ibv);
+	hca_adapter_del_srq(srq->ctx->adapter, srq);
 	((struct hca_pd *)srq->ibv.pd)->objects--;
 	hca_rq_fini(&srq->rq);
 	pthread_mutex_destroy(&srq->ibv.mutex);

@@ -3,7 +3,10 @@
 #include "fixture.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { MANY = 20000 };
 
 struct shared {
 	struct ibv_pd *pd;
@@ -249,6 +252,37 @@ static void own_receives_are_refused(void **state)
 }
 
 /* The pool's receives belong to the others: they stay when one QP dies, whoever ends it. */
+static int by_number(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Of twenty thousand drawn blindly out of 24 bits a dozen would be the same. */
+static void numbers_are_all_different(void **state)
+{
+	struct vt *t = *state;
+	struct ibv_pd *pd = ibv_alloc_pd(t->ctx);
+	struct ibv_srq_init_attr a = {.attr = {.max_wr = 1, .max_sge = 1}};
+	struct ibv_srq **srq = calloc(MANY, sizeof(struct ibv_srq *));
+	uint32_t *num = calloc(MANY, sizeof(uint32_t));
+
+	for (int i = 0; i < MANY; i++) {
+		srq[i] = ibv_create_srq(pd, &a);
+		assert_non_null(srq[i]);
+		assert_int_equal(ibv_get_srq_num(srq[i], &num[i]), 0);
+	}
+	qsort(num, MANY, sizeof(uint32_t), by_number);
+	for (int i = 1; i < MANY; i++)
+		assert_int_not_equal(num[i - 1], num[i]);
+	for (int i = 0; i < MANY; i++)
+		assert_int_equal(ibv_destroy_srq(srq[i]), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	free(srq);
+	free(num);
+}
+
 static void dying_qp_says_when_it_took_its_last_receive(void **state)
 {
 	struct vt *t = *state;
@@ -290,6 +324,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(full_pool_says_enomem_and_where),
 	VT_TEST(empty_pool_is_not_ready_until_filled),
 	VT_TEST(own_receives_are_refused),
+	VT_TEST(numbers_are_all_different),
 	VT_TEST(dying_qp_says_when_it_took_its_last_receive),
 };
 

@@ -79,7 +79,9 @@ int steer_file_open(struct steer *s)
 	snprintf(name, sizeof(name), "group-%u", s->port);
 	err = runfile_open(&s->file, name, sizeof(struct steer_group));
 	if (err)
-		log_error("cannot open %s/%s: %s", path, name, fd_reason(-err));
+		log_error("cannot open %s/%s: %s", path, name,
+			err == -ENOSPC ? "its file system is full: make room there, or set ANYRDMA_DIR"
+				       : fd_reason(-err));
 	return err;
 }
 

@@ -220,7 +220,10 @@ void doctor_check_rundir(void)
 	if (mib >= 16) {
 		doctor_say(DOCTOR_OK, "directory", "%s, with %llu MiB free", dir, mib);
 	} else {
-		doctor_say(DOCTOR_NOTE, "directory", "%s has only %llu MiB free", dir, mib);
+		if (vfs.f_bavail)
+			doctor_say(DOCTOR_NOTE, "directory", "%s has only %llu MiB free", dir, mib);
+		else
+			doctor_say(DOCTOR_FATAL, "directory", "the file system of %s is full", dir);
 		doctor_advise("make room there, give the container a larger /dev/shm (docker run "
 			      "--shm-size=1g), or set ANYRDMA_DIR");
 	}

@@ -3,6 +3,7 @@
 #include "front/verbs_front.h"
 
 #include "base/cancel.h"
+#include "base/clock.h"
 #include "base/guard.h"
 #include "hca/adapter.h"
 #include "hca/context.h"
@@ -12,7 +13,6 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <time.h>
 
 /* ---- channels ---- */
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c)
@@ -187,12 +187,7 @@ READER(uint64_t, read_completion_ts, cursor(ex)->ns)
 
 static uint64_t read_wallclock_ns(struct ibv_cq_ex *ex)
 {
-	struct timespec real, mono;
-
-	clock_gettime(CLOCK_REALTIME, &real);
-	clock_gettime(CLOCK_MONOTONIC, &mono);
-	return cursor(ex)->ns + (uint64_t)(real.tv_sec - mono.tv_sec) * 1000000000ull +
-	       (uint64_t)(real.tv_nsec - mono.tv_nsec);
+	return cursor(ex)->ns + clock_real_offset();
 }
 
 struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *attr)

@@ -4,6 +4,7 @@
 
 #include "base/env.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "link/udp_parts.h"
 #include "observe/probe.h"
 
@@ -142,6 +143,19 @@ static uint32_t received_most(int fd)
 	return (uint32_t)v;
 }
 
+/* Older kernels take no notice of UDP_SEGMENT in a message: a batch would go out as one packet. */
+static bool can_batch(int fd)
+{
+	int none = 0;
+
+	if (!env_value(ANYRDMA_GSO))
+		return false;
+	if (!setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &none, sizeof(none)))
+		return true;
+	log_info("no UDP_SEGMENT here (%s): sending packets one by one", strerror(errno));
+	return false;
+}
+
 int link_udp_open(struct link **out, uint16_t port, uint32_t *slot)
 {
 	struct udp_link *l = calloc(1, sizeof(*l));
@@ -176,7 +190,7 @@ int link_udp_open(struct link **out, uint16_t port, uint32_t *slot)
 	l->link.ops = &udp_ops;
 	l->link.rcvbuf = received_most(fd4);
 	l->port = port;
-	l->gso = env_value(ANYRDMA_GSO);
+	l->gso = can_batch(fd4);
 	l->frag4 = l->frag6 = -1;
 	pthread_mutex_init(&l->frag_mutex, NULL);
 	err = steer_join(&l->steer, port, fd4, fd6 < 0 ? -1 : fd6);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# fallback.sh: two programs on one host where something is forbidden that shared memory needs. They work all the same, by the
-# next way down, and say why at log level info; what each queue pair counted tells which way that was.
+# fallback.sh: two programs on one host where something is forbidden that shared memory needs, or that older kernels have not. They
+# work all the same, by the next way down, and say why at log level info; what each queue pair counted tells which way that was.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
 enter loopback "$@"
@@ -55,6 +55,24 @@ serve server rping -s -a "$IP4_A" -C 20 -S 60000 -V
 start client B rping -c -a "$IP4_A" -p "$PORT" -C 20 -S 60000 -V
 verdict "the client may not hold back its threads: its memory is copied" 'cannot map anything of it: other threads' ' direct='
 ON_B=()
+unset ANYRDMA_LOCAL
+
+# Kernels without batches of packets, and without a program that picks the process a packet is for; on one side, and on both.
+export ANYRDMA_LOCAL=off
+for batches in UDP_SEGMENT UDP_GRO; do
+	ON_B=("$FORBID" "$batches" --)
+	reason=''
+	[ "$batches" = UDP_GRO ] || reason='no UDP_SEGMENT here \(Protocol not available\): sending packets one by one'
+	goes wire client "$reason" "the client's kernel has no $batches"
+done
+old=("$FORBID" UDP_SEGMENT UDP_GRO SO_ATTACH_REUSEPORT_CBPF --)
+steering='cannot steer packets between processes \(Protocol not available\)'
+ON_B=("${old[@]}")
+goes wire client "$steering" "the client's kernel is an old one"
+ON_A=("${old[@]}")
+goes wire server "$steering" "the server's kernel is an old one"
+ON_A=("${old[@]}") ON_B=("${old[@]}")
+goes wire client "$steering" "both kernels are old ones"
 unset ANYRDMA_LOCAL
 
 # A program that only may be executed, not read, may not be looked into by others of its user (PR_SET_DUMPABLE). Nor by the sanitizers'

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* forbid CALL... -- PROGRAM ARGS...: runs the program; the kernel refuses it these system calls, with EPERM.
+/* forbid NAME... -- PROGRAM ARGS...: runs the program; the kernel refuses it these system calls, with EPERM,
+ * and does not know these options of sockets, as older ones do not (ENOPROTOOPT).
  */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <linux/udp.h>
+#include <netinet/in.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -29,19 +33,63 @@ static const struct {
 	{"userfaultfd", SYS_userfaultfd},
 };
 
+static const struct {
+	const char *name;
+	unsigned level, number;
+} options[] = {
+	{"SO_ATTACH_REUSEPORT_CBPF", SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF},
+	{"UDP_GRO", IPPROTO_UDP, UDP_GRO},
+	{"UDP_SEGMENT", IPPROTO_UDP, UDP_SEGMENT},
+};
+
+#define LOAD(member)        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, member))
+#define UNLESS(value, skip) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (value), 0, (skip))
+#define END(verdict)        BPF_STMT(BPF_RET | BPF_K, (verdict))
+
+static int filter(struct sock_filter *code, unsigned short len)
+{
+	struct sock_fprog program = {len, code};
+
+	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static int forbid_call(unsigned number)
+{
+	struct sock_filter code[] = {
+		LOAD(nr),
+		UNLESS(number, 1),
+		END(SECCOMP_RET_ERRNO | EPERM),
+		END(SECCOMP_RET_ALLOW),
+	};
+
+	return filter(code, sizeof(code) / sizeof(code[0]));
+}
+
+static int forbid_option(unsigned level, unsigned number)
+{
+	struct sock_filter code[] = {
+		LOAD(nr),
+		UNLESS(SYS_setsockopt, 5),
+		LOAD(args[1]),
+		UNLESS(level, 3),
+		LOAD(args[2]),
+		UNLESS(number, 1),
+		END(SECCOMP_RET_ERRNO | ENOPROTOOPT),
+		END(SECCOMP_RET_ALLOW),
+	};
+
+	return filter(code, sizeof(code) / sizeof(code[0]));
+}
+
 static int forbid(const char *name)
 {
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-		struct sock_filter code[] = {
-			BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-			BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls[i].number, 0, 1),
-			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-		};
-		struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
-
 		if (!strcmp(name, calls[i].name))
-			return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+			return forbid_call(calls[i].number);
+	}
+	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+		if (!strcmp(name, options[i].name))
+			return forbid_option(options[i].level, options[i].number);
 	}
 	errno = EINVAL;
 	return -1;

@@ -151,7 +151,7 @@ traffic() {
 	if [ "$WORLD" != loopback ]; then
 		interface_traffic
 	else
-		"${BASH_SOURCE[0]%/*}/../counters.py" traffic "$RUN_DIR"
+		"$HERE/../counters.py" traffic "$RUN_DIR"
 	fi
 }
 

@@ -55,6 +55,35 @@ port_follows_its_interface() {
 	say "ok    and so is one that comes up again"
 }
 
+# mtu_is BYTES: the port's, as a program that starts now sees it.
+mtu_is() {
+	run A ibv_devinfo -d "$(device A)" >"$TMP/devinfo_A" 2>&1 || fail "ibv_devinfo" "$TMP/devinfo_A"
+	[ "$(active_mtu)" = "$1" ] || fail "active_mtu is not $1" "$TMP/devinfo_A"
+}
+
+# set_mtu BYTES: of the wire's both ends.
+set_mtu() {
+	on A ip link set va mtu "$1"
+	on B ip link set vb mtu "$1"
+}
+
+# The interface's MTU changes under a connection, whose path MTU stays as it was agreed: where it is too long, the kernel fragments.
+# -u 18: while only one end has it, packets are lost. Below 1280 the interface loses its IPv6 addresses.
+connections_outlive_a_new_mtu() {
+	local bytes
+	start_pair mtu 4 ib_write_bw -F -m 1024 -s 65536 -n 10000000 -u 18
+	more_traffic 4 || fail "no traffic" "$TMP/mtu.server" "$TMP/mtu.client"
+	for bytes in 9000:4096 700:512 1500:1024; do
+		set_mtu "${bytes%:*}"
+		mtu_is "${bytes#*:}"
+		more_traffic 4 || fail "no traffic at an MTU of $bytes" "$TMP/mtu.server" "$TMP/mtu.client"
+		say "ok    an MTU of ${bytes%:*} carries one of ${bytes#*:}, and a connection of 1024 goes on"
+	done
+	content mtu.client && content mtu.server || fail "complaints" "$TMP/mtu.server" "$TMP/mtu.client"
+	kill_hard mtu.client
+	kill_hard mtu.server
+}
+
 # 32 GIDs of a device, 64 interfaces: what goes beyond is left out, and the rest is there as ever.
 tables_are_as_long_as_they_say() {
 	local i
@@ -79,6 +108,7 @@ tables_are_as_long_as_they_say() {
 devices_are_listed
 attributes_are_told
 events_are_told
+connections_outlive_a_new_mtu
 port_follows_its_interface
 tables_are_as_long_as_they_say
 done_testing

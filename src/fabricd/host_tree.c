@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What the device files of a host say, out of the subnet: LIDs, states, P_Keys, counters. */
+/* What the device files of a host say, out of the subnet: LIDs, states, P_Keys. */
 #include "fabricd/host_tree.h"
 
 #include "fabric/shared.h"
-#include "subnet/counters.h"
 #include "sysfs/sysfs.h"
 
 #include <endian.h>
@@ -12,40 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As Linux has them in ports/P/counters; data in words. */
-static const struct {
-	const char *name;
-	enum port_counter which;
-} counters[] = {
-	{"symbol_error", CNT_SYMBOL_ERRORS},
-	{"link_error_recovery", CNT_LINK_RECOVERY},
-	{"link_downed", CNT_LINK_DOWNED},
-	{"port_rcv_errors", CNT_RCV_ERRORS},
-	{"port_rcv_remote_physical_errors", CNT_RCV_REMOTE_PHYSICAL},
-	{"port_rcv_switch_relay_errors", CNT_RCV_SWITCH_RELAY},
-	{"port_xmit_discards", CNT_XMIT_DISCARDS},
-	{"port_xmit_constraint_errors", CNT_XMIT_CONSTRAINT},
-	{"port_rcv_constraint_errors", CNT_RCV_CONSTRAINT},
-	{"local_link_integrity_errors", CNT_LINK_INTEGRITY},
-	{"excessive_buffer_overrun_errors", CNT_BUFFER_OVERRUN},
-	{"VL15_dropped", CNT_VL15_DROPPED},
-	{"port_xmit_data", CNT_XMIT_DATA},
-	{"port_rcv_data", CNT_RCV_DATA},
-	{"port_xmit_packets", CNT_XMIT_PKTS},
-	{"port_rcv_packets", CNT_RCV_PKTS},
-	{"port_xmit_wait", CNT_XMIT_WAIT},
-	{"unicast_xmit_packets", CNT_UNICAST_XMIT},
-	{"unicast_rcv_packets", CNT_UNICAST_RCV},
-	{"multicast_xmit_packets", CNT_MCAST_XMIT},
-	{"multicast_rcv_packets", CNT_MCAST_RCV},
-};
-enum { COUNTERS = sizeof(counters) / sizeof(counters[0]) };
-
 /* A port and the tables that its files are made of. */
 struct described {
 	struct sysfs_gid gid[FABRIC_GUIDS];
-	struct sysfs_counter counter[COUNTERS];
-	char issm[PATH_MAX], rate[40];
+	char issm[PATH_MAX], counters[PATH_MAX], rate[40];
 };
 
 /* Width and speed, as the kernel says them: 100 Gb/s are 4X EDR, 2X HDR or 1X NDR. */
@@ -89,9 +58,7 @@ static struct sysfs_port describe_port(
 
 	describe_gids(p, to);
 	describe_rate(s, to->rate, sizeof(to->rate));
-	for (unsigned i = 0; i < COUNTERS; i++)
-		to->counter[i] =
-			(struct sysfs_counter){counters[i].name, subnet_counted(p, counters[i].which)};
+	snprintf(to->counters, sizeof(to->counters), "%s/counters%d", dir, number);
 	snprintf(to->issm, sizeof(to->issm), "%s/issm%d", dir, number);
 	return (struct sysfs_port){.num = p->num,
 		.state = s->state,
@@ -107,8 +74,7 @@ static struct sysfs_port describe_port(
 		.gids = to->gid,
 		.npkeys = FABRIC_PKEYS,
 		.pkeys = s->pkey,
-		.ncounters = COUNTERS,
-		.counters = to->counter,
+		.counters = to->counters,
 		.mad_index = number,
 		.issm = to->issm};
 }
@@ -118,6 +84,7 @@ int host_tree_write(const struct fabricd *d, const struct topo_host *h, const ch
 	struct sysfs_dev *devs = calloc(h->nhcas, sizeof(*devs));
 	struct described *parts;
 	struct sysfs_port *ports;
+	char(*descs)[PATH_MAX] = calloc(h->nhcas, sizeof(*descs));
 	unsigned total = 0;
 	int n = 0, err = -ENOMEM;
 
@@ -125,12 +92,12 @@ int host_tree_write(const struct fabricd *d, const struct topo_host *h, const ch
 		total += h->hca[k]->nports;
 	ports = calloc(total, sizeof(*ports));
 	parts = calloc(total, sizeof(*parts));
-	if (!devs || !ports || !parts)
+	if (!devs || !ports || !parts || !descs)
 		goto out;
 	for (unsigned k = 0; k < h->nhcas; k++) {
 		const struct subnet_node *hca = h->hca[k];
 
-		devs[k] = (struct sysfs_dev){.desc = hca->desc,
+		devs[k] = (struct sysfs_dev){.desc = descs[k],
 			.index = (int)k,
 			.node_guid = htobe64(hca->guid),
 			.sys_guid = htobe64(hca->sys_guid),
@@ -138,12 +105,14 @@ int host_tree_write(const struct fabricd *d, const struct topo_host *h, const ch
 			.nports = (int)hca->nports,
 			.ports = ports + n};
 		snprintf(devs[k].name, sizeof(devs[k].name), "ib%u", k);
+		snprintf(descs[k], sizeof(descs[k]), "%s/node_desc%u", dir, k);
 		for (unsigned p = 1; p <= hca->nports; p++, n++)
 			ports[n] = describe_port(&hca->port[p], n, dir, &parts[n]);
 	}
 	err = sysfs_update_in(dir, devs, (int)h->nhcas);
 out:
 	free(devs);
+	free(descs);
 	free(ports);
 	free(parts);
 	return err;

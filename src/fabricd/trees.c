@@ -4,6 +4,7 @@
  * be a hundred thousand files:
  *
  *   <dir>/host-<name>/issm0      opened by a subnet manager for as long as it runs: watched by inotify
+ *   <dir>/host-<name>/counters0, node_desc0 (host_live.h)
  *   <dir>/host-<name>/sys/…      class/ and dev/ (sysfs/sysfs.h), written anew when something changed
  *
  * A tree is replaced as a whole, and a file that is open must not be: so the issm files lie beside it. They
@@ -12,6 +13,7 @@
  */
 #include "fabricd/fabricd.h"
 
+#include "fabricd/host_live.h"
 #include "fabricd/host_tree.h"
 
 #include "base/log.h"
@@ -22,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,6 +41,7 @@ struct tree {
 	bool dirty;        /* something changed since it was written */
 	struct issm *issm; /* of all ports of all adapters, in order */
 	unsigned nissms;
+	struct host_live *live;
 };
 
 struct trees {
@@ -84,14 +86,23 @@ static void tell_is_sm(struct fabricd *d, const struct issm *i)
 	subnet_set_capability(i->port, PORT_CAP_IS_SM, i->openers ? PORT_CAP_IS_SM : 0, loop_now(d->loop));
 }
 
+static void live_event(struct fabricd *d, const struct inotify_event *e)
+{
+	for (unsigned i = 0; i < d->topo.nhosts; i++)
+		if (d->trees->tree[i].live && host_live_event(d->trees->tree[i].live, e))
+			return;
+}
+
 /* Two that open in the same moment may be told as one; the second cannot register for the port anyway. */
 static void issm_event(struct fabricd *d, const struct inotify_event *e)
 {
 	struct issm *i = issm_by_wd(d, e->wd);
 	bool held;
 
-	if (!i)
+	if (!i) {
+		live_event(d, e);
 		return;
+	}
 	held = i->openers;
 	if (e->mask & IN_OPEN)
 		i->openers++;
@@ -191,9 +202,13 @@ int trees_need(struct fabricd *d, struct topo_host *h)
 	if (!err)
 		err = make_issms(d, h, t, dir);
 	if (!err)
+		err = host_live_open(d, h, dir, d->trees->inotify, &t->live);
+	if (!err)
 		err = host_tree_write(d, h, dir);
 	if (err) {
 		log_error("the files of %s cannot be written: %s", h->name, strerror(-err));
+		host_live_close(t->live);
+		t->live = NULL;
 		free(t->issm);
 		t->issm = NULL;
 		t->nissms = 0;
@@ -234,8 +249,10 @@ int trees_path(struct fabricd *d, struct topo_host *h, char *buf, size_t len)
 
 	if (!err)
 		err = host_dir(d, h, buf, len);
-	if (!err)
-		host_tree_write(d, h, buf); /* whoever asks is about to read */
+	if (!err) { /* whoever asks is about to read */
+		host_tree_write(d, h, buf);
+		host_live_refresh(tree_of(d, h)->live);
+	}
 	n = err ? 0 : strlen(buf);
 	if (!err && (size_t)snprintf(buf + n, len - n, "/sys") >= len - n)
 		err = -ENAMETOOLONG;
@@ -343,8 +360,10 @@ void trees_close(struct fabricd *d)
 
 	if (!t)
 		return;
-	for (unsigned i = 0; t->tree && i < d->topo.nhosts; i++)
+	for (unsigned i = 0; t->tree && i < d->topo.nhosts; i++) {
+		host_live_close(t->tree[i].live);
 		free(t->tree[i].issm);
+	}
 	free(t->tree);
 	free(t->host_of);
 	loop_timer_stop(&t->timer);

@@ -17,7 +17,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -153,12 +152,8 @@ static void compose_port(FILE *m, const char *device, const struct sysfs_port *d
 	entry(m, port, "link_layer", "%s", d->link_layer);
 	compose_gids(m, port, d);
 	compose_pkeys(m, port, d);
-	for (int i = 0; i < d->ncounters; i++) {
-		char name[64];
-
-		snprintf(name, sizeof(name), "counters/%.48s", d->counters[i].name);
-		entry(m, port, name, "%" PRIu64, d->counters[i].value);
-	}
+	if (d->counters)
+		entry(m, port, "counters", LINK_MARK "%s", d->counters);
 	if (d->issm)
 		compose_mad(m, device, d);
 }
@@ -195,7 +190,7 @@ static void compose_dev(FILE *m, const struct sysfs_dev *d)
 	entry(m, dir, "node_guid", "%s", guid);
 	write_guid(guid, d->sys_guid ? d->sys_guid : d->node_guid);
 	entry(m, dir, "sys_image_guid", "%s", guid);
-	entry(m, dir, "node_desc", "%s%s", d->desc ? "" : "anyrdma ", d->desc ? d->desc : d->name);
+	entry(m, dir, "node_desc", "%s%s", d->desc ? LINK_MARK : "anyrdma ", d->desc ? d->desc : d->name);
 	entry(m, dir, "fw_ver", "%s", ANYRDMA_VERSION);
 	entry(m, dir, "hw_rev", "0x0");
 	entry(m, dir, "hca_type", "anyrdma");

@@ -11,11 +11,6 @@ struct sysfs_gid {
 	char ndev[16];
 };
 
-struct sysfs_counter {
-	const char *name;
-	uint64_t value;
-};
-
 struct sysfs_port {
 	int num;        /* from 1 */
 	int state;      /* enum ibv_port_state */
@@ -30,8 +25,7 @@ struct sysfs_port {
 	const struct sysfs_gid *gids;
 	int npkeys;
 	const uint16_t *pkeys; /* host order */
-	int ncounters;
-	const struct sysfs_counter *counters;
+	const char *counters;  /* a directory, which is linked to; NULL: none */
 	/* InfiniBand: N of umadN and issmN, and the file that stands for issmN. issm is NULL: it has neither.
 	 */
 	int mad_index;
@@ -40,7 +34,7 @@ struct sysfs_port {
 
 struct sysfs_dev {
 	char name[64];
-	const char *desc;   /* NULL: "anyrdma NAME" */
+	const char *desc;   /* a file, which is linked to as node_desc; NULL: "anyrdma NAME" */
 	const char *netdev; /* NULL: none */
 	int index;          /* N of uverbsN; -1: none */
 	uint64_t node_guid,

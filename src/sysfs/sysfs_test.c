@@ -185,7 +185,6 @@ static void unchanged_is_not_written_again(void **state)
  * managers. */
 static void infiniband_host_has_its_files(void **state)
 {
-	const struct sysfs_counter counters[] = {{"port_xmit_data", 7}, {"link_downed", 1}};
 	const struct sysfs_port ports[] = {{.num = 1,
 						   .state = 4,
 						   .phys_state = 5,
@@ -194,8 +193,7 @@ static void infiniband_host_has_its_files(void **state)
 						   .sm_lid = 1,
 						   .cap_mask = 0x26,
 						   .rate_gbps = 200,
-						   .ncounters = 2,
-						   .counters = counters,
+						   .counters = "/somewhere/counters2",
 						   .mad_index = 2,
 						   .issm = "/somewhere/issm2"},
 		{.num = 2,
@@ -205,7 +203,7 @@ static void infiniband_host_has_its_files(void **state)
 			.mad_index = 3,
 			.issm = "/somewhere/issm3"}};
 	struct sysfs_dev d = {.name = "ib1",
-		.desc = "node1",
+		.desc = "/somewhere/node_desc1",
 		.index = -1,
 		.node_type = "1: CA",
 		.nports = 2,
@@ -215,11 +213,11 @@ static void infiniband_host_has_its_files(void **state)
 	(void)state;
 	assert_int_equal(base_rundir(dir, sizeof(dir)), 0);
 	assert_int_equal(sysfs_update_in(dir, &d, 1), 0);
-	assert_reads("class/infiniband/ib1/node_desc", "node1\n");
+	assert_links("class/infiniband/ib1/node_desc", "/somewhere/node_desc1");
 	assert_reads("class/infiniband/ib1/ports/1/lid", "0x3\n");
 	assert_reads("class/infiniband/ib1/ports/1/rate", "200 Gb/sec (4X HDR)\n");
 	assert_reads("class/infiniband/ib1/ports/1/cap_mask", "0x00000026\n");
-	assert_reads("class/infiniband/ib1/ports/1/counters/port_xmit_data", "7\n");
+	assert_links("class/infiniband/ib1/ports/1/counters", "/somewhere/counters2");
 	assert_reads("class/infiniband/ib1/ports/2/state", "1: DOWN\n");
 	assert_reads("class/infiniband_mad/abi_version", "5\n");
 	assert_reads("class/infiniband_mad/umad2/ibdev", "ib1\n");

@@ -50,6 +50,7 @@ tools() {
 	start_sm node1 -s 0
 	what_is_discovered
 	what_ports_say
+	files_of_a_host
 	what_the_sa_says
 	what_is_counted
 	links_are_switched
@@ -102,6 +103,41 @@ what_ports_say() {
 	well "ibtracert" "To ca.*$lid" node1 ibtracert "$(lid_of node1)" "$lid"
 	well "dump_fts" 'lids' node1 dump_fts
 }
+
+IN_TREE=/sys/class/infiniband/ib0
+
+# files_of_a_host: counters that follow what happens as long as they are read, and a description that can be written.
+files_of_a_host() {
+	local lid long
+	lid=$(lid_of node3)
+	start reader A --host node3 bash -c "while sleep 0.2; do cat $IN_TREE/ports/1/counters/port_rcv_packets; done"
+	counted "$lid"
+	counted "$lid"
+	stop reader
+	say "ok    counters of a host, while they are read, are what perfquery says"
+	at node3 bash -c "printf 'node3 ib0' >$IN_TREE/node_desc" || fail "node_desc cannot be written" "$TMP/out"
+	until_true 10 described "$lid" 'node3 ib0' || fail "smpquery nodedesc does not follow" "$TMP/out"
+	say "ok    a description that is written is the node's"
+	until_true "$PATIENCE" managed_as 'node3 ib0' || fail "OpenSM does not ask for it" "$TMP/out" "$OSM/log_node1"
+	say "ok    and OpenSM, which does not sweep by itself but is told by trap 144, knows it"
+	long=$(printf '%0100d' 7)
+	at node3 bash -c "printf '%s' ${long//0/x} >$IN_TREE/node_desc" || fail "node_desc cannot be written" "$TMP/out"
+	until_true 10 described "$lid" "$(printf 'x%.0s' {1..64})" || fail "a long description" "$TMP/out"
+	at node3 bash -c "head -c 100000 /dev/zero >$IN_TREE/node_desc; printf 'node3\tand more' >$IN_TREE/node_desc"
+	until_true 10 described "$lid" node3 || fail "a strange description" "$TMP/out"
+	say "ok    of one that is too long, or no text, what fits is taken"
+}
+
+# counted LID: what perfquery says, its own question included; the file says the same when it is next written.
+counted() {
+	local packets
+	at node1 perfquery "$1" 1 || fail perfquery "$TMP/out"
+	packets=$(sed -nE 's/^PortRcvPkts:\.+//p' "$TMP/out")
+	until_true 10 shown "$packets" || fail "a host's counter does not become $packets" "$TMP/reader"
+}
+shown() { [ "$(tail -n 1 "$TMP/reader")" = "$1" ]; }
+described() { at node1 smpquery nodedesc "$1" && says out "Node Description:\.+$2$"; }
+managed_as() { at node1 saquery NR && says out "NodeDescription\.+$1$"; }
 
 what_the_sa_says() {
 	local record

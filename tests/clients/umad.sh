@@ -64,6 +64,9 @@ tools() {
 before_a_manager() {
 	well "before a subnet manager a port is initializing" 'State: Initializing' node1 ibstat
 	well "and has no LID" 'Base lid: 0$' node1 ibstat
+	at node1 ibstatus && says out '2: INIT' && says out 'base lid:[[:space:]]+0x0$' && says out 'sm lid:[[:space:]]+0x0$' ||
+		fail "ibstatus before a subnet manager" "$TMP/out"
+	say "ok    nor by ibstatus"
 	refused "nobody answers for the SA" . node1 timeout 5 saquery
 	well "directed routes need no LID" 'NodeType:\.+Switch' node1 smpquery -D nodeinfo 0,1
 }
@@ -89,8 +92,7 @@ graph() { sed 's/#.*//' | awk '/^(Switch|Ca)/ { node = $3; print $1, $2, $3 } /^
 what_ports_say() {
 	local lid guid
 	lid=$(lid_of node3) guid=$(guid_of node3)
-	well "ibstat says what ibaddr says" "LID start 0x0*$(printf %x "$lid") " node3 ibaddr
-	well "sminfo" 'SMINFO_MASTER' node3 sminfo
+	these_agree "$lid" "$guid"
 	well "smpquery nodeinfo" 'NodeType:\.+Channel Adapter' node1 smpquery nodeinfo "$lid"
 	well "smpquery nodeinfo by GUID" "PortGuid:\.+$guid" node1 smpquery -G nodeinfo "$guid"
 	well "smpquery nodedesc" 'node3' node1 smpquery nodedesc "$lid"
@@ -102,6 +104,21 @@ what_ports_say() {
 	well "smpquery guidinfo" "0: $guid" node1 smpquery guidinfo "$lid"
 	well "ibtracert" "To ca.*$lid" node1 ibtracert "$(lid_of node1)" "$lid"
 	well "dump_fts" 'lids' node1 dump_fts
+}
+
+# these_agree LID GUID: what programs say of node3's port, whose manager is on node1.
+these_agree() {
+	local lid guid=${2#0x} sm
+	lid=$(printf %x "$1") sm=$(lid_of node1)
+	well "ibstat says what ibaddr says: the LID" "LID start 0x0*$lid " node3 ibaddr
+	well "and the GUID" "GID fe80::$(sed -E 's/.{4}/&:/g; s/:$//; s/(^|:)0+([0-9a-f])/\1\2/g' <<<"$guid")" node3 ibaddr
+	well "sminfo: the LID and the GUID of the manager" "sm lid $sm sm guid 0x$(guid_of node1 | sed -E 's/^0x0*//').*MASTER" node3 sminfo
+	at node3 ibstat && says out 'State: Active' && says out "SM lid: $sm$" && says out "Port GUID: 0x$guid" && says out 'Rate: 200$' ||
+		fail "ibstat" "$TMP/out"
+	at node3 ibstatus && says out '4: ACTIVE' && says out "base lid:[[:space:]]+0x$lid$" && says out 'rate:[[:space:]]+200 Gb' &&
+		says out "sm lid:[[:space:]]+0x$(printf %x "$sm")$" && says out "gid:.*$(sed -E 's/.{4}/&:/g; s/:$//' <<<"$guid")" ||
+		fail "ibstatus" "$TMP/out"
+	say "ok    ibstat and ibstatus: the same LIDs, GUID, state and rate"
 }
 
 IN_TREE=/sys/class/infiniband/ib0
@@ -180,6 +197,16 @@ links_are_switched() {
 	until_true 10 all_active || fail "it does not come back"
 	well "ibportstate reset" . node3 ibportstate "$lid" 2 reset
 	until_true 10 all_active || fail "it does not come back"
+	slower espeed 2 'LinkSpeedExtActive:\.+25\.78125 Gbps' "$lid"
+	slower width 1 'LinkWidthActive:\.+1X' "$lid"
+}
+
+# slower speed|espeed|width ENABLED PATTERN LID: a link that may not be what it was trains again, and is less.
+slower() {
+	well "ibportstate $1" "$1|Enabled" node3 ibportstate "$4" 2 "$1" "$2"
+	at node3 ibportstate "$4" 2 reset || fail "ibportstate reset" "$TMP/out"
+	until_true 10 all_active || fail "a link of another $1 does not come back"
+	well "and the link has it" "$3" node3 smpquery portinfo "$4" 2
 }
 
 is_down() { at node3 smpquery portinfo "$1" 2 && says out 'LinkState:\.+Down'; }

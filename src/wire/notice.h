@@ -7,6 +7,7 @@
  *   4  trap number(16) | issuer's LID(16)
  *   8  toggle(1) count(15)
  *  10  details (54)
+ *        64-67     rsvd(48) GID(128)
  *        128       LID of the switch(16)
  *        129       rsvd(16) LID(16) port(8)
  *        144       rsvd(16) LID(16) rsvd(8) other changes(8) CapabilityMask(32) change flags(16)
@@ -27,6 +28,10 @@
 enum { NOTICE_LEN = 64, NOTICE_DETAILS = 10, NOTICE_DETAILS_LEN = 54, NOTICE_PATH_MAX = 30 };
 
 enum trap_number {
+	TRAP_GID_IN = 64, /* these four are a subnet manager's own */
+	TRAP_GID_OUT = 65,
+	TRAP_GROUP_IN = 66,
+	TRAP_GROUP_OUT = 67,
 	TRAP_LINK_STATE = 128,
 	TRAP_LINK_INTEGRITY = 129,
 	TRAP_LOCAL_CHANGES = 144,

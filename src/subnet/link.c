@@ -48,6 +48,7 @@ static bool arrow(enum port_state from, enum port_state to)
  */
 static void note_change(struct subnet_port *p, enum port_state to, enum cause by)
 {
+	p->node->subnet->moved += by == BY_LINK;
 	if (!is_switch(p->node)) {
 		tell_changed(p, SUBNET_PORT_STATE);
 	} else if (by == BY_LINK && to <= PORT_INIT) {

@@ -8,8 +8,9 @@
  *   start.c    everything is plugged in            link.c   states of ports, cables
  *   run.c      packets and time come in
  *   forward.c  from port to port                   fault.c  what cables do to packets
- *   deliver.c  what ends here: who takes it        sma.c, sma_port.c, mkey.c, pma.c, trap.c: the agents of a
- * node smp_route.c  directed routes
+ *   deliver.c  what ends here: who takes it        smp_route.c  directed routes
+ *   sma.c, sma_port.c, mkey.c, pma.c, trap.c       the agents of a node
+ *   sm.c, sm_route.c, sm_mft.c                     the built-in subnet manager, and behind it the SA: sa*.c
  */
 #ifndef SUBNET_PARTS_H
 #define SUBNET_PARTS_H
@@ -20,6 +21,7 @@
 #include "subnet/packet.h"
 #include "subnet/pma.h"
 #include "wire/notice.h"
+#include "wire/smp.h"
 
 enum {
 	SUBNET_NAMES = 4096,
@@ -87,6 +89,7 @@ struct subnet {
 	struct subnet_switch *switches;
 	uint16_t *mfts;
 	uint64_t now, deadline;
+	uint64_t moved;    /* links that came up or fell by themselves, for the built-in subnet manager */
 	struct list timed; /* of port_agent */
 	struct list held;  /* of fault.c: packets that cables delay, the first due first */
 	unsigned nheld;
@@ -186,6 +189,12 @@ void link_train(struct subnet_port *p);
 enum sma_verdict { SMA_NOT_OURS, SMA_ANSWERED, SMA_SILENT };
 /* A packet of subnet management that came in by this port. Answered: it has become the answer. */
 enum sma_verdict sma_handle(struct subnet *s, struct subnet_port *in, const struct packet *p, uint8_t *smp);
+/*
+ * What a request of this method would do and find at an end port, without one and without an M_Key: for who
+ * manages from inside. data: the attribute of a Set; what there is then. A MAD's status.
+ */
+uint16_t sma_do(
+	struct subnet_port *end, uint8_t method, uint16_t attr, uint32_t mod, uint8_t data[SMP_DATA_LEN]);
 void sma_get_port_info(struct subnet_port *at, uint64_t mkey_given, uint8_t *data);
 uint16_t sma_set_port_info(struct subnet_port *at, uint32_t mod, const uint8_t *data);
 /* Whether the SMA may act on it. False: it says nothing, and the violation has been counted and told. */

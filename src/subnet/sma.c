@@ -356,6 +356,18 @@ static uint16_t act(struct request *r, const struct mad_hdr *h)
 	return (uint16_t)(a->get(r) | status);
 }
 
+uint16_t sma_do(
+	struct subnet_port *end, uint8_t method, uint16_t attr, uint32_t mod, uint8_t data[SMP_DATA_LEN])
+{
+	const struct mad_hdr h = {.base_version = MAD_BASE_VERSION,
+		.class_version = SMP_CLASS_VERSION,
+		.method = method,
+		.attr = attr};
+	struct request r = {end->node->subnet, end->node, end, end, mod, end->regs->agent->mkey, data};
+
+	return act(&r, &h);
+}
+
 /* Not answers, not even what only looks like one by its direction. */
 static bool is_ours(const struct mad_hdr *h, const uint8_t *smp)
 {

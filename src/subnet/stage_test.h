@@ -11,6 +11,7 @@
 #include "fabric/shared.h"
 #include "wire/smp.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { STAGE_HOPS = 63, STAGE_NODES = 2048 };

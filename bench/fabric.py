@@ -69,7 +69,7 @@ def cpu_of(process):
 
 def up(place, tool, k):
     """Its description, the number of its nodes, and its process."""
-    place.run(tool, "fabric", "up", "--quiet", "--name", NAME, f"fat-tree:{k}")
+    place.run(tool, "fabric", "up", "--quiet", "--sm=off", "--name", NAME, f"fat-tree:{k}")
     net = place.run(tool, "fabric", "topology", "--name", NAME)
     process = re.search(r"process (\d+)", place.run(tool, "fabric", "status", "--name", NAME))[1]
     return net, len(re.findall(r"^(?:Switch|Ca)\s", net, re.M)), process

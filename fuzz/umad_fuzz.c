@@ -38,6 +38,17 @@ int fabricd_accept(int listener)
 	return fd < 0 ? -EAGAIN : fd;
 }
 
+/* There is no subnet manager, and it takes nothing. */
+void manager_look(struct fabricd *f)
+{
+}
+
+bool manager_arrived(struct fabricd *f, struct subnet_port *at, unsigned qp, const struct ibmad_addr *from,
+	const uint8_t *mad)
+{
+	return false;
+}
+
 int trees_issm_path(
 	struct fabricd *f, struct topo_host *h, unsigned hca, unsigned port, char *buf, size_t len)
 {

@@ -33,7 +33,7 @@ _anyrdma() {
 		else
 			case ${COMP_WORDS[2]} in
 			up | run)
-				words='--name --sm=off --mtu --speed --seed --ports-per-hca --ip --quiet
+				words='--name --sm=auto --sm=off --mtu --speed --seed --ports-per-hca --ip --quiet
 					pair star:4 ring:6 fat-tree:4 tree:4,2,8 torus:3x3 dragonfly:4,2,2'
 				mapfile -t COMPREPLY < <(compgen -W "$words" -A file -- "$cur")
 				return

@@ -61,10 +61,25 @@ static struct census count_all(const struct subnet *s)
 	return c;
 }
 
+static const char *host_of(const struct fabricd *d, const struct subnet_node *n)
+{
+	for (unsigned i = 0; i < d->topo.nhosts; i++)
+		for (unsigned k = 0; k < d->topo.host[i].nhcas; k++)
+			if (d->topo.host[i].hca[k] == n)
+				return d->topo.host[i].name;
+	return n->id;
+}
+
 static void put_sm(struct fabricd *d, FILE *out)
 {
+	const struct subnet_port *home = manager_home(d);
 	bool any = false;
 
+	if (home) {
+		fprintf(out, "Subnet manager: built in, on %s, port %u (LID %u).\n", host_of(d, home->node),
+			home->num, home->shared->lid);
+		return;
+	}
 	for (unsigned i = 0; i < d->topo.nhosts; i++)
 		for (unsigned k = 0; k < d->topo.host[i].nhcas; k++) {
 			struct subnet_node *n = d->topo.host[i].hca[k];
@@ -78,7 +93,9 @@ static void put_sm(struct fabricd *d, FILE *out)
 				}
 		}
 	if (!any)
-		fputs("No subnet manager: `anyrdma fabric sm opensm` starts one", out);
+		fputs(d->manager ? "No subnet manager; the built-in one returns when a link moves"
+				 : "No subnet manager: `anyrdma fabric sm opensm` starts one",
+			out);
 	else if (d->sm)
 		fprintf(out, "; opensm on %s is ours (process %d)", d->sm_host, (int)d->sm);
 	fputs(".\n", out);
@@ -122,14 +139,14 @@ static bool is_managed_from(struct fabricd *d, const char *host)
 }
 
 /* One number each, for those who wait: active and all ports with a cable that conducts; whether our opensm
- * runs, its status when it does not, whether its host has a manager. */
+ * runs, its status when it does not, whether its host has a manager that has begun. */
 static int do_ready(struct fabricd *d, char **words, unsigned nwords, FILE *out)
 {
 	struct census c = count_all(d->subnet);
 
 	sm_reap(d);
 	fprintf(out, "%u %u %d %d %d\n", c.state[PORT_ACTIVE], 2 * (c.cables - c.cut), d->sm ? 1 : 0,
-		d->sm_status, is_managed_from(d, d->sm_host));
+		d->sm_status, is_managed_from(d, d->sm_host) && manager_is_relieved(d));
 	return 0;
 }
 

@@ -19,6 +19,8 @@
 struct packet;
 struct capture;
 struct console;
+struct ibmad_addr;
+struct manager;
 struct trees;
 struct umad;
 
@@ -33,6 +35,7 @@ struct fabricd {
 	int signals;
 	unsigned next_host; /* for `--host auto` */
 	const char *tool;   /* the path of `anyrdma` */
+	bool sm_auto;       /* the built-in subnet manager is wanted */
 
 	pid_t sm;      /* 0: none that we started */
 	int sm_status; /* of the last one; -1: it is running, or there was none */
@@ -42,6 +45,7 @@ struct fabricd {
 
 	struct capture *capture;
 	struct console *console;
+	struct manager *manager; /* NULL: there is none */
 	struct trees *trees;
 	struct umad *umad;
 };
@@ -80,6 +84,8 @@ int trees_path(struct fabricd *d, struct topo_host *h, char *buf, size_t len);
 /* Whether somebody has the file of a port open. */
 bool trees_issm_held(const struct fabricd *d, const struct subnet_port *port);
 void trees_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what);
+/* Notes which issm files were opened and closed by now; the loop does it, too, in its turn. */
+void trees_read(struct fabricd *d);
 
 /* ---- capture.c: pcapng files of what passes on links ---- */
 int capture_open(struct fabricd *d);
@@ -92,6 +98,21 @@ int capture_start(struct fabricd *d, const char *path, struct subnet_port *const
 long capture_stop(struct fabricd *d);
 /* The file that is being written, or NULL. */
 const char *capture_path(const struct fabricd *d, uint64_t *packets);
+
+/* ---- manager.c: the built-in subnet manager ---- */
+int manager_open(struct fabricd *d);
+void manager_close(struct fabricd *d);
+/* A port has its first issm file open, or its last one closed. */
+void manager_issm(struct fabricd *d, bool open);
+/* Before what a program says is done: has another manager come? */
+void manager_look(struct fabricd *d);
+void manager_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what);
+/* A MAD that no agent of the port wanted: true, it was for the manager. */
+bool manager_arrived(struct fabricd *d, struct subnet_port *at, unsigned qp, const struct ibmad_addr *from,
+	const uint8_t *mad);
+/* Where it is the master, or NULL; whether another one has begun to manage since it made way. */
+const struct subnet_port *manager_home(const struct fabricd *d);
+bool manager_is_relieved(const struct fabricd *d);
 
 /* ---- sm.c: a subnet manager that we started, `opensm` ---- */
 int sm_start(struct fabricd *d, const char *host, char *const *words, unsigned nwords); /* -EALREADY */

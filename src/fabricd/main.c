@@ -30,6 +30,7 @@ struct options {
 	const char *name, *dir, *tool;
 	struct describe_options describe;
 	uint64_t seed;
+	bool sm_auto;
 	int report; /* the pipe; -1: nobody listens any more */
 };
 
@@ -60,6 +61,7 @@ static void changed(void *arg, struct subnet_port *at, enum subnet_change what)
 {
 	trees_changed(arg, at, what);
 	umad_changed(arg, at, what);
+	manager_changed(arg, at, what);
 }
 
 static const struct subnet_ops ops = {.arrived = arrived, .seen = seen, .changed = changed};
@@ -166,6 +168,7 @@ static const struct part {
 	{"trees", trees_open, trees_close},
 	{"capture", capture_open, capture_close},
 	{"umad", umad_open, umad_close},
+	{"manager", manager_open, manager_close},
 	{"console", console_open, console_close},
 };
 enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
@@ -288,7 +291,7 @@ static bool read_options(int argc, char **argv, struct options *o)
 {
 	static const struct option names[] = {{"name", 1, 0, 'n'}, {"dir", 1, 0, 'd'}, {"tool", 1, 0, 't'},
 		{"seed", 1, 0, 's'}, {"mtu", 1, 0, 'm'}, {"speed", 1, 0, 'v'}, {"ports-per-hca", 1, 0, 'p'},
-		{"ip", 1, 0, 'i'}, {"report", 1, 0, 'r'}, {0}};
+		{"ip", 1, 0, 'i'}, {"sm", 1, 0, 'S'}, {"report", 1, 0, 'r'}, {0}};
 	int c;
 
 	*o = (struct options){.report = -1, .describe = {.hca_ports = 1}, .seed = 1};
@@ -317,6 +320,9 @@ static bool read_options(int argc, char **argv, struct options *o)
 			break;
 		case 'i':
 			o->describe.ip = optarg;
+			break;
+		case 'S':
+			o->sm_auto = !strcmp(optarg, "auto");
 			break;
 		case 'r':
 			o->report = atoi(optarg);
@@ -358,6 +364,7 @@ int main(int argc, char **argv)
 	strcpy(d.name, o.name);
 	strcpy(d.dir, o.dir);
 	d.tool = o.tool;
+	d.sm_auto = o.sm_auto;
 	lock = take_directory(&d, &o);
 	if (lock < 0)
 		return 1;

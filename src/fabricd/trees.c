@@ -83,6 +83,7 @@ static struct issm *issm_by_wd(const struct fabricd *d, int wd)
 
 static void tell_is_sm(struct fabricd *d, const struct issm *i)
 {
+	manager_issm(d, i->openers); /* first: it may have been at this port */
 	subnet_set_capability(i->port, PORT_CAP_IS_SM, i->openers ? PORT_CAP_IS_SM : 0, loop_now(d->loop));
 }
 
@@ -128,6 +129,11 @@ static void read_events(void *arg, uint32_t events)
 				sm_leave(d); /* our directory is going: nobody can reach us any more */
 			p += sizeof(*e) + e->len;
 		}
+}
+
+void trees_read(struct fabricd *d)
+{
+	read_events(d, EPOLLIN);
 }
 
 /* Whether another process has the file open: the kernel gives a write lease only to who is alone. */

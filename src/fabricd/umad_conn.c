@@ -216,6 +216,7 @@ void umad_conn_read(struct umad_conn *c)
 			break;
 		}
 		c->in_have += (size_t)n;
+		manager_look(c->umad->d);
 		done = do_messages(c);
 		c->in_have -= done;
 		memmove(c->in, c->in + done, c->in_have);

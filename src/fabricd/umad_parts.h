@@ -87,6 +87,9 @@ size_t umad_answer(
 struct umad_qp *umad_qp_get(struct umad *u, struct subnet_port *at); /* NULL: no memory */
 void umad_qp_put(struct umad_qp *q);
 int umad_qp_send(struct umad_agent *a, const struct fabric_mad *mad, const uint8_t *msg, size_t len);
+/* A MAD from QP0 or QP1 of a port, whoever's; it waits as those of programs do. */
+void umad_qp_put_mad(struct umad *u, struct subnet_port *at, unsigned qp, const struct ibmad_addr *to,
+	const uint8_t mad[MAD_LEN]);
 /* Sends what waits. */
 void umad_qp_flush(struct umad *u);
 

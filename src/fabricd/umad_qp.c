@@ -90,12 +90,19 @@ static struct packet_addr addr_to(
 	return a;
 }
 
+void umad_qp_put_mad(struct umad *u, struct subnet_port *at, unsigned qp, const struct ibmad_addr *to,
+	const uint8_t mad[MAD_LEN])
+{
+	struct packet_addr a = addr_to(at, qp, to, mad);
+
+	enqueue(u, at, &a, mad);
+}
+
 static void on_send(void *arg, unsigned qp, const struct ibmad_addr *to, const uint8_t mad[MAD_LEN])
 {
 	struct umad_qp *q = arg;
-	struct packet_addr a = addr_to(q->at, qp, to, mad);
 
-	enqueue(q->umad, q->at, &a, mad);
+	umad_qp_put_mad(q->umad, q->at, qp, to, mad);
 }
 
 static struct ibmad_addr decode(const struct fabric_mad *m)
@@ -199,16 +206,13 @@ static struct umad_qp *find(struct umad *u, const struct subnet_port *at)
 	return NULL;
 }
 
-static void refuse(struct umad *u, struct subnet_port *at, const struct packet_addr *a, const uint8_t *mad)
+static void refuse(struct umad *u, struct subnet_port *at, unsigned qp, const struct ibmad_addr *from,
+	const uint8_t *mad)
 {
-	struct ibmad_addr from = addr_from(at, a);
 	uint8_t answer[MAD_LEN];
-	struct packet_addr to;
 
-	if (!ibmad_unsupported(mad, answer))
-		return;
-	to = addr_to(at, a->dqpn, &from, answer);
-	enqueue(u, at, &to, answer);
+	if (ibmad_unsupported(mad, answer))
+		umad_qp_put_mad(u, at, qp, from, answer);
 }
 
 void umad_arrived(struct fabricd *d, struct subnet_port *at, const struct packet *p)
@@ -222,8 +226,10 @@ void umad_arrived(struct fabricd *d, struct subnet_port *at, const struct packet
 		return;
 	q = find(d->umad, at);
 	from = addr_from(at, &a);
-	if (!q || !ibmad_receive(&q->mad, a.dqpn, &from, mad, loop_now(d->loop)))
-		refuse(d->umad, at, &a, mad);
+	if (q && ibmad_receive(&q->mad, a.dqpn, &from, mad, loop_now(d->loop)))
+		return;
+	if (!manager_arrived(d, at, a.dqpn, &from, mad))
+		refuse(d->umad, at, a.dqpn, &from, mad);
 }
 
 /* ---- which there are ---- */

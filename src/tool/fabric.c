@@ -346,7 +346,7 @@ const struct tool_cmd tool_cmd_fabric = {
 		"option\n"
 		"     --mtu BYTES  --speed SDR|...|NDR  --ports-per-hca N  --seed N  --ip 10.47.0.0/16  "
 		"--quiet\n"
-		"     --sm=off|auto      auto: the built-in subnet manager, which is not there yet; as off\n"
+		"     --sm=auto|off      auto: a built-in subnet manager, until OpenSM comes; off: none\n"
 		"  sm opensm [--host H] [-- OPTIONS]   starts OpenSM on a host and waits until ports are "
 		"ACTIVE\n"
 		"  sm stop | sm          ends it; says who manages the subnet\n"

@@ -127,7 +127,7 @@ void fabric_print_map(const struct fabric_ref *f)
 	free(map);
 }
 
-static int say_up(const struct fabric_ref *f, const char *sm)
+static int say_up(const struct fabric_ref *f)
 {
 	char *status = fabric_ask(f, (const char *const[]){"status", NULL});
 
@@ -136,8 +136,6 @@ static int say_up(const struct fabric_ref *f, const char *sm)
 	fabric_print_map(f);
 	printf("\n%s", status);
 	free(status);
-	if (!strcmp(sm, "auto"))
-		puts("(The built-in subnet manager is not there yet: --sm=auto is as --sm=off.)");
 	return 0;
 }
 
@@ -161,7 +159,7 @@ int fabric_up_as(int argc, char **argv, struct fabric_ref *f)
 		{"speed", 1, 0, 'v'}, {"seed", 1, 0, 's'}, {"ports-per-hca", 1, 0, 'p'}, {"ip", 1, 0, 'i'},
 		{"quiet", 0, 0, 'q'}, {0}};
 	char program[PATH_MAX], self[PATH_MAX], *args[ARGS_MAX] = {program, NULL};
-	const char *name = NULL, *sm = "off", *ip = "10.47.0.0/16";
+	const char *name = NULL, *sm = "auto", *ip = "10.47.0.0/16";
 	bool quiet = false;
 	int n = 1, c;
 
@@ -191,7 +189,7 @@ int fabric_up_as(int argc, char **argv, struct fabric_ref *f)
 			args[n++] = optarg;
 			if (c != 'v' && !is_number(args[n - 2], optarg, c == 's' ? UINT64_MAX : UINT_MAX))
 				return 2;
-			if (n > ARGS_MAX - 14)
+			if (n > ARGS_MAX - 16)
 				return 2;
 			break;
 		default:
@@ -228,13 +226,15 @@ int fabric_up_as(int argc, char **argv, struct fabric_ref *f)
 	args[n++] = self;
 	args[n++] = "--ip";
 	args[n++] = (char *)ip;
+	args[n++] = "--sm";
+	args[n++] = (char *)sm;
 	args[n++] = "--report=3";
 	args[n++] = "--";
 	args[n++] = optind < argc ? argv[optind] : "star:4";
 	args[n] = NULL;
 	if (start(program, args, f))
 		return 1;
-	return quiet ? 0 : say_up(f, sm);
+	return quiet ? 0 : say_up(f);
 }
 
 int fabric_up(int argc, char **argv)

@@ -21,7 +21,7 @@ fabric() { "${IDENTITY[@]}" "$ANYRDMA" fabric "$@"; }
 # up TOPOLOGY: another fabric in place of the one that is there.
 up() {
 	fabric down >/dev/null 2>&1 || true
-	fabric up --quiet "$@" >"$TMP/up" 2>&1 || fail "fabric up $*" "$TMP/up"
+	fabric up --quiet --sm=off "$@" >"$TMP/up" 2>&1 || fail "fabric up $*" "$TMP/up"
 }
 
 # at HOST PROGRAM ARGS...: its output is $TMP/out; its status is ours.

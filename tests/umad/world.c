@@ -295,3 +295,14 @@ int trees_issm_path(
 	snprintf(buf, len, "/issm/%s/%u/%u", h->name, hca, port);
 	return 0;
 }
+
+/* There is no subnet manager, and it takes nothing. */
+void manager_look(struct fabricd *d)
+{
+}
+
+bool manager_arrived(struct fabricd *d, struct subnet_port *at, unsigned qp, const struct ibmad_addr *from,
+	const uint8_t *mad)
+{
+	return false;
+}

@@ -304,8 +304,12 @@ clients_are_killed() {
 	well "kill -9 of clients in the middle of an answer harms nobody" 'dump' node2 saquery NR
 }
 
+# all_stopped PID: the first thread that gets round to it stops all others; until then they go on.
+all_stopped() { ! grep -hs '^State:' /proc/"$1"/task/*/status | grep -vq 'T (stopped)'; }
+
 manager_is_killed() {
 	kill -STOP "${PID[sm_node1]}"
+	until_true 10 all_stopped "${PID[sm_node1]}" || fail "OpenSM does not stop"
 	refused "an SA that stands still does not answer" . node2 timeout 5 saquery
 	kill -CONT "${PID[sm_node1]}"
 	well "and then does" 'dump' node2 saquery

@@ -44,8 +44,9 @@ enum { FIT_HEADER = 1, FIT_ATTR = 2, FIT_GIDS = 4, TRUSTED = 8 };
 static void fit(uint8_t *mad, uint8_t flags, uint8_t which)
 {
 	static const uint8_t methods[] = {MAD_METHOD_GET, MAD_METHOD_SET, SA_GET_TABLE, SA_DELETE};
-	static const uint16_t attrs[] = {SA_CLASS_PORT_INFO, SA_INFORM_INFO, SA_NODE, SA_PORT_INFO,
-		SA_SWITCH_INFO, SA_LFT, SA_SM_INFO, SA_LINK, SA_SERVICE, SA_PATH, SA_MC_MEMBER};
+	static const uint16_t attrs[] = {SA_CLASS_PORT_INFO, SA_INFORM_INFO, SA_SL2VL, SA_MFT, SA_GUID_INFO,
+		SA_PKEY_TABLE, SA_VL_ARB, SA_NODE, SA_PORT_INFO, SA_SWITCH_INFO, SA_LFT, SA_SM_INFO, SA_LINK,
+		SA_SERVICE, SA_PATH, SA_MC_MEMBER};
 	const struct subnet_port *p = host[which % HOSTS];
 
 	if (flags & FIT_HEADER) {
@@ -55,7 +56,7 @@ static void fit(uint8_t *mad, uint8_t flags, uint8_t which)
 		mad[3] = methods[mad[3] % 4];
 	}
 	if (flags & FIT_ATTR)
-		put_be16(mad + 16, attrs[mad[17] % 11]);
+		put_be16(mad + 16, attrs[mad[17] % 16]);
 	if (flags & FIT_GIDS) /* both a path's and a member's second */
 		for (unsigned at = get_be16(mad + 16) == SA_PATH ? 8 : 16; at < 32; at += 16) {
 			put_be64(mad + SA_DATA + at, p->shared->prefix);
@@ -67,8 +68,7 @@ static void fit(uint8_t *mad, uint8_t flags, uint8_t which)
 
 static void ask(struct input *in)
 {
-	struct sa_from from = {.lid = draw_u8(in) % LIDS};
-	uint8_t flags = draw_u8(in), which = draw_u8(in), mad[MAD_LEN] = {0};
+	uint8_t from = draw_u8(in) % LIDS, flags = draw_u8(in), which = draw_u8(in), mad[MAD_LEN] = {0};
 	size_t len = flags & 16 ? draw_u8(in) : MAD_LEN, got;
 	const uint8_t *answer;
 
@@ -76,7 +76,7 @@ static void ask(struct input *in)
 	draw(in, mad + SA_MASK, 8);
 	draw(in, mad + SA_DATA, 64);
 	fit(mad, flags, which);
-	got = subnet_sa_answer(sm, &from, mad, len, now, &answer);
+	got = subnet_sa_answer(sm, from, mad, len, now, &answer);
 	must(got <= SA_ANSWER_MAX && (!got || got >= SA_DATA));
 	if (got)
 		must(answer[3] & MAD_METHOD_RESPONSE && (got == MAD_LEN || answer[26] & 1));

@@ -49,14 +49,12 @@ static void on_deliver(void *arg, struct ibmad_agent *a, const struct ibmad_addr
 	const uint8_t *msg, size_t len)
 {
 	struct manager *m = arg;
-	struct sa_from who = {.lid = from->lid, .has_gid = from->grh};
 	uint64_t now = loop_now(m->d->loop);
 	const uint8_t *answer;
 
 	if (status)
 		return;
-	memcpy(who.gid, from->gid, sizeof(who.gid));
-	len = subnet_sa_answer(m->sm, &who, msg, len, now, &answer);
+	len = subnet_sa_answer(m->sm, from->lid, msg, len, now, &answer);
 	if (len)
 		ibmad_send(a, from, answer, len, 0, REPORT_RETRIES, now);
 }
@@ -65,9 +63,10 @@ static const struct ibmad_ops sa_ops = {on_send, on_deliver};
 
 static int register_sa(struct manager *m)
 {
-	static const struct ibmad_reg reg = {.takes = {MAD_CLASS_SA, SA_CLASS_VERSION,
-						     {1ull << MAD_METHOD_GET | 1ull << MAD_METHOD_SET |
-							     1ull << SA_GET_TABLE | 1ull << SA_DELETE}},
+	static const struct ibmad_reg reg = {
+		.takes = {MAD_CLASS_SA, SA_CLASS_VERSION,
+			{1ull << MAD_METHOD_GET | 1ull << MAD_METHOD_SET | 1ull << SA_GET_TABLE |
+				1ull << SA_GET_TRACE_TABLE | 1ull << SA_GET_MULTI | 1ull << SA_DELETE}},
 		.qp = GSI_QPN,
 		.rmpp_version = 1};
 

@@ -130,20 +130,6 @@ static bool add_switch(struct sa_request *r, struct subnet_port *end)
 	return sa_add_match(r, record);
 }
 
-static bool add_lft(struct sa_request *r, struct subnet_port *end)
-{
-	uint8_t record[8 + SMP_DATA_LEN] = {0};
-	bool ok = true;
-
-	for (unsigned block = 0; is_switch(end->node) && block <= r->m->top / 64u && ok; block++) {
-		put_be16(record, end->shared->lid);
-		put_be16(record + 2, (uint16_t)block);
-		sma_do(end, MAD_METHOD_GET, SMP_LFT, block, record + 8);
-		ok = sa_add_match(r, record);
-	}
-	return ok;
-}
-
 static bool add_sm(struct sa_request *r, struct subnet_port *end)
 {
 	uint8_t record[28] = {0};
@@ -179,8 +165,7 @@ static bool add_links(struct sa_request *r, struct subnet_port *end)
 	return ok;
 }
 
-/* All records of all end ports that are there; `one` has those of one. */
-static uint16_t of_all(struct sa_request *r, bool (*one)(struct sa_request *, struct subnet_port *))
+uint16_t sa_of_all(struct sa_request *r, bool (*one)(struct sa_request *, struct subnet_port *))
 {
 	for (unsigned i = 0; i < r->m->nends; i++)
 		if ((sm_is_there(r->m->end[i]) || r->m->end[i] == r->m->home) && !one(r, r->m->end[i]))
@@ -190,32 +175,27 @@ static uint16_t of_all(struct sa_request *r, bool (*one)(struct sa_request *, st
 
 static uint16_t get_nodes(struct sa_request *r)
 {
-	return of_all(r, add_node);
+	return sa_of_all(r, add_node);
 }
 
 static uint16_t get_ports(struct sa_request *r)
 {
-	return of_all(r, add_ports);
+	return sa_of_all(r, add_ports);
 }
 
 static uint16_t get_switches(struct sa_request *r)
 {
-	return of_all(r, add_switch);
-}
-
-static uint16_t get_lfts(struct sa_request *r)
-{
-	return of_all(r, add_lft);
+	return sa_of_all(r, add_switch);
 }
 
 static uint16_t get_sms(struct sa_request *r)
 {
-	return of_all(r, add_sm);
+	return sa_of_all(r, add_sm);
 }
 
 static uint16_t get_links(struct sa_request *r)
 {
-	return of_all(r, add_links);
+	return sa_of_all(r, add_links);
 }
 
 static uint16_t get_class_port_info(struct sa_request *r)
@@ -242,7 +222,12 @@ static const struct attribute {
 	{SA_NODE, get_nodes, NULL, NULL},
 	{SA_PORT_INFO, get_ports, NULL, NULL},
 	{SA_SWITCH_INFO, get_switches, NULL, NULL},
-	{SA_LFT, get_lfts, NULL, NULL},
+	{SA_SL2VL, sa_get_sl2vls, NULL, NULL},
+	{SA_LFT, sa_get_lfts, NULL, NULL},
+	{SA_MFT, sa_get_mfts, NULL, NULL},
+	{SA_GUID_INFO, sa_get_guids, NULL, NULL},
+	{SA_PKEY_TABLE, sa_get_pkeys, NULL, NULL},
+	{SA_VL_ARB, sa_get_vl_arbs, NULL, NULL},
 	{SA_SM_INFO, get_sms, NULL, NULL},
 	{SA_LINK, get_links, NULL, NULL},
 	{SA_SERVICE, sa_get_services, sa_set_service, sa_delete_service},
@@ -287,8 +272,8 @@ static uint16_t act(struct sa_request *r)
 static bool is_request(const struct mad_hdr *h)
 {
 	return h->base_version == MAD_BASE_VERSION && h->mgmt_class == MAD_CLASS_SA &&
-	       (h->method == MAD_METHOD_GET || h->method == MAD_METHOD_SET || h->method == SA_GET_TABLE ||
-		       h->method == SA_DELETE);
+	       (h->method == MAD_METHOD_GET || h->method == MAD_METHOD_SET ||
+		       (h->method >= SA_GET_TABLE && h->method <= SA_DELETE));
 }
 
 static uint8_t answer_method(uint8_t method)
@@ -317,8 +302,8 @@ static size_t finish(const struct sa_request *r, uint16_t status)
 	return sa->len;
 }
 
-size_t subnet_sa_answer(struct subnet_sm *m, const struct sa_from *from, const uint8_t *msg, size_t len,
-	uint64_t now, const uint8_t **answer)
+size_t subnet_sa_answer(struct subnet_sm *m, uint16_t slid, const uint8_t *msg, size_t len, uint64_t now,
+	const uint8_t **answer)
 {
 	struct sa_request r = {.m = m, .now = now};
 	uint8_t data[SA_RECORD_MAX] = {0};
@@ -333,7 +318,7 @@ size_t subnet_sa_answer(struct subnet_sm *m, const struct sa_from *from, const u
 	r.data = data;
 	r.mask = get_be64(msg + SA_MASK);
 	r.trusted = get_be64(msg + SA_SM_KEY) == TRUSTED_KEY;
-	r.asker = sm_port_of_lid(m, from->lid);
+	r.asker = sm_port_of_lid(m, slid);
 	memcpy(m->sa.answer, msg, SA_DATA);
 	m->sa.len = SA_DATA;
 	enter(m->s, now);

@@ -10,18 +10,12 @@
 #include "subnet/sm.h"
 #include "wire/sa.h"
 
-struct sa_from { /* who asks */
-	uint16_t lid;
-	bool has_gid;
-	uint8_t gid[16];
-};
-
 /*
- * The answer to a message: its length, and where it lies until the next call. Longer than a MAD, or Active in
- * its RMPP header: it goes in segments. 0: there is none.
+ * The answer to a message from a LID: its length, and where it lies until the next call. Longer than a MAD,
+ * or Active in its RMPP header: it goes in segments. 0: there is none.
  */
-size_t subnet_sa_answer(struct subnet_sm *m, const struct sa_from *from, const uint8_t *msg, size_t len,
-	uint64_t now, const uint8_t **answer);
+size_t subnet_sa_answer(struct subnet_sm *m, uint16_t slid, const uint8_t *msg, size_t len, uint64_t now,
+	const uint8_t **answer);
 
 struct sa_report { /* a Report that somebody has subscribed to */
 	uint16_t lid;

@@ -19,6 +19,7 @@ enum {
 	BROADCAST_RATE = 3,      /* 10 Gb/s */
 	LIFE = 18,
 	SCOPE_LINK_LOCAL = 2,
+	SA_SIGNATURE = 0xa01b, /* ff1s:a01b: as OpenSM makes them up */
 	JOIN_NEEDS = MEMBER_PORT_GID | MEMBER_JOIN_STATE,
 	CREATE_NEEDS = MEMBER_QKEY | MEMBER_TCLASS | MEMBER_PKEY | MEMBER_SL | MEMBER_FLOW_LABEL | JOIN_NEEDS,
 };
@@ -122,20 +123,24 @@ static bool is_zero(const uint8_t gid[16])
 	return !memcmp(gid, zero, 16);
 }
 
-/* A scope that is neither reserved nor none. */
+/* Flags that there are, and a scope. */
 static bool is_group_gid(const uint8_t mgid[16])
 {
-	return mgid[0] == 0xff && (mgid[1] & 15) && (mgid[1] & 15) != 15;
+	return mgid[0] == 0xff && !(mgid[1] & 0xe0) && mgid[1] & 15;
 }
 
-/* ff1s:a01b: as OpenSM makes them up. */
+/* Those of the subnet alone under this signature are made up by the SA, below. */
+static bool is_ours_to_make(const uint8_t mgid[16])
+{
+	return (mgid[1] & 15) == SCOPE_LINK_LOCAL && get_be16(mgid + 2) == SA_SIGNATURE;
+}
+
 static void make_mgid(struct subnet_sm *m, uint8_t scope, uint8_t mgid[16])
 {
 	memset(mgid, 0, 16);
 	mgid[0] = 0xff;
 	mgid[1] = (uint8_t)(0x10 | (scope ? scope : SCOPE_LINK_LOCAL));
-	mgid[2] = 0xa0;
-	mgid[3] = 0x1b;
+	put_be16(mgid + 2, SA_SIGNATURE);
 	put_be64(mgid + 8, ++m->sa.mgids);
 }
 
@@ -154,26 +159,28 @@ static bool can_join(const struct subnet_port *end, const struct sa_member *g)
 	       sm_port_rate(end) >= sa_rate_tenths(g->rate & VALUE_MASK);
 }
 
-/* What is asked for without a value is what the port can do. */
-static struct sa_member wanted_group(struct subnet_sm *m, const struct sa_request *r,
-	const struct sa_member *want, struct subnet_port *end)
+/* What is left open is what the port can do. False: it cannot do what was asked for. */
+static bool wanted_group(
+	struct sa_request *r, const struct sa_member *want, struct subnet_port *end, struct sa_member *g)
 {
-	struct sa_member g = *want;
-	uint8_t mtu = end->shared->mtu, rate = sa_rate_of(sm_port_rate(end));
+	uint8_t mtu = end->shared->mtu, rate = sa_rate_of(sm_port_rate(end)), life = LIFE;
 
-	if (r->mask & MEMBER_MTU && (want->mtu >> 6 == SA_EXACTLY || !(r->mask & MEMBER_MTU_SELECTOR)))
-		mtu = want->mtu & VALUE_MASK;
-	if (r->mask & MEMBER_RATE && (want->rate >> 6 == SA_EXACTLY || !(r->mask & MEMBER_RATE_SELECTOR)))
-		rate = want->rate & VALUE_MASK;
-	if (is_zero(g.mgid))
-		make_mgid(m, r->mask & MEMBER_SCOPE ? want->scope : 0, g.mgid);
-	g.scope = g.mgid[1] & 15;
-	g.mtu = mtu | EXACTLY;
-	g.rate = rate | EXACTLY;
-	g.life = LIFE | EXACTLY;
+	if (!sa_select(r->mask, MEMBER_MTU_SELECTOR, want->mtu, &mtu, sa_order_plain) ||
+		!sa_select_rate(r->mask, MEMBER_RATE_SELECTOR, want->rate, &rate) ||
+		!sa_select(r->mask, MEMBER_LIFE_SELECTOR, want->life, &life, sa_order_plain))
+		return false;
+	*g = *want;
+	if (r->mask & MEMBER_MGID && is_ours_to_make(want->mgid))
+		return false;
+	if (!(r->mask & MEMBER_MGID) || is_zero(g->mgid))
+		make_mgid(r->m, r->mask & MEMBER_SCOPE ? want->scope : 0, g->mgid);
+	g->scope = g->mgid[1] & 15;
+	g->mtu = mtu | EXACTLY;
+	g->rate = rate | EXACTLY;
+	g->life = life | EXACTLY;
 	if (!(r->mask & MEMBER_HOP_LIMIT))
-		g.hop_limit = 0;
-	return g;
+		g->hop_limit = 0;
+	return is_group_gid(g->mgid) && mtu_bytes(mtu) && sa_rate_tenths(rate) && can_join(end, g);
 }
 
 static uint16_t create(
@@ -185,9 +192,7 @@ static uint16_t create(
 		return SA_INVALID;
 	if ((r->mask & CREATE_NEEDS) != CREATE_NEEDS)
 		return SA_FEW_COMPONENTS;
-	g = wanted_group(r->m, r, want, end);
-	if (!is_group_gid(g.mgid) || !mtu_bytes(g.mtu & VALUE_MASK) || !sa_rate_tenths(g.rate & VALUE_MASK) ||
-		!can_join(end, &g))
+	if (!wanted_group(r, want, end, &g))
 		return SA_INVALID;
 	*out = add_group(r->m, &g);
 	if (!*out)

@@ -96,16 +96,16 @@ bool sa_select(
 }
 
 /* The next lower rate has any code. */
-static bool select_rate(uint64_t mask, uint8_t asked, uint8_t *rate)
+bool sa_select_rate(uint64_t mask, unsigned selector_bit, uint8_t asked, uint8_t *rate)
 {
 	unsigned want = sa_rate_tenths(asked & VALUE_MASK);
 
-	if (mask & PATH_RATE && mask & PATH_RATE_SELECTOR && asked >> SELECTOR_SHIFT == SA_LESS) {
+	if (mask & selector_bit && mask & selector_bit << 1 && asked >> SELECTOR_SHIFT == SA_LESS) {
 		if (want && sa_rate_tenths(*rate) >= want)
 			*rate = sa_rate_of(want - 1);
 		return *rate && want;
 	}
-	return sa_select(mask, PATH_RATE_SELECTOR, asked, rate, sa_rate_tenths);
+	return sa_select(mask, selector_bit, asked, rate, sa_rate_tenths);
 }
 
 /* The first key that both have, or the one that was asked for. 0: none. */
@@ -146,7 +146,7 @@ static bool add_path(
 	p.mtu = w.mtu;
 	p.rate = sa_rate_of(w.tenths);
 	if (!sa_select(r->mask, PATH_MTU_SELECTOR, q->want.mtu, &p.mtu, sa_order_plain) ||
-		!select_rate(r->mask, q->want.rate, &p.rate) ||
+		!sa_select_rate(r->mask, PATH_RATE_SELECTOR, q->want.rate, &p.rate) ||
 		!sa_select(r->mask, PATH_LIFE_SELECTOR, q->want.life, &p.life, sa_order_plain))
 		return true;
 	p.mtu |= SA_EXACTLY << SELECTOR_SHIFT;

@@ -4,8 +4,7 @@
 
 #include <stdlib.h>
 
-enum { RECORD_LEN = 176, KEY_LEN = 16, ID_LEN = SERVICE_PKEY + 2 };
-#define NEEDS    (SERVICE_HAS_ID | SERVICE_HAS_GID | SERVICE_HAS_PKEY)
+enum { RECORD_LEN = 176, KEY_LEN = 16, ID_LEN = SERVICE_PKEY + 2, NEEDS = SERVICE_HAS_ID | SERVICE_HAS_GID };
 #define FOR_EVER UINT32_MAX
 #define SECOND   1000000000ull
 
@@ -77,8 +76,6 @@ uint16_t sa_set_service(struct sa_request *r)
 	if ((r->mask & NEEDS) != NEEDS)
 		return SA_FEW_COMPONENTS;
 	v = find(r->m, r->data);
-	if (v && memcmp(v->record + SERVICE_KEY, r->data + SERVICE_KEY, KEY_LEN))
-		return SA_INVALID; /* somebody else's */
 	if (!v && r->m->sa.nservices < SA_SERVICES) {
 		v = calloc(1, sizeof(*v));
 		if (v) {
@@ -102,10 +99,8 @@ uint16_t sa_delete_service(struct sa_request *r)
 	if ((r->mask & NEEDS) != NEEDS)
 		return SA_FEW_COMPONENTS;
 	v = find(r->m, r->data);
-	if (!v)
+	if (!v || !sa_matches(r->record, r->mask, r->data, v->record)) /* its key, if that is named */
 		return SA_NO_RECORDS;
-	if (memcmp(v->record + SERVICE_KEY, r->data + SERVICE_KEY, KEY_LEN))
-		return SA_INVALID;
 	ok = sa_add(r, v->record);
 	drop(r->m, v);
 	return ok ? MAD_STATUS_OK : SA_NO_RESOURCES;

@@ -15,14 +15,13 @@ static uint16_t ask_as(const struct subnet_port *who, uint8_t method, uint16_t a
 {
 	const struct mad_hdr h = {
 		MAD_BASE_VERSION, MAD_CLASS_SA, SA_CLASS_VERSION, method, 0, 0, 0x99, attr, 0};
-	struct sa_from from = {.lid = who->shared->lid};
 	uint8_t mad[MAD_LEN] = {0};
 
 	mad_hdr_put(mad, &h);
 	put_be64(mad + SA_SM_KEY, key);
 	put_be64(mad + SA_MASK, mask);
 	memcpy(mad + SA_DATA, data, len);
-	answer_len = subnet_sa_answer(sm, &from, mad, sizeof(mad), t.now, &answer);
+	answer_len = subnet_sa_answer(sm, who->shared->lid, mad, sizeof(mad), t.now, &answer);
 	assert_true(answer_len >= SA_DATA);
 	assert_int_equal(get_be64(answer + 8), 0x99);
 	return get_be16(answer + 4);
@@ -91,20 +90,19 @@ static void components_choose(void **state)
 static void what_it_does_not_know_is_refused(void **state)
 {
 	uint8_t none[200] = {0};
-	struct sa_from from = {.lid = 2};
 	uint8_t mad[MAD_LEN] = {MAD_BASE_VERSION, MAD_CLASS_SA, SA_CLASS_VERSION, MAD_METHOD_GET_RESP};
 
 	up("star:4");
 	assert_int_equal(ask(MAD_METHOD_GET, 0x4711, 0, none, 0), MAD_STATUS_NO_ATTRIBUTE);
 	assert_int_equal(ask(MAD_METHOD_SET, SA_NODE, 0, none, 0), MAD_STATUS_NO_ATTRIBUTE);
-	assert_int_equal(subnet_sa_answer(sm, &from, mad, MAD_LEN, t.now, &answer), 0); /* no question */
+	assert_int_equal(subnet_sa_answer(sm, 2, mad, MAD_LEN, t.now, &answer), 0); /* no question */
 	mad[3] = MAD_METHOD_GET;
-	assert_int_equal(subnet_sa_answer(sm, &from, mad, SA_DATA - 1, t.now, &answer), 0);
+	assert_int_equal(subnet_sa_answer(sm, 2, mad, SA_DATA - 1, t.now, &answer), 0);
 	mad[2] = 1;
-	assert_int_equal(subnet_sa_answer(sm, &from, mad, MAD_LEN, t.now, &answer), MAD_LEN);
+	assert_int_equal(subnet_sa_answer(sm, 2, mad, MAD_LEN, t.now, &answer), MAD_LEN);
 	assert_int_equal(get_be16(answer + 4), MAD_STATUS_BAD_VERSION);
 	subnet_sm_step_aside(sm, t.now);
-	assert_int_equal(subnet_sa_answer(sm, &from, mad, MAD_LEN, t.now, &answer), 0);
+	assert_int_equal(subnet_sa_answer(sm, 2, mad, MAD_LEN, t.now, &answer), 0);
 	close_spec();
 }
 
@@ -313,6 +311,9 @@ static void groups_without_a_name_get_one(void **state)
 	assert_int_equal(get_be16(first + 2), 0xa01b);
 	assert_int_equal(ask(MAD_METHOD_SET, SA_MC_MEMBER, CREATE, data, sizeof(data)), 0);
 	assert_memory_not_equal(first, answer + SA_DATA, 16);
+	memcpy(data, first, 16); /* one that nobody has made */
+	data[15] = 99;
+	assert_int_equal(ask(MAD_METHOD_SET, SA_MC_MEMBER, CREATE, data, sizeof(data)), SA_INVALID);
 	close_spec();
 }
 
@@ -327,12 +328,12 @@ static void services_come_and_go(void **state)
 	put_be16(v + SERVICE_PKEY, PKEY_DEFAULT);
 	put_be32(v + SERVICE_LEASE, 10);
 	v[SERVICE_KEY] = 9;
-	assert_int_equal(ask(MAD_METHOD_SET, SA_SERVICE, 3, v, sizeof(v)), SA_FEW_COMPONENTS);
+	assert_int_equal(ask(MAD_METHOD_SET, SA_SERVICE, 1, v, sizeof(v)), SA_FEW_COMPONENTS);
 	assert_int_equal(ask(MAD_METHOD_SET, SA_SERVICE, 7, v, sizeof(v)), 0);
 	assert_int_equal(ask(MAD_METHOD_GET, SA_SERVICE, 1, v, sizeof(v)), 0);
 	assert_int_equal(answer[SA_DATA + SERVICE_KEY], 0); /* a secret */
 	v[SERVICE_KEY] = 8;
-	assert_int_equal(ask(SA_DELETE, SA_SERVICE, 7, v, sizeof(v)), SA_INVALID);
+	assert_int_equal(ask(SA_DELETE, SA_SERVICE, 0x17, v, sizeof(v)), SA_NO_RECORDS);
 	v[SERVICE_KEY] = 9;
 	assert_int_equal(ask(SA_DELETE, SA_SERVICE, 7, v, sizeof(v)), 0);
 	assert_int_equal(ask(MAD_METHOD_GET, SA_SERVICE, 1, v, sizeof(v)), SA_NO_RECORDS);

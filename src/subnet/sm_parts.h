@@ -106,6 +106,9 @@ struct sa_request {
 bool sa_add(struct sa_request *r, const uint8_t *record);
 bool sa_add_match(struct sa_request *r, const uint8_t *record);
 
+/* All records of all end ports that are there; `one` has those of one, and says whether they fit. */
+uint16_t sa_of_all(struct sa_request *r, bool (*one)(struct sa_request *, struct subnet_port *));
+
 /* The end port that a GID or a LID is of; NULL: nobody's. */
 struct subnet_port *sm_port_of_gid(const struct subnet_sm *m, const uint8_t gid[16]);
 struct subnet_port *sm_port_of_lid(const struct subnet_sm *m, uint16_t lid);
@@ -118,7 +121,13 @@ static inline bool sm_is_there(const struct subnet_port *end)
 }
 
 /* ---- what each attribute does: a status ---- */
-uint16_t sa_get_paths(struct sa_request *r);   /* sa_path.c */
+uint16_t sa_get_paths(struct sa_request *r);  /* sa_path.c */
+uint16_t sa_get_sl2vls(struct sa_request *r); /* sa_tables.c */
+uint16_t sa_get_lfts(struct sa_request *r);
+uint16_t sa_get_mfts(struct sa_request *r);
+uint16_t sa_get_guids(struct sa_request *r);
+uint16_t sa_get_pkeys(struct sa_request *r);
+uint16_t sa_get_vl_arbs(struct sa_request *r);
 uint16_t sa_get_members(struct sa_request *r); /* sa_group.c */
 uint16_t sa_set_member(struct sa_request *r);
 uint16_t sa_delete_member(struct sa_request *r);
@@ -131,6 +140,7 @@ uint16_t sa_set_inform(struct sa_request *r); /* sa_report.c */
 /* Whether a value is as a selector wants it; what is greater than asked for is made smaller. */
 bool sa_select(
 	uint64_t mask, unsigned selector_bit, uint8_t asked, uint8_t *value, unsigned (*order)(uint8_t));
+bool sa_select_rate(uint64_t mask, unsigned selector_bit, uint8_t asked, uint8_t *rate);
 unsigned sa_order_plain(uint8_t code);
 /* What a port's link carries, in tenths of a Gb/s. */
 unsigned sm_port_rate(const struct subnet_port *p);

@@ -15,7 +15,12 @@ static const struct sa_field port_info[] = {{0, 16}, {16, 8}, {0, 0}, {32, 64}, 
 static const struct sa_field switch_info[] = {{0, 16}, {0, 0}, {32, 16}, {48, 16}, {64, 16}, {80, 16},
 	{96, 8}, {104, 8}, {112, 8}, {120, 5}, {125, 1}, {0, 0}, {128, 16}, {144, 16}, {160, 1}, {161, 1}};
 
+static const struct sa_field sl2vl[] = {{0, 16}, {16, 8}, {24, 8}};
 static const struct sa_field lft[] = {{0, 16}, {16, 16}};
+static const struct sa_field mft[] = {{0, 16}, {16, 4}, {0, 0}, {23, 9}};
+static const struct sa_field guid_info[] = {{0, 16}, {16, 8}};
+static const struct sa_field pkey_table[] = {{0, 16}, {16, 16}, {32, 8}};
+static const struct sa_field vl_arb[] = {{0, 16}, {16, 8}, {24, 8}};
 
 static const struct sa_field sm_info[] = {{0, 16}, {0, 0}, {32, 64}, {96, 64}, {160, 32}, {192, 4}, {196, 4}};
 
@@ -42,7 +47,12 @@ static const struct sa_record records[] = {
 	{SA_NODE, 108, FIELDS(node)},
 	{SA_PORT_INFO, 68, FIELDS(port_info)},
 	{SA_SWITCH_INFO, 24, FIELDS(switch_info)},
+	{SA_SL2VL, 16, FIELDS(sl2vl)},
 	{SA_LFT, 72, FIELDS(lft)},
+	{SA_MFT, 72, FIELDS(mft)},
+	{SA_GUID_INFO, 72, FIELDS(guid_info)},
+	{SA_PKEY_TABLE, 72, FIELDS(pkey_table)},
+	{SA_VL_ARB, 72, FIELDS(vl_arb)},
 	{SA_SM_INFO, 28, FIELDS(sm_info)},
 	{SA_LINK, 6, FIELDS(link)},
 	{SA_SERVICE, 176, FIELDS(service)},

@@ -31,6 +31,8 @@ enum sa_method { /* besides Get, Set and their answers */
 	SA_REPORT = 0x06,
 	SA_GET_TABLE = 0x12,
 	SA_GET_TABLE_RESP = 0x92,
+	SA_GET_TRACE_TABLE = 0x13,
+	SA_GET_MULTI = 0x14,
 	SA_DELETE = 0x15,
 	SA_DELETE_RESP = 0x95,
 };
@@ -41,12 +43,17 @@ enum sa_attr {
 	SA_INFORM_INFO = 0x0003,
 	SA_NODE = 0x0011,
 	SA_PORT_INFO = 0x0012,
+	SA_SL2VL = 0x0013,
 	SA_SWITCH_INFO = 0x0014,
 	SA_LFT = 0x0015,
+	SA_MFT = 0x0017,
 	SA_SM_INFO = 0x0018,
 	SA_LINK = 0x0020,
+	SA_GUID_INFO = 0x0030,
 	SA_SERVICE = 0x0031,
+	SA_PKEY_TABLE = 0x0033,
 	SA_PATH = 0x0035,
+	SA_VL_ARB = 0x0036,
 	SA_MC_MEMBER = 0x0038,
 };
 
@@ -176,7 +183,7 @@ struct sa_inform sa_inform_get(const uint8_t *p);
 
 /* ---- ServiceRecord ---- */
 enum { SERVICE_ID = 0, SERVICE_GID = 8, SERVICE_PKEY = 24, SERVICE_LEASE = 28, SERVICE_KEY = 32 };
-enum sa_service_bit { SERVICE_HAS_ID = 1 << 0, SERVICE_HAS_GID = 1 << 1, SERVICE_HAS_PKEY = 1 << 2 };
+enum sa_service_bit { SERVICE_HAS_ID = 1 << 0, SERVICE_HAS_GID = 1 << 1 };
 
 /* ---- rates ---- */
 /* The code of a rate in tenths of a Gb/s: the greatest that is not above it. 0: below them all. */

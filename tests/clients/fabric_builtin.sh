@@ -55,7 +55,7 @@ records() {
 		grep -Ev '^$|LocalPort:|port_num\.|ActCount|MulticastFDBTop|apability mask|VLStallCount|HoqLife|PartEnforce' || true
 }
 
-QUESTIONS=("CPI" "NR" "PIR" "SWIR" "SMIR" "LR" "PR" "PR --slid 2" "PR --slid 3 --dlid 4" "MCMR" "NR 3" "PIR 5" "-s" "-g" "-m" "-L" "-G")
+QUESTIONS=("CPI" "NR" "PIR" "SWIR" "SMIR" "LR" "PR" "PR --slid 2" "PR --slid 3 --dlid 4" "MCMR" "GIR" "PKTR" "--smkey 1 PKTR" "NR 3" "PIR 5" "-s" "-g" "-m" "-L" "-G")
 
 says_what_opensm_says() {
 	local question i=0
@@ -83,6 +83,9 @@ answers() {
 	[ "$(grep -c dlid "$TMP/out")" = 1296 ] || fail "saquery PR: not all paths" "$TMP/out"
 	well "also at its own host" 'PathRecord dump' node1 saquery PR
 	[ "$(grep -c dlid "$TMP/out")" = 1296 ] || fail "saquery PR on node1: not all paths" "$TMP/out"
+	well "VLs of each SL" 'VL: 0\| 1\| 2\|' node5 saquery SL2VL
+	well "arbitration of VLs" dump node5 saquery VLAR
+	well "multicast forwarding tables" dump node5 saquery MFTR
 	start ping_server A --host node16 ibping -S
 	until_true "$PATIENCE" pinged 16 || fail "ibping by LID" "$TMP/out"
 	well "a path by GUID is asked for, and taken" ' 0% packet loss' node5 ibping -c 1 -G "$(guid_of node16)"

@@ -191,7 +191,6 @@ static uint16_t join(const struct subnet_port *p)
 	const struct mad_hdr h = {
 		MAD_BASE_VERSION, MAD_CLASS_SA, SA_CLASS_VERSION, MAD_METHOD_SET, 0, 0, 1, SA_MC_MEMBER, 0};
 	struct sa_member m = {.qkey = 1, .pkey = PKEY_DEFAULT, .join = JOIN_FULL};
-	const struct sa_from from = {.lid = p->shared->lid};
 	uint8_t mad[MAD_LEN] = {0};
 	const uint8_t *answer;
 
@@ -202,7 +201,8 @@ static uint16_t join(const struct subnet_port *p)
 	put_be64(mad + SA_MASK, MEMBER_MGID | MEMBER_PORT_GID | MEMBER_JOIN_STATE | MEMBER_QKEY |
 					MEMBER_PKEY | MEMBER_SL | MEMBER_FLOW_LABEL | MEMBER_TCLASS);
 	sa_member_put(mad + SA_DATA, &m);
-	if (subnet_sa_answer(w.sm, &from, mad, MAD_LEN, w.now, &answer) != MAD_LEN || get_be16(answer + 4))
+	if (subnet_sa_answer(w.sm, p->shared->lid, mad, MAD_LEN, w.now, &answer) != MAD_LEN ||
+		get_be16(answer + 4))
 		fail("no group", p, p, get_be16(answer + 4));
 	return sa_member_get(answer + SA_DATA).mlid;
 }

@@ -5,6 +5,7 @@
  * is taken for what it did not show, who does as it should is let in, and no descriptor is left. And the
  * record by which the two ends of an iWARP stream find each other.
  */
+#include "base/memfile.h"
 #include "input.h"
 #include "local/channel_parts.h"
 #include "wire/mpa.h"
@@ -147,7 +148,7 @@ static void hear_word(struct end *e, const struct handshake_msg *word, int passe
 
 	switch (word->kind) {
 	case HANDSHAKE_HELLO:
-		ring = handshake_map(passed, sizeof(*ring), PROT_READ | PROT_WRITE, NULL);
+		ring = memfile_map(passed, sizeof(*ring), PROT_READ | PROT_WRITE, NULL);
 		must(e->accepted && word->slot == HERE && ring && ring_is_one(ring));
 		munmap(ring, sizeof(*ring));
 		token = word->token;
@@ -157,7 +158,7 @@ static void hear_word(struct end *e, const struct handshake_msg *word, int passe
 		e->nonce = (const uint8_t *)(uintptr_t)word->at;
 		break;
 	case HANDSHAKE_EXPORT: /* to be read, by who has shown that it may */
-		must(e->proved && !handshake_map(passed, EXPORT, PROT_READ | PROT_WRITE, NULL));
+		must(e->proved && !memfile_map(passed, EXPORT, PROT_READ | PROT_WRITE, NULL));
 		break;
 	case HANDSHAKE_PROOF:
 	case HANDSHAKE_PAIR:
@@ -303,7 +304,7 @@ static void read_record(struct input *in)
 static int memory(size_t size, uint32_t magic, uint32_t version)
 {
 	uint32_t head[2] = {magic, version};
-	int fd = handshake_memory("fuzz", size);
+	int fd = memfile_make("fuzz", size);
 
 	must(fd >= 0 && pwrite(fd, head, sizeof(head), 0) == sizeof(head));
 	return fd;

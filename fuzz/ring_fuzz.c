@@ -4,6 +4,7 @@
  * anything about what it has taken, and when two meet it says anything by the socket. The input is a list of
  * moves, each a byte and what it needs.
  */
+#include "base/memfile.h"
 #include "input.h"
 #include "local/handshake.h"
 #include "local/pages/file.h"
@@ -142,7 +143,7 @@ static void say(struct input *in)
 	got = handshake_receive(s[1], &word, &passed);
 	if (got > 0) {
 		must(passed < 0 ||
-			!handshake_map(passed, sizeof(struct ring), 1, NULL)); /* a socket is no memory */
+			!memfile_map(passed, sizeof(struct ring), 1, NULL)); /* a socket is no memory */
 		if (passed >= 0)
 			close(passed);
 	}

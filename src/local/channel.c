@@ -6,6 +6,7 @@
 #include "base/guard.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "base/memfile.h"
 #include "local/channel_parts.h"
 #include "local/handshake.h"
 
@@ -178,7 +179,7 @@ static void reader_free(struct local_reader *r)
 	if (r->reverse)
 		atomic_compare_exchange_strong(&r->reverse->reverse, &self, NULL);
 	if (r->begun)
-		handshake_vacate(r->rx.ring, sizeof(struct ring));
+		memfile_vacate(r->rx.ring, sizeof(struct ring));
 	atomic_store(&r->state, READER_FREE);
 }
 

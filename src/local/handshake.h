@@ -62,13 +62,4 @@ int handshake_receive(int fd, struct handshake_msg *msg, int *passed);
 /* The doorbell. */
 void handshake_ring(int fd);
 
-/* Memory to share, zeroed, which nobody can make shorter: a descriptor or -errno. */
-int handshake_memory(const char *name, size_t size);
-/* Once it is mapped: from now on others can only read it. 0 or -errno. */
-int handshake_read_only(int fd);
-/* Maps what was passed, at a place or (NULL) anywhere: NULL when it is not such memory of this size. */
-void *handshake_map(int fd, size_t size, int prot, void *at);
-/* Lets go of it, but leaves zeroes to read in its place, for those who look without a lock. */
-void handshake_vacate(void *at, size_t size);
-
 #endif

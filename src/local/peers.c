@@ -9,6 +9,7 @@
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/memfile.h"
 #include "base/fence.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -146,11 +147,11 @@ static int open_shown(const char *name, size_t size, int *fd, void **at)
 {
 	int err;
 
-	*fd = handshake_memory(name, size);
+	*fd = memfile_make(name, size);
 	if (*fd < 0)
 		return *fd;
-	*at = handshake_map(*fd, size, PROT_READ | PROT_WRITE, NULL);
-	err = *at ? handshake_read_only(*fd) : -ENOMEM;
+	*at = memfile_map(*fd, size, PROT_READ | PROT_WRITE, NULL);
+	err = *at ? memfile_read_only(*fd) : -ENOMEM;
 	if (!err)
 		return 0;
 	if (*at)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The handshake of the channel: who is let in, what it is shown, and why not. */
+#include "base/memfile.h"
 #include "local/channel_pair_test.h"
 #include "local/handshake.h"
 #include "local/ring.h"
@@ -220,7 +221,7 @@ static void nonsense_at_the_door_harms_nobody(void **state)
 			     proof = {.kind = HANDSHAKE_PROOF};
 	uint8_t noise[16] = {1, 2, 3};
 	struct ring *ring;
-	int fd[7], memory = handshake_memory("test", 4096), loose = memfd_create("test", MFD_ALLOW_SEALING);
+	int fd[7], memory = memfile_make("test", 4096), loose = memfd_create("test", MFD_ALLOW_SEALING);
 
 	for (int i = 0; i < 7; i++)
 		fd[i] = handshake_connect(port, THERE);
@@ -294,9 +295,9 @@ static struct stranger greet(struct host *b, uint32_t slot)
 {
 	struct handshake_msg hello = {.kind = HANDSHAKE_HELLO, .slot = slot, .token = 1};
 	struct stranger s = {.b = b, .fd = handshake_connect(port, THERE)};
-	int memory = handshake_memory("test", sizeof(struct ring));
+	int memory = memfile_make("test", sizeof(struct ring));
 
-	s.ring = handshake_map(memory, sizeof(*s.ring), PROT_READ | PROT_WRITE, NULL);
+	s.ring = memfile_map(memory, sizeof(*s.ring), PROT_READ | PROT_WRITE, NULL);
 	s.ring->magic = RING_MAGIC;
 	s.ring->version = RING_VERSION;
 	assert_int_equal(handshake_send(s.fd, &hello, memory), 0);

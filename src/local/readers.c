@@ -3,6 +3,7 @@
 #include "local/channel_parts.h"
 
 #include "base/fd.h"
+#include "base/memfile.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "local/handshake.h"
@@ -152,7 +153,7 @@ static int reader_begin(
 	struct local_channel *c, struct local_reader *r, const struct handshake_msg *hello, int passed)
 {
 	struct ring *ring =
-		r->begun ? NULL : handshake_map(passed, sizeof(*ring), PROT_READ | PROT_WRITE, r->rx.ring);
+		r->begun ? NULL : memfile_map(passed, sizeof(*ring), PROT_READ | PROT_WRITE, r->rx.ring);
 	struct local_writer *w;
 
 	if (!ring)

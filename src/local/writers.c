@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/memfile.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -43,7 +44,7 @@ void local_writer_drop(struct local_channel *c, struct local_writer *w)
 	local_end_close(c, &w->process);
 	lock_take(&w->act);
 	if (w->tx.ring)
-		handshake_vacate(w->tx.ring, sizeof(*w->tx.ring));
+		memfile_vacate(w->tx.ring, sizeof(*w->tx.ring));
 	if (w->bell)
 		munmap((void *)w->bell, sizeof(*w->bell));
 	if (w->there.export)
@@ -105,10 +106,10 @@ static int ask(struct local_channel *c, struct local_writer *w)
 	if (w->end.fd < 0)
 		return w->end.fd;
 	find_process(c, w);
-	memory = handshake_memory("anyrdma-ring", sizeof(*ring));
+	memory = memfile_make("anyrdma-ring", sizeof(*ring));
 	err = memory < 0 ? memory : 0;
 	if (!err) {
-		ring = handshake_map(memory, sizeof(*ring), PROT_READ | PROT_WRITE, w->tx.ring);
+		ring = memfile_map(memory, sizeof(*ring), PROT_READ | PROT_WRITE, w->tx.ring);
 		err = ring ? 0 : -ENOMEM;
 	}
 	if (!err) {
@@ -175,7 +176,7 @@ static void prove(struct local_channel *c, struct local_writer *w, uint64_t at)
 
 static bool take_bell(struct local_writer *w, const struct handshake_msg *msg, int passed)
 {
-	w->bell = handshake_map(passed, sizeof(*w->bell), PROT_READ, NULL);
+	w->bell = memfile_map(passed, sizeof(*w->bell), PROT_READ, NULL);
 	return w->state == WRITER_ASKED && msg->slot == w->slot && w->bell && w->bell->magic == BELL_MAGIC &&
 	       w->bell->version == BELL_VERSION;
 }
@@ -202,7 +203,7 @@ static void welcome(
 
 static void take_export(struct local_channel *c, struct local_writer *w, int passed)
 {
-	void *export = w->proving ? handshake_map(passed, c->export_size, PROT_READ, NULL) : NULL;
+	void *export = w->proving ? memfile_map(passed, c->export_size, PROT_READ, NULL) : NULL;
 
 	w->proving = false;
 	if (!export)

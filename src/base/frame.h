@@ -10,6 +10,7 @@
 #include "base/gid.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -53,12 +54,27 @@ static inline bool frame_by_ref_is_of(uint8_t by_ref, uint32_t generation)
 	       (uint8_t)(generation << FRAME_BY_REF_GENERATION_SHIFT) >> FRAME_BY_REF_GENERATION_SHIFT;
 }
 
-/* Where frames go: IPv4 addresses as ::ffff:a.b.c.d, as in a GID table. */
+/* The GIDs of an InfiniBand packet that has a GRH. */
+struct frame_grh {
+	uint8_t sgid[16], dgid[16];
+};
+
+/*
+ * Where frames go: IPv4 addresses as ::ffff:a.b.c.d, as in a GID table. On InfiniBand the addresses are those
+ * of LIDs (gid_of_lid()), or of a group; what its packets say besides is below, and 0 elsewhere.
+ */
 struct frame_dest {
 	uint8_t sgid[16], dgid[16];
-	uint32_t ifindex; /* of the device: scope of link-local and multicast addresses */
+	uint32_t ifindex; /* of the device: scope of link-local and multicast addresses; or hca_port.scope */
 	uint8_t tclass, hop_limit;
+	uint8_t sl;
+	bool has_grh;
+	uint16_t slid, dlid;
+	uint32_t flow_label;
+	struct frame_grh grh; /* when it has one */
 };
+enum { FRAME_DEST_ROUTE = offsetof(struct frame_dest, ifindex) }; /* 16 bytes without holes, to be compared */
+_Static_assert(offsetof(struct frame_dest, grh) == FRAME_DEST_ROUTE + 16, "compared as one");
 
 struct frame_out {
 	uint8_t hdr[FRAME_HDR_MAX];
@@ -98,12 +114,16 @@ struct frame_in {
 	uint8_t sgid[16], dgid[16]; /* as on the wire: the sender's address first */
 	uint32_t ifindex;           /* 0: not known */
 	uint8_t tclass, hop_limit;
-	bool handed;                /* by another process of this host: not to be handed on */
-	bool local;                 /* came through shared memory */
-	const uint8_t *payload_ext; /* the payload, when it does not lie behind the headers: others may write
-				       there now */
-	uint32_t head_len;          /* bytes of headers, then */
-	void *from;                 /* the link's: see local_channel_took() */
+	uint8_t sl; /* InfiniBand, as are the next two: 0 elsewhere */
+	uint16_t slid, dlid;
+	uint32_t flow_label;
+	const struct frame_grh *grh; /* NULL: it had none; InfiniBand */
+	bool handed;                 /* by another process of this host: not to be handed on */
+	bool local;                  /* came through shared memory */
+	const uint8_t *payload_ext;  /* the payload, when it does not lie behind the headers: others may write
+					there now */
+	uint32_t head_len;           /* bytes of headers, then */
+	void *from;                  /* the link's: see local_channel_took() */
 	/* Of a frame that came through shared memory: */
 	uint32_t slot;  /* of the process that wrote it; 0: not known */
 	uint32_t place; /* counts the frames of this way: the next one has the next */
@@ -115,8 +135,26 @@ struct frame_in {
 
 static inline bool frame_dest_same(const struct frame_dest *a, const struct frame_dest *b)
 {
-	return gid_same(a->sgid, b->sgid) && gid_same(a->dgid, b->dgid) && a->ifindex == b->ifindex &&
-	       a->tclass == b->tclass && a->hop_limit == b->hop_limit;
+	return gid_same(a->sgid, b->sgid) && gid_same(a->dgid, b->dgid) &&
+	       gid_same((const uint8_t *)a + FRAME_DEST_ROUTE, (const uint8_t *)b + FRAME_DEST_ROUTE) &&
+	       (!a->has_grh || (gid_same(a->grh.sgid, b->grh.sgid) && gid_same(a->grh.dgid, b->grh.dgid)));
+}
+
+/* Where an answer to a frame goes. */
+static inline void frame_dest_back(const struct frame_in *in, struct frame_dest *to)
+{
+	*to = (struct frame_dest){.ifindex = in->ifindex,
+		.hop_limit = 64,
+		.sl = in->sl,
+		.slid = in->dlid,
+		.dlid = in->slid,
+		.has_grh = in->grh};
+	memcpy(to->sgid, in->dgid, 16);
+	memcpy(to->dgid, in->sgid, 16);
+	if (in->grh) {
+		memcpy(to->grh.sgid, in->grh->dgid, 16);
+		memcpy(to->grh.dgid, in->grh->sgid, 16);
+	}
 }
 
 static inline void frame_batch_begin(struct frame_batch *b)

@@ -44,6 +44,29 @@ static inline bool gid_is_link_local(const uint8_t g[16])
 	return g[0] == 0xfe && (g[1] & 0xc0) == 0x80;
 }
 
+/*
+ * A LID as an address: where a subnet has LIDs, what is told apart by GIDs elsewhere is told apart by these.
+ * The prefix is nobody's; no packet carries it.
+ */
+static inline void gid_of_lid(uint16_t lid, uint8_t gid[16])
+{
+	static const uint8_t prefix[14] = {0xfe, 0x00, 'L', 'I', 'D'};
+
+	memcpy(gid, prefix, 14);
+	gid[14] = (uint8_t)(lid >> 8);
+	gid[15] = (uint8_t)lid;
+}
+
+/* The LID that it was made from; 0: it is another address. */
+static inline uint16_t gid_lid(const uint8_t gid[16])
+{
+	uint16_t lid = (uint16_t)(gid[14] << 8 | gid[15]);
+	uint8_t made[16];
+
+	gid_of_lid(lid, made);
+	return gid_same(gid, made) ? lid : 0;
+}
+
 static inline void gid_of_v4(const void *addr, uint8_t gid[16])
 {
 	memset(gid, 0, 10);

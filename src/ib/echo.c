@@ -30,11 +30,7 @@ bool ibt_echo_reply(const struct frame_in *in, struct frame_batch *out)
 
 	if (bth_opcode(in->bytes) != OPCODE_ECHO_REQUEST || in->len != BTH_LEN + ECHO_LEN)
 		return false;
-	memset(&out->dest, 0, sizeof(out->dest));
-	memcpy(out->dest.sgid, in->dgid, 16);
-	memcpy(out->dest.dgid, in->sgid, 16);
-	out->dest.ifindex = in->ifindex;
-	out->dest.hop_limit = 64;
+	frame_dest_back(in, &out->dest);
 	memcpy(put(out, OPCODE_ECHO_REPLY, bth_pkey(in->bytes), get_be32(q) & 0xffffff), q, ECHO_LEN);
 	return true;
 }

@@ -64,6 +64,12 @@ int ring_path_to(struct ring_tx *t, const struct frame_dest *d)
 	p->ifindex = d->ifindex;
 	p->tclass = d->tclass;
 	p->hop_limit = d->hop_limit;
+	p->sl = d->sl;
+	p->has_grh = d->has_grh;
+	p->slid = d->slid;
+	p->dlid = d->dlid;
+	p->flow_label = d->flow_label;
+	p->grh = d->grh;
 	t->path[t->npaths] = *d;
 	return (int)t->npaths++;
 }
@@ -223,6 +229,11 @@ int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void 
 	in->ifindex = p->ifindex;
 	in->tclass = p->tclass;
 	in->hop_limit = p->hop_limit;
+	in->sl = p->sl;
+	in->slid = p->slid;
+	in->dlid = p->dlid;
+	in->flow_label = p->flow_label;
+	in->grh = p->has_grh ? &p->grh : NULL;
 	in->handed = false;
 	in->local = true;
 	in->place = next;

@@ -28,7 +28,7 @@
 
 enum {
 	RING_MAGIC = 0x676e6972,
-	RING_VERSION = 5,
+	RING_VERSION = 6,
 	RING_SLOTS = 4096,   /* more than a window of the smallest packets and the answers to one */
 	RING_DATA = 2 << 20, /* likewise, of the largest */
 	RING_PATHS = 64,
@@ -54,7 +54,10 @@ _Static_assert(RING_DATA <= 1 << RING_BY_REF_SHIFT, "a place in the data area fi
 struct ring_path {
 	uint8_t sgid[16], dgid[16];
 	uint32_t ifindex;
-	uint8_t tclass, hop_limit, reserved[2];
+	uint8_t tclass, hop_limit, sl, has_grh;
+	uint16_t slid, dlid;
+	uint32_t flow_label;
+	struct frame_grh grh;
 };
 
 /* The shared memory. */

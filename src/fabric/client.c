@@ -41,15 +41,15 @@ static bool is_ours(int fd)
 }
 
 /* The path may be too long for a socket's name: by way of the directory's descriptor it is not. */
-static int connect_below(int at)
+static int connect_below(int at, const char *socket_name, int type)
 {
 	const struct timeval patience = {.tv_sec = PATIENCE_S};
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	int fd = fd_above_stdio(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)), err;
+	int fd = fd_above_stdio(socket(AF_UNIX, type | SOCK_CLOEXEC, 0)), err;
 
 	if (fd < 0)
 		return -errno;
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "/proc/self/fd/%d/umad", at);
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "/proc/self/fd/%d/%s", at, socket_name);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 	err = connect(fd, (struct sockaddr *)&addr, sizeof(addr)) ? -errno : is_ours(fd) ? 0 : -EPERM;
@@ -60,7 +60,7 @@ static int connect_below(int at)
 	return fd;
 }
 
-static int connect_to(const char *run, const char *name)
+static int connect_to(const char *run, const char *name, const char *socket_name, int type)
 {
 	char dir[PATH_MAX];
 	int at, fd;
@@ -71,7 +71,7 @@ static int connect_to(const char *run, const char *name)
 	at = fd_above_stdio(open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC));
 	if (at < 0)
 		return -errno;
-	fd = connect_below(at);
+	fd = connect_below(at, socket_name, type);
 	close(at);
 	return fd;
 }
@@ -86,7 +86,7 @@ static int is_fabric(const struct dirent *e)
  * The only one that is up, else that with the name of the tool's default. Up is one that somebody answers
  * for: a killed one leaves its directory.
  */
-static int connect_to_ours(const char *run, char name[FABRIC_NAME])
+static int connect_to_ours(const char *run, char name[FABRIC_NAME], const char *socket_name, int type)
 {
 	struct dirent **list;
 	int n = scandir(run, &list, is_fabric, NULL), only = -ENOENT;
@@ -94,7 +94,7 @@ static int connect_to_ours(const char *run, char name[FABRIC_NAME])
 
 	for (int i = 0; i < n; i++) {
 		const char *found = list[i]->d_name + strlen(PREFIX);
-		int fd = connect_to(run, found);
+		int fd = connect_to(run, found, socket_name, type);
 
 		if (fd >= 0 && up++) {
 			close(fd);
@@ -111,10 +111,15 @@ static int connect_to_ours(const char *run, char name[FABRIC_NAME])
 	if (up)
 		close(only);
 	snprintf(name, FABRIC_NAME, "default");
-	return connect_to(run, name);
+	return connect_to(run, name, socket_name, type);
 }
 
 int fabric_connect(char name[FABRIC_NAME])
+{
+	return fabric_connect_to(name, "umad", SOCK_STREAM);
+}
+
+int fabric_connect_to(char name[FABRIC_NAME], const char *socket_name, int type)
 {
 	const char *wanted = env_text(ANYRDMA_FABRIC);
 	char run[PATH_MAX];
@@ -124,7 +129,7 @@ int fabric_connect(char name[FABRIC_NAME])
 		return -ENOENT;
 	if (!*name && wanted && (size_t)snprintf(name, FABRIC_NAME, "%s", wanted) >= FABRIC_NAME)
 		return -ENOENT;
-	fd = *name ? connect_to(run, name) : connect_to_ours(run, name);
+	fd = *name ? connect_to(run, name, socket_name, type) : connect_to_ours(run, name, socket_name, type);
 	return fd == -ECONNREFUSED ? -ENOENT : fd;
 }
 

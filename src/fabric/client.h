@@ -18,6 +18,8 @@
  * answers. -ENOENT: there is no fabric.
  */
 int fabric_connect(char name[FABRIC_NAME]);
+/* The same to another socket of the fabric. */
+int fabric_connect_to(char name[FABRIC_NAME], const char *socket_name, int type);
 
 /* Fills in the host, and what the caller says. */
 void fabric_where(struct fabric_where *w, const char *ca, uint32_t port);

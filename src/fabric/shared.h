@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 enum {
-	FABRIC_VERSION = 1,
+	FABRIC_VERSION = 2,
 	FABRIC_PKEYS = 32, /* of a port: one block, since each further one costs a subnet manager an SMP */
 	FABRIC_GUIDS = 8,
 	FABRIC_LIDS = LID_MCAST, /* unicast */
@@ -57,6 +57,7 @@ struct fabric_port {
 	uint8_t vls, sm_sl;   /* OperationalVLs, as PortInfo encodes it */
 	uint8_t width, speed, speed_ext, timeout;
 	uint32_t flags;
+	uint32_t reregisters; /* how often a subnet manager asked clients to register again */
 	uint64_t prefix, guid[FABRIC_GUIDS];
 	uint16_t pkey[FABRIC_PKEYS];
 };

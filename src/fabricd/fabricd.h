@@ -17,6 +17,7 @@
 #include <sys/types.h>
 
 struct packet;
+struct attach;
 struct capture;
 struct console;
 struct ibmad_addr;
@@ -43,6 +44,8 @@ struct fabricd {
 	bool leaving; /* the fabric ends with it */
 	struct loop_timer patience;
 
+	int table_fd; /* of the table that programs map */
+	struct attach *attach;
 	struct capture *capture;
 	struct console *console;
 	struct manager *manager; /* NULL: there is none */
@@ -60,6 +63,15 @@ int fabricd_accept(int listener);
 
 /* The IP address table of a host, for what says who is who: the first address of the port, or NULL. */
 const struct topo_ip *fabricd_ip(const struct fabricd *d, const struct subnet_port *port);
+
+/* ---- attach.c, trunk.c: the socket `attach` for programs with devices, and their packets ---- */
+int attach_open(struct fabricd *d); /* 0 or -errno, logged */
+void attach_close(struct fabricd *d);
+/* Memory for the table of the fabric, which programs can map; NULL: none. */
+void *attach_table(struct fabricd *d, size_t len);
+void attach_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what);
+/* What reached an adapter for a program's queue pairs, or a group's. */
+void trunk_arrived(struct fabricd *d, struct subnet_port *at, const struct packet *p);
 
 /* ---- umad.c: the socket `umad` for libibumad, QP0 and QP1 of all adapters ---- */
 int umad_open(struct fabricd *d); /* 0 or -errno, logged */

@@ -25,7 +25,7 @@ struct watch {
 
 struct loop {
 	int epoll;
-	bool stopped;
+	bool stopped, hurries;
 	uint64_t now;
 	struct watch *watch; /* by descriptor */
 	int nwatches;
@@ -160,6 +160,11 @@ void loop_before_sleep(struct loop *l, loop_timer_fn *fn, void *arg)
 	l->hook[l->nhooks++].arg = arg;
 }
 
+void loop_hurry(struct loop *l)
+{
+	l->hurries = true;
+}
+
 uint64_t loop_now(const struct loop *l)
 {
 	return l->now;
@@ -213,7 +218,8 @@ int loop_run(struct loop *l)
 
 		for (unsigned i = 0; i < l->nhooks; i++)
 			l->hook[i].fn(l->hook[i].arg, l->now);
-		n = epoll_wait(l->epoll, events, BATCH, patience(l));
+		n = epoll_wait(l->epoll, events, BATCH, l->hurries ? 0 : patience(l));
+		l->hurries = false;
 		if (n < 0 && errno != EINTR)
 			return -errno;
 		l->now = clock_ns();

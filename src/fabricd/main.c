@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "subnet/packet.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -49,7 +50,10 @@ __attribute__((format(printf, 2, 3))) static void report(struct options *o, cons
 
 static void arrived(void *arg, struct subnet_port *at, const struct packet *p)
 {
-	umad_arrived(arg, at, p);
+	if (bth_dqpn(p->bth) > GSI_QPN)
+		trunk_arrived(arg, at, p);
+	else
+		umad_arrived(arg, at, p);
 }
 
 static void seen(void *arg, struct subnet_port *from, const struct packet *p)
@@ -60,11 +64,17 @@ static void seen(void *arg, struct subnet_port *from, const struct packet *p)
 static void changed(void *arg, struct subnet_port *at, enum subnet_change what)
 {
 	trees_changed(arg, at, what);
+	attach_changed(arg, at, what);
 	umad_changed(arg, at, what);
 	manager_changed(arg, at, what);
 }
 
-static const struct subnet_ops ops = {.arrived = arrived, .seen = seen, .changed = changed};
+static void *table(void *arg, size_t len)
+{
+	return attach_table(arg, len);
+}
+
+static const struct subnet_ops ops = {.arrived = arrived, .seen = seen, .changed = changed, .table = table};
 
 /* ---- time ---- */
 
@@ -169,6 +179,7 @@ static const struct part {
 	{"capture", capture_open, capture_close},
 	{"umad", umad_open, umad_close},
 	{"manager", manager_open, manager_close},
+	{"attach", attach_open, attach_close},
 	{"console", console_open, console_close},
 };
 enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
@@ -350,7 +361,7 @@ static void raise_limit(void)
 
 int main(int argc, char **argv)
 {
-	static struct fabricd d = {.signals = -1};
+	static struct fabricd d = {.signals = -1, .table_fd = -1};
 	struct options o;
 	int lock, err;
 

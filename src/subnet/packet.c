@@ -2,7 +2,7 @@
 /* Making packets, taking them apart, turning them round. */
 #include "subnet/packet.h"
 
-static void set_lengths(struct packet *p)
+void packet_set_lengths(struct packet *p)
 {
 	p->lrh.lnh = p->has_grh ? LNH_GLOBAL : LNH_LOCAL;
 	p->lrh.words = (uint16_t)((packet_size(p) + ICRC_LEN) / 4);
@@ -29,7 +29,7 @@ void packet_mad_make(struct packet *p, uint8_t room[PACKET_MAD_LEN], const struc
 		.grh = a->grh,
 		.bth = room,
 		.len = PACKET_MAD_LEN};
-	set_lengths(p);
+	packet_set_lengths(p);
 	bth_put(room, IBT_UD | OP_SEND_ONLY, false, 0, a->pkey, a->dqpn, false, 0);
 	deth_put(room + BTH_LEN, a->qkey, a->sqpn);
 	memcpy(packet_mad(p), mad, MAD_LEN);

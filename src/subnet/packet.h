@@ -58,6 +58,9 @@ static inline uint8_t *packet_mad(const struct packet *p)
 	return p->bth + BTH_LEN + DETH_LEN;
 }
 
+/* The fields of LRH and GRH that say how long it is and what follows; all else is there. */
+void packet_set_lengths(struct packet *p);
+
 /* Turns a datagram round, for its answer: LIDs, queue pairs and GIDs change places. */
 void packet_mad_turn(struct packet *p);
 

@@ -169,8 +169,11 @@ static void set_end(struct subnet_port *p, const struct port_info *i)
 		set_lid(p, i->lid, i->lmc);
 	if (i->sm_lid)
 		set_sm(p, i->sm_lid, i->sm_sl);
-	if (i->reregister)
+	if (i->reregister) {
+		table_changes(p->node->subnet);
+		p->shared->reregisters++;
 		tell_changed(p, SUBNET_REREGISTER);
+	}
 }
 
 /* What the fields of a link are to be that others on the path see. */

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT */
+/* The socket `attach`: programs that have devices of this fabric. Whatever is wrong with one ends its
+ * connection, and with it all that it had. */
+#include "fabricd/attach_parts.h"
+
+#include "base/log.h"
+#include "base/memfile.h"
+#include "fabric/shared.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* ---- the table ---- */
+void *attach_table(struct fabricd *d, size_t len)
+{
+	void *at = NULL;
+	int fd = memfile_make("anyrdma-fabric", len);
+
+	if (fd >= 0)
+		at = memfile_map(fd, len, PROT_READ | PROT_WRITE, NULL);
+	if (at && memfile_read_only(fd)) {
+		munmap(at, len);
+		at = NULL;
+	}
+	if (!at && fd >= 0)
+		close(fd);
+	d->table_fd = at ? fd : -1;
+	return at;
+}
+
+/* ---- connections ---- */
+static void hang_up(struct attach_conn *c)
+{
+	struct attach *all = c->all;
+
+	loop_remove(all->d->loop, c->fd);
+	loop_timer_stop(&c->timer);
+	close(c->fd);
+	trunk_close(c);
+	list_del(&c->node);
+	all->nconns--;
+	free(c);
+}
+
+static void lost_patience(void *arg, uint64_t now)
+{
+	hang_up(arg);
+}
+
+static struct topo_host *host_of(const struct fabricd *d, const struct attach_hello *h)
+{
+	if (!memchr(h->host, '\0', sizeof(h->host)))
+		return NULL;
+	if (!h->host[0])
+		return d->topo.nhosts ? &d->topo.host[0] : NULL;
+	return topo_host(&d->topo, h->host);
+}
+
+static void describe_hca(const struct subnet_node *n, unsigned index, struct attach_hca *to)
+{
+	snprintf(to->name, sizeof(to->name), "ib%u", index);
+	to->node_guid = n->guid;
+	to->sys_guid = n->sys_guid;
+	for (unsigned i = 1; i <= n->nports && to->nports < FABRIC_CA_PORTS; i++)
+		to->port[to->nports++] = subnet_port(n, i)->index;
+}
+
+static int check_hello(
+	const struct attach_conn *c, const struct attach_hello *h, const struct topo_host *host)
+{
+	if (h->version != ATTACH_VERSION)
+		return EPROTO;
+	if (!host)
+		return ENODEV;
+	if (h->slot >= SLOTS)
+		return EINVAL;
+	return h->slot && c->all->slot[h->slot] ? EADDRINUSE : 0;
+}
+
+static int send_welcome(struct attach_conn *c, const struct attach_welcome *w, const int *fd, unsigned nfds)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
+	struct iovec iov = {(void *)(uintptr_t)w, sizeof(*w)};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (nfds) {
+		struct cmsghdr *head;
+
+		m.msg_control = control;
+		m.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
+		head = CMSG_FIRSTHDR(&m);
+		head->cmsg_level = SOL_SOCKET;
+		head->cmsg_type = SCM_RIGHTS;
+		head->cmsg_len = CMSG_LEN(nfds * sizeof(int));
+		memcpy(CMSG_DATA(head), fd, nfds * sizeof(int));
+	}
+	return sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*w) ? 0 : -errno;
+}
+
+static int refuse(struct attach_conn *c, struct attach_welcome *w, int err)
+{
+	w->error = err;
+	send_welcome(c, w, NULL, 0);
+	return -err;
+}
+
+static int welcome(struct attach_conn *c, const struct attach_hello *h)
+{
+	struct fabricd *d = c->all->d;
+	struct attach_welcome w = {.magic = ATTACH_MAGIC, .version = ATTACH_VERSION};
+	struct topo_host *host = host_of(d, h);
+	int err = check_hello(c, h, host), fd[2] = {d->table_fd, -1};
+
+	if (err)
+		return refuse(c, &w, err);
+	if (trees_path(d, host, w.tree, sizeof(w.tree)))
+		w.tree[0] = '\0';
+	c->host = host;
+	if (h->slot) {
+		fd[1] = trunk_open(c);
+		if (fd[1] < 0)
+			return refuse(c, &w, -fd[1]);
+		c->slot = h->slot;
+		c->all->slot[c->slot] = c;
+	}
+	w.table_size = subnet_table(d->subnet)->size;
+	for (; w.nhcas < host->nhcas && w.nhcas < FABRIC_CAS; w.nhcas++)
+		describe_hca(host->hca[w.nhcas], w.nhcas, &w.hca[w.nhcas]);
+	err = send_welcome(c, &w, fd, h->slot ? 2 : 1);
+	if (fd[1] >= 0)
+		close(fd[1]);
+	return err;
+}
+
+/* 1: go on; 0: nothing more; -errno: it is over. */
+static int read_one(struct attach_conn *c)
+{
+	struct attach_hello h;
+	ssize_t n = recv(c->fd, &h, sizeof(h), MSG_DONTWAIT | MSG_TRUNC);
+
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	if (!n)
+		return -ECONNRESET;
+	if (c->host)
+		return n == 1 ? 1 : -EPROTO;
+	if (n != (ssize_t)sizeof(h) || h.magic != ATTACH_MAGIC)
+		return -EPROTO;
+	loop_timer_stop(&c->timer);
+	return welcome(c, &h) ? -EPROTO : 1;
+}
+
+static void on_conn(void *arg, uint32_t events)
+{
+	enum { AT_ONCE = 64 };
+	struct attach_conn *c = arg;
+	int more = 1;
+
+	for (int i = 0; i < AT_ONCE && more > 0; i++)
+		more = read_one(c);
+	if (more >= 0 && !c->broken)
+		return;
+	trunk_finish(c);
+	hang_up(c);
+}
+
+static void take_in(struct attach *all, int fd)
+{
+	struct attach_conn *c = all->nconns < ATTACH_CONNS ? calloc(1, sizeof(*c)) : NULL;
+
+	if (!c || loop_add(all->d->loop, fd, EPOLLIN, on_conn, c)) {
+		free(c);
+		close(fd);
+		return;
+	}
+	c->all = all;
+	c->fd = fd;
+	loop_timer_init(&c->timer, lost_patience, c);
+	loop_timer_set(all->d->loop, &c->timer, loop_now(all->d->loop) + ATTACH_PATIENCE_S * 1000000000ull);
+	list_add_tail(&all->conns, &c->node);
+	all->nconns++;
+}
+
+static void on_listener(void *arg, uint32_t events)
+{
+	struct attach *all = arg;
+
+	for (int fd; (fd = fabricd_accept(all->listener)) >= 0;)
+		take_in(all, fd);
+}
+
+/* ---- what changes ---- */
+void attach_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what)
+{
+	static const uint8_t changed = ATTACH_CHANGED;
+	struct topo_host *host = d->attach ? topo_host_of(&d->topo, at->node) : NULL;
+
+	if (!host)
+		return;
+	list_for_each(n, &d->attach->conns)
+	{
+		const struct attach_conn *c = container_of(n, struct attach_conn, node);
+
+		/* Full: it has enough to wake up for. */
+		if (c->host == host)
+			(void)!send(c->fd, &changed, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	}
+}
+
+/* ---- life ---- */
+static int list_ports(struct attach *all, const struct subnet *s)
+{
+	all->nports = subnet_table(s)->n.ports;
+	all->port = calloc(all->nports + 1, sizeof(*all->port));
+	if (!all->port)
+		return -ENOMEM;
+	for (unsigned i = 0; i < subnet_nodes(s); i++) {
+		struct subnet_node *n = subnet_node(s, i);
+
+		for (unsigned p = 0; p <= n->nports; p++)
+			if (subnet_port(n, p) && subnet_port(n, p)->index < all->nports)
+				all->port[subnet_port(n, p)->index] = subnet_port(n, p);
+	}
+	return 0;
+}
+
+int attach_open(struct fabricd *d)
+{
+	struct attach *all = calloc(1, sizeof(*all));
+	int err = all ? list_ports(all, d->subnet) : -ENOMEM;
+
+	if (err) {
+		free(all);
+		return err;
+	}
+	all->d = d;
+	list_init(&all->conns);
+	all->listener = fabricd_listen(d, "attach", SOCK_SEQPACKET);
+	err = all->listener < 0 ? all->listener : loop_add(d->loop, all->listener, EPOLLIN, on_listener, all);
+	if (err) {
+		free(all->port);
+		free(all);
+		return err;
+	}
+	loop_before_sleep(d->loop, trunk_before_sleep, all);
+	d->attach = all;
+	return 0;
+}
+
+void attach_close(struct fabricd *d)
+{
+	struct attach *all = d->attach;
+
+	if (!all)
+		return;
+	while (!list_empty(&all->conns))
+		hang_up(container_of(all->conns.next, struct attach_conn, node));
+	loop_remove(d->loop, all->listener);
+	close(all->listener);
+	free(all->port);
+	free(all);
+	d->attach = NULL;
+}

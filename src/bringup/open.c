@@ -5,6 +5,7 @@
 #include "base/fd.h"
 #include "base/guard.h"
 #include "base/log.h"
+#include "fabric/link.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
 #include "hca/mr.h"
@@ -36,7 +37,7 @@ static struct local_channel *open_channel(struct hca_adapter *a, struct link *wi
 	void *export;
 	int err;
 
-	if (a->local == HCA_LOCAL_OFF)
+	if (a->local == HCA_LOCAL_OFF || a->on_fabric)
 		return NULL;
 	guard_install(); /* others' memory may be short of pages */
 	err = local_channel_open(&channel, wire, a->udp_port, a->slot, is_ours, a,
@@ -70,11 +71,24 @@ static bool is_without_udp(int err)
 	return false;
 }
 
+static int open_fabric(struct hca_adapter *a, struct link **link)
+{
+	int err = fabric_link_open(link, a->udp_port, &a->slot);
+
+	if (err)
+		log_error("cannot attach to the fabric: %s", fd_reason(-err));
+	return err;
+}
+
 static int open_link(struct hca_adapter *a, struct link **link)
 {
-	int err = link_udp_open(link, a->udp_port, &a->slot);
+	int err;
 
 	a->no_udp = 0;
+	if (a->on_fabric)
+		return open_fabric(a, link);
+	err = link_udp_open(link, a->udp_port, &a->slot);
+
 	if (is_without_udp(err)) {
 		a->no_udp = err;
 		log_info("no RoCE, no UDP port %u: %s", a->udp_port, strerror(-err));
@@ -105,7 +119,7 @@ int hca_adapter_has(struct hca_adapter *a, enum hca_kind kind)
 {
 	if (kind == HCA_ROCE)
 		return has_roce(a);
-	if (a->engine.provider[kind])
+	if (a->engine.provider[hca_kinds[kind].carrier])
 		return 0;
 	log_error(
 		"no descriptors were left for iWARP connections: close some, or raise the limit (ulimit -n)");
@@ -130,7 +144,7 @@ static int open_providers(struct hca_adapter *a)
 	if (err) {
 		hca_export_to(a, NULL); /* it lies in the link's memory */
 		link->ops->close(link);
-	} else {
+	} else if (!a->on_fabric) {
 		err = iwarp_port_open(a);
 	}
 	if (err) {

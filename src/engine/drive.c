@@ -57,7 +57,7 @@ void hca_engine_open(struct hca_engine *e)
 void hca_engine_fini(struct hca_engine *e)
 {
 	e->open = false;
-	for (int i = HCA_KINDS - 1; i >= 0; i--) { /* what stands on another first */
+	for (int i = HCA_CARRIERS - 1; i >= 0; i--) { /* what stands on another first */
 		if (e->provider[i])
 			e->provider[i]->ops.close(e->provider[i]);
 		e->provider[i] = NULL;
@@ -70,7 +70,7 @@ void hca_engine_fini(struct hca_engine *e)
 void hca_engine_abandon(struct hca_engine *e)
 {
 	e->open = false;
-	for (int i = 0; i < HCA_KINDS; i++) {
+	for (int i = 0; i < HCA_CARRIERS; i++) {
 		e->abandoned[i] = e->provider[i];
 		e->provider[i] = NULL;
 		if (e->abandoned[i])

@@ -321,7 +321,7 @@ int hca_engine_start_helper(struct hca_engine *e)
 		err = -errno;
 		goto close_fds;
 	}
-	e->netlink_fd = hca_netdevs_watch();
+	e->netlink_fd = hca_devices_watch(e->adapter);
 	if (e->netlink_fd < 0)
 		log_warn("changes of network interfaces will not be noticed: %s", fd_reason(-e->netlink_fd));
 	/* The program's signals are the program's: none may land here. */

@@ -20,11 +20,11 @@
 #include <poll.h>
 
 #define for_each_provider(p, e)                                                                              \
-	for (unsigned p##_i = 0; p##_i < HCA_KINDS; p##_i++)                                                 \
+	for (unsigned p##_i = 0; p##_i < HCA_CARRIERS; p##_i++)                                              \
 		for (struct hca_provider *p = (e)->provider[p##_i]; p; p = NULL)
 
 /* ---- provider.c ---- */
-enum { ENGINE_FDS = HCA_KINDS * HCA_PROVIDER_FDS };
+enum { ENGINE_FDS = HCA_CARRIERS * HCA_PROVIDER_FDS };
 /*
  * The providers' descriptors as poll() takes them; returns how many. bit: whose each is (hca_provider.bit).
  * Any thread.

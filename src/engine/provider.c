@@ -66,13 +66,13 @@ static void nothing_to_tidy(struct hca_provider *p, struct hca_clock *clock)
 {
 }
 
-void hca_provider_init(
-	struct hca_provider *p, const struct hca_provider_ops *ops, struct hca_engine *e, enum hca_kind kind)
+void hca_provider_init(struct hca_provider *p, const struct hca_provider_ops *ops, struct hca_engine *e,
+	enum hca_carrier carrier)
 {
 	p->ops = *ops;
 	p->e = e;
-	p->kind = kind;
-	p->bit = 1u << kind;
+	p->carrier = carrier;
+	p->bit = 1u << carrier;
 #define DEFAULT(name, fn)                                                                                    \
 	if (!p->ops.name)                                                                                    \
 	p->ops.name = fn
@@ -101,12 +101,12 @@ void hca_provider_init(
 	DEFAULT(quiesce, nothing);
 	DEFAULT(at_exit, nothing);
 #undef DEFAULT
-	__atomic_store_n(&e->provider[kind], p, __ATOMIC_RELEASE);
+	__atomic_store_n(&e->provider[carrier], p, __ATOMIC_RELEASE);
 }
 
 void hca_provider_arm(struct hca_provider *p, uint64_t at)
 {
-	hca_engine_alarm(p->e, HCA_QP1_ALARMS + p->kind, at);
+	hca_engine_alarm(p->e, HCA_QP1_ALARMS + p->carrier, at);
 }
 
 /* ---- all of them ---- */
@@ -184,17 +184,17 @@ void hca_engine_recv_posted(struct hca_engine *e)
 	}
 }
 
-/* ---- QP1, which RoCE has ---- */
+/* ---- QP1, which moves frames ---- */
 int hca_engine_send(struct hca_engine *e, const struct frame_batch *b)
 {
-	struct hca_provider *p = e->provider[HCA_ROCE];
+	struct hca_provider *p = e->provider[HCA_FRAMES];
 
 	return p ? p->ops.send_frames(p, b) : -ENETDOWN;
 }
 
 int hca_engine_hand_over(struct hca_engine *e, uint32_t slot, const struct frame_in *in, bool wait)
 {
-	struct hca_provider *p = e->provider[HCA_ROCE];
+	struct hca_provider *p = e->provider[HCA_FRAMES];
 
 	return p ? p->ops.hand_over(p, slot, in, wait) : -ESRCH;
 }

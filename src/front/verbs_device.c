@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "cm/router.h"
 #include "cm/verbs.h"
+#include "fabric/attach.h"
 #include "hca/adapter.h"
 #include "hca/context.h"
 #include "hca/device.h"
@@ -82,6 +83,7 @@ static struct hca_adapter *make_adapter(void)
 		free(a);
 		return NULL;
 	}
+	a->on_fabric = fabric_is_ours();
 	a->local = hca_local_wanted();
 	return a;
 }
@@ -312,7 +314,7 @@ int verbs_query_device_ex(struct ibv_context *c, const struct ibv_query_device_e
 		.completion_timestamp_mask = UINT64_MAX,
 		.hca_core_clock = 1000000, /* kHz: timestamps are nanoseconds */
 		.max_dm_size = HCA_MAX_DM,
-		.phys_port_cnt_ex = HCA_PORTS,
+		.phys_port_cnt_ex = hca_context(c)->dev->nports,
 	};
 
 	if (in && in->comp_mask)
@@ -351,6 +353,7 @@ int verbs_query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *
 
 	if (!p)
 		return EINVAL;
+	hca_devices_look(a);
 	lock_take(&a->lock);
 	hca_port_attr(p, &full);
 	lock_drop(&a->lock);
@@ -414,7 +417,7 @@ ssize_t _ibv_query_gid_table(
 		return -EINVAL;
 	for_each_port(p, hca_context(c)->dev)
 	{
-		for (uint32_t i = 0; i < HCA_GID_TABLE; i++) {
+		for (uint32_t i = 0; i < p->ngids; i++) {
 			struct ibv_gid_entry e;
 
 			if (fill_entry(p, i, &e))
@@ -433,7 +436,9 @@ ssize_t _ibv_query_gid_table(
 int ibv_query_gid_type(struct ibv_context *c, uint8_t port, unsigned index, int *type);
 int ibv_query_gid_type(struct ibv_context *c, uint8_t port, unsigned index, int *type)
 {
-	if (!port_of(c, port) || index >= HCA_GID_TABLE) {
+	const struct hca_port *p = port_of(c, port);
+
+	if (!p || index >= p->ngids) {
 		errno = EINVAL;
 		return -1;
 	}

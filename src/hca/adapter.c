@@ -19,6 +19,7 @@ void hca_adapter_init(struct hca_adapter *a)
 	memset(a, 0, sizeof(*a));
 	lock_init(&a->lock);
 	lock_init(&a->bring_up);
+	lock_init(&a->fabric_lock);
 	lock_init(&a->export.lock);
 	lock_init(&a->engine.drive);
 	list_init(&a->devices);

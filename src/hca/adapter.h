@@ -21,6 +21,7 @@
 #include <infiniband/verbs.h>
 #include <stdbool.h>
 
+struct fabric_attachment;
 struct hca_qp;
 struct hca_srq;
 struct hca_flow;
@@ -57,9 +58,13 @@ struct hca_adapter {
 	struct hca_flow_table flows;
 	struct list mcast; /* attached groups, see mcast.c; changed under lock and drive lock */
 
-	struct lock bring_up; /* held while the engine is opened or closed */
-	bool dead;            /* the parent's, after fork, in the child: nothing here moves any more */
-	_Atomic bool up;      /* engine and slot are there: from the first QP on */
+	struct lock bring_up;    /* held while the engine is opened or closed */
+	bool on_fabric;          /* its devices are InfiniBand's, those of a host of a fabric; fixed */
+	struct lock fabric_lock; /* taken before `lock` */
+	struct fabric_attachment *fabric; /* what it knows of that; NULL: the fabric is not there */
+	uint64_t fabric_seen;             /* the epoch that the ports follow */
+	bool dead;       /* the parent's, after fork, in the child: nothing here moves any more */
+	_Atomic bool up; /* engine and slot are there: from the first QP on */
 	uint32_t slot;
 	uint16_t udp_port; /* that all of us use */
 	int no_udp;        /* -errno: it could not be had */

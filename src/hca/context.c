@@ -180,7 +180,7 @@ int hca_async_wait(struct hca_context *ctx)
 	int err = 0;
 
 	if (!ctx->adapter->up) {
-		p[1].fd = hca_netdevs_watch();
+		p[1].fd = hca_devices_watch(ctx->adapter);
 		if (p[1].fd >= 0)
 			hca_devices_refresh(ctx->adapter); /* what changed before we watched */
 	}

@@ -2,6 +2,7 @@
 #include "hca/device.h"
 
 #include "base/log.h"
+#include "fabric/attach.h"
 #include "hca/adapter.h"
 #include "hca/context.h"
 #include "hca/netdev.h"
@@ -25,7 +26,7 @@ static struct hca_port *port_with(struct hca_adapter *a, const uint8_t gid[16])
 	{
 		for_each_port(p, container_of(n, struct hca_device, node))
 		{
-			if (hca_port_gid_index(p, gid) >= 0)
+			if (hca_port_is_at(p, gid))
 				return p;
 		}
 	}
@@ -70,18 +71,35 @@ static void raise_port_event(struct hca_port *p, enum ibv_event_type type)
 	}
 }
 
+/* What ends comes before what changes, and the state that lets programs go on comes last. */
+void hca_port_raise(struct hca_port *p, unsigned changed)
+{
+	static const struct {
+		unsigned changed;
+		enum ibv_event_type type;
+	} events[] = {
+		{HCA_PORT_LID_CHANGED, IBV_EVENT_LID_CHANGE},
+		{HCA_PORT_PKEYS_CHANGED, IBV_EVENT_PKEY_CHANGE},
+		{HCA_PORT_SM_CHANGED, IBV_EVENT_SM_CHANGE},
+		{HCA_PORT_GIDS_CHANGED, IBV_EVENT_GID_CHANGE},
+		{HCA_PORT_REREGISTER, IBV_EVENT_CLIENT_REREGISTER},
+	};
+
+	for (unsigned i = 0; i < sizeof(events) / sizeof(events[0]); i++)
+		if (changed & events[i].changed)
+			raise_port_event(p, events[i].type);
+	if (changed & HCA_PORT_STATE_CHANGED)
+		raise_port_event(p, p->up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+}
+
 static void device_follow(struct hca_device *d, const struct hca_netdev *nd, bool is_new)
 {
 	struct hca_port *p = hca_device_port(d, 1); /* all that an interface has */
 	unsigned changed = hca_port_follow(p, nd);
 
 	d->gone = !nd;
-	if (is_new)
-		return;
-	if (changed & HCA_PORT_GIDS_CHANGED)
-		raise_port_event(p, IBV_EVENT_GID_CHANGE);
-	if (changed & HCA_PORT_STATE_CHANGED)
-		raise_port_event(p, p->up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+	if (!is_new)
+		hca_port_raise(p, changed);
 }
 
 static struct hca_device *device_new(struct hca_adapter *a, const struct hca_netdev *nd, enum hca_kind kind)
@@ -229,6 +247,11 @@ int hca_devices_refresh(struct hca_adapter *a)
 	struct snapshot *snap = malloc(sizeof(*snap));
 	int err = -ENOMEM, unwritten;
 
+	if (a->on_fabric) {
+		free(snap);
+		free(all);
+		return hca_devices_refresh_ib(a);
+	}
 	if (!all || !snap)
 		goto out;
 	err = hca_netdevs_read(all);
@@ -242,7 +265,7 @@ int hca_devices_refresh(struct hca_adapter *a)
 		device_follow(d, netdev_of(all, d), false);
 	}
 	for (int i = 0; i < all->n; i++) {
-		for (int kind = 0; kind < HCA_KINDS; kind++)
+		for (int kind = HCA_ROCE; kind <= HCA_IWARP; kind++)
 			add_device(a, &all->dev[i], (enum hca_kind)kind);
 	}
 	take_snapshot(a, snap);
@@ -256,9 +279,17 @@ out:
 	return err;
 }
 
+int hca_devices_watch(struct hca_adapter *a)
+{
+	return a->on_fabric ? fabric_watch() : hca_netdevs_watch();
+}
+
 void hca_devices_changed(struct hca_adapter *a, int fd)
 {
-	hca_netdevs_drain(fd);
+	if (a->on_fabric)
+		fabric_watch_drain(fd);
+	else
+		hca_netdevs_drain(fd);
 	hca_devices_refresh(a);
 	hca_qp1_changed(a);
 }
@@ -299,9 +330,9 @@ void hca_device_attr(const struct hca_device *d, struct ibv_device_attr *attr)
 		.max_srq = HCA_MAX_SRQ,
 		.max_srq_wr = HCA_MAX_QP_WR,
 		.max_srq_sge = HCA_MAX_SGE,
-		.max_pkeys = HCA_PKEY_TABLE,
+		.max_pkeys = d->port[0].npkeys,
 		.local_ca_ack_delay = 15,
-		.phys_port_cnt = HCA_PORTS,
+		.phys_port_cnt = (uint8_t)d->nports,
 	};
 	if (d->kind != HCA_IWARP)
 		return;

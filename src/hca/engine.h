@@ -37,14 +37,14 @@ struct hca_qp;
 struct pollfd;
 
 /* How many times QP1 can be called at: which is whose is QP1's business (hca/qp1.h). And a provider each. */
-enum { HCA_QP1_ALARMS = 9, HCA_ALARMS = HCA_QP1_ALARMS + HCA_KINDS };
+enum { HCA_QP1_ALARMS = 9, HCA_ALARMS = HCA_QP1_ALARMS + HCA_CARRIERS };
 
 struct hca_engine {
 	struct hca_adapter *adapter;
-	struct hca_provider *provider[HCA_KINDS];  /* NULL: that kind cannot be had */
-	bool open;                                 /* there are any; false in a child after fork */
-	struct hca_provider *abandoned[HCA_KINDS]; /* there, the parent's, which nobody uses or frees */
-	uint64_t (*clock)(void *arg);              /* nanoseconds; a simulation brings its own */
+	struct hca_provider *provider[HCA_CARRIERS];  /* NULL: that kind cannot be had */
+	bool open;                                    /* there are any; false in a child after fork */
+	struct hca_provider *abandoned[HCA_CARRIERS]; /* there, the parent's, which nobody uses or frees */
+	uint64_t (*clock)(void *arg);                 /* nanoseconds; a simulation brings its own */
 	void *clock_arg;
 
 	struct lock drive;

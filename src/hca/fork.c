@@ -61,6 +61,7 @@ void hca_fork_child(struct hca_adapter *a)
 	/* Who held them is not here: queries of the parent's devices go on. */
 	lock_init(&a->lock);
 	lock_init(&a->engine.drive);
+	hca_devices_abandon(a);
 	a->dead = true;
 	if (a->up)
 		bringup_abandon(a);

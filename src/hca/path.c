@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "hca/device.h"
 #include "hca/port.h"
+#include "wire/lrh.h"
 
 #include <errno.h>
 #include <string.h>
@@ -28,11 +29,54 @@ static bool source_of(struct hca_port *p, const struct ibv_global_route *g, uint
 	return !gid_is_zero(sgid);
 }
 
+/* ---- InfiniBand: a LID, and a GRH for who wants one ---- */
+static bool is_ib_address(const struct ibv_ah_attr *ah)
+{
+	bool group = ah->is_global && gid_is_mcast(ah->grh.dgid.raw);
+
+	return group ? lid_is_mcast(ah->dlid) : lid_is_unicast(ah->dlid);
+}
+
+static bool put_grh(struct hca_port *port, const struct ibv_global_route *g, struct frame_dest *to)
+{
+	to->has_grh = true;
+	to->tclass = g->traffic_class;
+	to->hop_limit = g->hop_limit;
+	to->flow_label = g->flow_label & 0xfffff;
+	memcpy(to->grh.dgid, g->dgid.raw, 16);
+	return source_of(port, g, to->grh.sgid) && !gid_is_zero(to->grh.dgid);
+}
+
+static int resolve_ib(struct hca_port *port, const struct ibv_ah_attr *ah, struct hca_path *out)
+{
+	struct frame_dest *to = &out->dest;
+
+	if (!is_ib_address(ah))
+		return EINVAL;
+	*out = (struct hca_path){.port = port, .sl = ah->sl & 15, .mtu = hca_port_mtu(port)};
+	to->ifindex = port->ib.index + 1;
+	to->sl = ah->sl & 15;
+	to->slid = (uint16_t)(port->lid | (ah->src_path_bits & ((1u << port->lmc) - 1)));
+	to->dlid = ah->dlid;
+	if (ah->is_global && !put_grh(port, &ah->grh, to))
+		return EINVAL;
+	gid_of_lid(to->slid, to->sgid);
+	if (lid_is_mcast(to->dlid))
+		memcpy(to->dgid, to->grh.dgid, 16);
+	else
+		gid_of_lid(to->dlid, to->dgid);
+	return 0;
+}
+
+/* ---- RoCE: a GRH, always ---- */
 int hca_path_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct hca_path *out)
 {
 	const struct ibv_global_route *g = &ah->grh;
 	struct hca_port *port = hca_device_port(d, ah->port_num);
 	uint8_t sgid[16];
+
+	if (port && hca_port_is_ib(port))
+		return resolve_ib(port, ah, out);
 
 	/* RoCE addresses are GIDs: without a GRH there is no address. */
 	if (!ah->is_global)
@@ -43,7 +87,7 @@ int hca_path_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct 
 		return EINVAL;
 	if (gid_is_zero(g->dgid.raw) || gid_is_v4(sgid) != gid_is_v4(g->dgid.raw))
 		return EINVAL;
-	*out = (struct hca_path){.port = port, .sl = ah->sl, .mtu = hca_mtu_of(port->mtu)};
+	*out = (struct hca_path){.port = port, .sl = ah->sl, .mtu = hca_port_mtu(port)};
 	memcpy(out->dest.sgid, sgid, 16);
 	memcpy(out->dest.dgid, g->dgid.raw, 16);
 	out->dest.ifindex = d->ifindex;

@@ -5,8 +5,8 @@
  * address handle has the part that an address vector decides; the queue pair of a datagram adds the rest when
  * it knows for which process the datagram is, and has the path of the datagram it sent last.
  *
- * The address is RoCE's: GIDs, which are IP addresses. Where a subnet has LIDs, they belong beside it (source
- * and destination, path bits, whether there is a GRH, its flow label); the service level is here already.
+ * An address is a GID: an IP address on RoCE; on InfiniBand one made from the LID, with what LRH and GRH say
+ * beside it (base/frame.h).
  */
 #ifndef HCA_PATH_H
 #define HCA_PATH_H

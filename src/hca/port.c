@@ -17,14 +17,17 @@ void hca_port_init(struct hca_port *p, struct hca_device *d, uint8_t num)
 	p->dev = d;
 	p->num = num;
 	p->link_layer = IBV_LINK_LAYER_ETHERNET;
+	p->ngids = HCA_GID_TABLE;
 	p->npkeys = 1;
 	p->pkey[0] = PKEY_DEFAULT;
 	lock_init(&p->gid_lock);
+	if (d->nports < num)
+		d->nports = num;
 }
 
 struct hca_port *hca_device_port(struct hca_device *d, unsigned num)
 {
-	return num >= 1 && num <= HCA_PORTS ? &d->port[num - 1] : NULL;
+	return num >= 1 && num <= d->nports ? &d->port[num - 1] : NULL;
 }
 
 /* ---- GIDs ---- */
@@ -32,7 +35,7 @@ struct hca_port *hca_device_port(struct hca_device *d, unsigned num)
 static int find_gid(const struct hca_port *p, const uint8_t gid[16])
 {
 	assert_locked(&p->gid_lock);
-	for (int i = 0; i < HCA_GID_TABLE && !gid_is_zero(gid); i++) {
+	for (int i = 0; i < p->ngids && !gid_is_zero(gid); i++) {
 		if (!memcmp(p->gid[i].raw, gid, 16))
 			return i;
 	}
@@ -49,9 +52,16 @@ int hca_port_gid_index(struct hca_port *p, const uint8_t gid[16])
 	return index;
 }
 
+bool hca_port_is_at(struct hca_port *p, const uint8_t gid[16])
+{
+	uint16_t lid = hca_port_is_ib(p) ? gid_lid(gid) : 0;
+
+	return lid ? p->lid && lid >> p->lmc == p->lid >> p->lmc : hca_port_gid_index(p, gid) >= 0;
+}
+
 bool hca_port_gid(struct hca_port *p, unsigned index, uint8_t gid[16])
 {
-	if (index >= HCA_GID_TABLE)
+	if (index >= p->ngids)
 		return false;
 	lock_take(&p->gid_lock);
 	memcpy(gid, p->gid[index].raw, 16);
@@ -65,7 +75,7 @@ static bool drop_gids(struct hca_port *p, const struct hca_netdev *nd)
 	bool changed = false;
 
 	assert_locked(&p->gid_lock);
-	for (int i = 0; i < HCA_GID_TABLE; i++) {
+	for (int i = 0; i < p->ngids; i++) {
 		bool still = gid_is_zero(p->gid[i].raw);
 
 		for (int k = 0; k < nd->naddrs && !still; k++)
@@ -84,7 +94,7 @@ static bool add_gid(struct hca_port *p, const uint8_t gid[16])
 	assert_locked(&p->gid_lock);
 	if (find_gid(p, gid) >= 0)
 		return false;
-	for (int i = 0; i < HCA_GID_TABLE; i++) {
+	for (int i = 0; i < p->ngids; i++) {
 		if (gid_is_zero(p->gid[i].raw)) {
 			memcpy(p->gid[i].raw, gid, 16);
 			return true;
@@ -145,13 +155,31 @@ enum ibv_mtu hca_mtu_of(unsigned netdev_mtu)
 	return mtu;
 }
 
+enum ibv_mtu hca_port_mtu(const struct hca_port *p)
+{
+	return hca_port_is_ib(p) ? (enum ibv_mtu)p->ib.mtu : hca_mtu_of(p->mtu);
+}
+
+/* What the subnet manager and the cable say, instead of an interface. */
+static void attr_of_ib(const struct hca_port *p, struct ibv_port_attr *attr)
+{
+	attr->state = p->ib.state;
+	attr->phys_state = p->ib.phys;
+	attr->max_mtu = p->ib.max_mtu;
+	attr->port_cap_flags = p->ib.cap_mask;
+	attr->max_vl_num = p->ib.vls;
+	attr->active_width = p->ib.width;
+	attr->active_speed = p->ib.speed;
+	attr->subnet_timeout = 18;
+}
+
 void hca_port_attr(const struct hca_port *p, struct ibv_port_attr *attr)
 {
 	*attr = (struct ibv_port_attr){
 		.state = p->up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
 		.max_mtu = IBV_MTU_4096,
-		.active_mtu = hca_mtu_of(p->mtu),
-		.gid_tbl_len = HCA_GID_TABLE,
+		.active_mtu = hca_port_mtu(p),
+		.gid_tbl_len = p->ngids,
 		.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_REINIT_SUP | IBV_PORT_DEVICE_MGMT_SUP |
 				  IBV_PORT_VENDOR_CLASS_SUP | IBV_PORT_IP_BASED_GIDS,
 		.max_msg_sz = HCA_MAX_MSG,
@@ -166,4 +194,6 @@ void hca_port_attr(const struct hca_port *p, struct ibv_port_attr *attr)
 		.phys_state = p->up ? 5 : 3,
 		.link_layer = p->link_layer,
 	};
+	if (hca_port_is_ib(p))
+		attr_of_ib(p, attr);
 }

@@ -140,13 +140,13 @@ struct hca_provider_ops {
 struct hca_provider {
 	struct hca_provider_ops ops;
 	struct hca_engine *e;
-	enum hca_kind kind;
+	enum hca_carrier carrier;
 	unsigned bit; /* of hca_engine.woken */
 };
 
-/* Fills in what is missing, and enters it into the engine as the one of this kind. */
-void hca_provider_init(
-	struct hca_provider *p, const struct hca_provider_ops *ops, struct hca_engine *e, enum hca_kind kind);
+/* Fills in what is missing, and enters it into the engine as the one of this carrier. */
+void hca_provider_init(struct hca_provider *p, const struct hca_provider_ops *ops, struct hca_engine *e,
+	enum hca_carrier carrier);
 /* Calls ops.expire at this time instead of any set before; UINT64_MAX: not at all. Any thread. */
 void hca_provider_arm(struct hca_provider *p, uint64_t at);
 

@@ -61,9 +61,9 @@ static void take_refs(struct hca_qp *qp, int n)
 		qp->srq->users += (unsigned)n;
 }
 
-static size_t state_size(const struct hca_adapter *a, enum hca_kind kind)
+static size_t state_size(const struct hca_adapter *a, enum hca_carrier carrier)
 {
-	const struct hca_provider *p = a->engine.provider[kind];
+	const struct hca_provider *p = a->engine.provider[carrier];
 
 	return p ? (p->ops.state_size + 63) & ~(size_t)63 : 0;
 }
@@ -71,14 +71,15 @@ static size_t state_size(const struct hca_adapter *a, enum hca_kind kind)
 /* Frames may carry any queue pair; one of iWARP has state of its own besides. */
 static struct hca_qp *alloc(struct hca_adapter *a, enum hca_kind kind)
 {
-	size_t frames = state_size(a, HCA_ROCE), stream = kind == HCA_IWARP ? state_size(a, kind) : 0;
+	enum hca_carrier by = hca_kinds[kind].carrier;
+	size_t frames = state_size(a, HCA_FRAMES), stream = by == HCA_STREAMS ? state_size(a, by) : 0;
 	size_t size = ((sizeof(struct hca_qp) + 63) & ~(size_t)63) + frames + stream;
 	struct hca_qp *qp = aligned_alloc(64, size);
 
 	if (!qp)
 		return NULL;
 	memset(qp, 0, size);
-	qp->dev_provider = qp->provider = a->engine.provider[kind];
+	qp->dev_provider = qp->provider = a->engine.provider[by];
 	qp->stream_state = stream ? qp->frame_state + frames : NULL;
 	return qp;
 }
@@ -458,7 +459,7 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 		qp->dev_provider->ops.set_path(qp);
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		qp->sqd_notify = attr->en_sqd_async_notify;
-	qp->path.mtu = !qp->service.connected || !qp->attr.path_mtu ? hca_mtu_of(qp->path.port->mtu)
+	qp->path.mtu = !qp->service.connected || !qp->attr.path_mtu ? hca_port_mtu(qp->path.port)
 								    : qp->attr.path_mtu;
 	if (to != from)
 		hca_qp_set_state(qp, to);

@@ -21,7 +21,7 @@ static struct ibt_port *port_of(struct hca_provider *v)
 
 struct ibt_port *ibt_port_in(struct hca_adapter *a)
 {
-	struct hca_provider *v = a->engine.provider[HCA_ROCE];
+	struct hca_provider *v = a->engine.provider[HCA_FRAMES];
 
 	return v ? port_of(v) : NULL;
 }
@@ -159,9 +159,10 @@ static int fds(struct hca_provider *v, int fd[HCA_PROVIDER_FDS])
 
 static bool sleep_on_link(struct hca_provider *v)
 {
-	struct local_channel *c = port_of(v)->channel;
+	struct ibt_port *p = port_of(v);
+	bool nothing = !p->wire->ops->sleep || p->wire->ops->sleep(p->wire);
 
-	return !c || local_channel_sleep(c);
+	return (!p->channel || local_channel_sleep(p->channel)) && nothing;
 }
 
 static void woke(struct hca_provider *v)
@@ -285,6 +286,6 @@ int ibt_port_open(struct hca_adapter *a, struct link *link, struct local_channel
 		local_channel_set_events(
 			channel, &(struct local_channel_events){executed, drive_within, &a->engine});
 	size_read_window(a->read_flow, link->rcvbuf);
-	hca_provider_init(&p->provider, &port_ops, &a->engine, HCA_ROCE);
+	hca_provider_init(&p->provider, &port_ops, &a->engine, HCA_FRAMES);
 	return 0;
 }

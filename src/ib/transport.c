@@ -104,7 +104,7 @@ static bool from_peer(const struct hca_qp *qp, const struct frame_in *in)
 /* A datagram is for any address of its port, or for a group. */
 static bool for_port(struct hca_qp *qp, const struct frame_in *in)
 {
-	return gid_is_mcast(in->dgid) || hca_port_gid_index(qp->path.port, in->dgid) >= 0;
+	return gid_is_mcast(in->dgid) || hca_port_is_at(qp->path.port, in->dgid);
 }
 
 bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)

@@ -6,6 +6,7 @@
 #include "hca/device.h"
 #include "hca/flow.h"
 #include "ib/echo.h"
+#include "wire/lrh.h"
 
 #include <string.h>
 
@@ -139,6 +140,43 @@ static uint8_t packet_type(const struct frame_in *in)
 	return UDP | (gid_is_v4(in->dgid) ? IPV4 : IPV6);
 }
 
+/* A GRH of InfiniBand, as it came; without one the 40 bytes are nobody's. */
+static void put_grh_ib(uint8_t out[GRH_LEN], const struct frame_in *in)
+{
+	struct grh h = {.tclass = in->tclass,
+		.next = GRH_NXT_IBA,
+		.hop_limit = in->hop_limit,
+		.len = (uint16_t)(in->len + ICRC_LEN),
+		.flow_label = in->flow_label};
+
+	memset(out, 0, GRH_LEN);
+	if (!in->grh)
+		return;
+	memcpy(h.sgid, in->grh->sgid, 16);
+	memcpy(h.dgid, in->grh->dgid, 16);
+	grh_put(out, &h);
+}
+
+/* Whom a datagram is from: RoCE has its addresses in the GRH alone. */
+static void put_source(
+	const struct hca_qp *qp, const struct frame_in *in, uint8_t grh[GRH_LEN], struct ibv_wc *wc)
+{
+	const struct hca_port *port = qp->path.port;
+
+	if (!in->slid) {
+		put_grh(grh, in);
+		wc->wc_flags = IBV_WC_GRH;
+		wc->sl = packet_type(in);
+		return;
+	}
+	put_grh_ib(grh, in);
+	wc->wc_flags = in->grh ? IBV_WC_GRH : 0;
+	wc->sl = in->sl;
+	wc->slid = in->slid;
+	wc->dlid_path_bits = lid_is_unicast(in->dlid) ? (uint8_t)(in->dlid & ((1u << port->lmc) - 1)) : 0;
+	wc->pkey_index = qp->attr.pkey_index;
+}
+
 void ibt_ud_receive(struct hca_qp *qp, const struct frame_in *in, const struct ibt_packet *p, uint32_t qkey,
 	uint32_t src_qpn, uint64_t now)
 {
@@ -146,8 +184,6 @@ void ibt_ud_receive(struct hca_qp *qp, const struct frame_in *in, const struct i
 		.opcode = IBV_WC_RECV,
 		.byte_len = GRH_LEN + p->len,
 		.src_qp = src_qpn,
-		.wc_flags = IBV_WC_GRH,
-		.sl = packet_type(in),
 	};
 	uint8_t grh[GRH_LEN];
 
@@ -157,7 +193,7 @@ void ibt_ud_receive(struct hca_qp *qp, const struct frame_in *in, const struct i
 		hca_qp_probe(qp, DROP, .why = "a datagram with a wrong Q_Key, or no receive it fits");
 		return;
 	}
-	put_grh(grh, in);
+	put_source(qp, in, grh, &wc);
 	if (!hca_sge_scatter(qp, qp->recv.sge, qp->recv.nsge, 0, grh, GRH_LEN) ||
 		!hca_sge_scatter(qp, qp->recv.sge, qp->recv.nsge, GRH_LEN, p->payload, p->len)) {
 		hca_qp_fail_recv(qp, IBV_WC_LOC_PROT_ERR, IBV_EVENT_QP_FATAL, now);

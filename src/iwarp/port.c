@@ -437,7 +437,7 @@ int iwarp_port_open(struct hca_adapter *a)
 	list_init(&all->all);
 	all->epfd = fd_above_stdio(epoll_create1(EPOLL_CLOEXEC));
 	if (all->epfd >= 0) {
-		hca_provider_init(&all->provider, &port_ops, &a->engine, HCA_IWARP);
+		hca_provider_init(&all->provider, &port_ops, &a->engine, HCA_STREAMS);
 		return 0;
 	}
 	log_info("no iWARP connections: %s", fd_reason(errno));

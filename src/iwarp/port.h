@@ -86,7 +86,7 @@ int iwarp_port_open(struct hca_adapter *a);
 /* The adapter's; NULL: it has none. */
 static inline struct iwarp_port *iwarp_port_in(struct hca_adapter *a)
 {
-	struct hca_provider *v = a->engine.provider[HCA_IWARP];
+	struct hca_provider *v = a->engine.provider[HCA_STREAMS];
 
 	return v ? container_of(v, struct iwarp_port, provider) : NULL;
 }

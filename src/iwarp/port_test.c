@@ -61,7 +61,7 @@ static void closed_streams_are_left_to_who_drives(void **state)
 static void deadline_of_one_that_is_gone_comes_in_vain_once(void **state)
 {
 	struct hca_engine *e = &adapter.engine;
-	struct hca_provider *v = e->provider[HCA_IWARP];
+	struct hca_provider *v = e->provider[HCA_STREAMS];
 	struct iwarp_conn *s = iwarp_conn_new(&adapter, hear, NULL, NULL);
 	uint64_t at = hca_engine_now(e) + 1000000;
 

@@ -36,6 +36,11 @@ struct link_ops {
 	int (*hand_over)(struct link *l, uint32_t slot, const struct frame_in *in, bool wait);
 	/* Joins or leaves a multicast group on an interface: 0 or -errno. */
 	int (*mcast)(struct link *l, const uint8_t mgid[16], uint32_t ifindex, bool join);
+	/*
+	 * Before sleeping on fds[]: false: something is there that they do not tell of. Any thread. NULL:
+	 * they tell of all.
+	 */
+	bool (*sleep)(struct link *l);
 	/* Addresses may have come or gone; any thread. NULL: that does not matter. */
 	void (*interfaces_changed)(struct link *l);
 	void (*close)(struct link *l);

@@ -251,7 +251,7 @@ static void sleep_on_bell(unsigned me, uint64_t ns)
 	local_channel_woke(c);
 	total.sleeps++;
 	if (rung)
-		atomic_fetch_or(&e->woken, 1u << HCA_ROCE);
+		atomic_fetch_or(&e->woken, 1u << HCA_FRAMES);
 }
 
 /* Both have their queue pairs. */

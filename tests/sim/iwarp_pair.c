@@ -161,7 +161,7 @@ static void side_init(struct iwarp_pair *p, unsigned i)
 	s->out.bytes = kept[i].pipe;
 	fill(s->mem, i);
 	s->node = &p->w.node[i];
-	hca_provider_init(&s->provider, &pipe_ops, &s->node->adapter.engine, HCA_IWARP);
+	hca_provider_init(&s->provider, &pipe_ops, &s->node->adapter.engine, HCA_STREAMS);
 	s->node->dev.kind = HCA_IWARP;
 	s->cq = sim_cq(s->node, 1024);
 	s->mr = sim_mr(s->node, s->mem, IW_MEM, s->iova);

@@ -38,13 +38,13 @@ MAY_SEE = {
     "host": {"observe", "base", "wire"},
     "link": {"host", "observe", "base", "wire"},
     "sysfs": {"host", "base"},  # the files of devices
-    "hca": {"sysfs", "local/export", "local/pages", "host", "observe", "base", "wire"},
+    "hca": {"fabric", "sysfs", "local/export", "local/pages", "host", "observe", "base", "wire"},
     "engine": {"hca", "host", "observe", "base", "wire"},
     "local": {"local/export", "local/pages", "hca", "link", "observe", "base", "wire"},
     "ib": {"hca", "link", "local", "observe", "base", "wire"},
     "iwarp": {"hca", "link", "local", "ib", "observe", "base", "wire"},  # on one host, frames of ib carry its connections
-    "bringup": {"ib", "iwarp", "local", "link", "hca", "host", "base", "wire"},
-    "fabric": {"host", "wire", "base"},  # what programs and the subnet's process share
+    "bringup": {"fabric", "ib", "iwarp", "local", "link", "hca", "host", "base", "wire"},
+    "fabric": {"link", "host", "wire", "base"},  # what programs and the subnet's process share
     "subnet": {"fabric", "wire", "base"},
     "fabricd": {"mad/ib", "sysfs", "fabric", "subnet", "host", "link", "wire", "base"},
     "mad/ib": {"base", "wire"},  # the MAD layer of an InfiniBand port: fabricd's

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+#include "fabric/link.h"
+
+#include "base/fd.h"
+#include "base/guard.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "fabric/attach.h"
+#include "fabric/trunk.h"
+#include "host/slot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RCVBUF = TRUNK_DATA / 4, ATTEND_EVERY = 64, MOST = 256 };
+
+/* `lock` guards what is sent with; the rest is who receives. */
+struct fabric_link {
+	struct link link;
+	struct lock lock;
+	struct fabric_attachment at;
+	bool gone; /* the fabric is, and at.fd is a timer */
+	struct trunk_tx tx;
+	struct trunk_rx rx;
+	uint32_t slot;
+	int slot_fd;
+	unsigned polls;
+	_Atomic uint64_t tx_lost;
+};
+
+static struct fabric_link *of(struct link *l)
+{
+	return (struct fabric_link *)l;
+}
+
+static void begin(struct fabric_link *l)
+{
+	l->tx = (struct trunk_tx){.ring = &l->at.trunk->to_fabric};
+	l->rx = (struct trunk_rx){.ring = &l->at.trunk->to_program};
+	l->gone = false;
+}
+
+/* ---- sending ---- */
+struct put {
+	const struct frame_out *f;
+	const struct iovec *iov;
+	uint8_t *to;
+};
+
+static void put_bytes(void *arg)
+{
+	const struct put *p = arg;
+	uint8_t *to = p->to;
+
+	memcpy(to, p->f->hdr, p->f->hdr_len);
+	to += p->f->hdr_len;
+	for (unsigned i = 0; i < p->f->iov_count; i++) {
+		memcpy(to, p->iov[i].iov_base, p->iov[i].iov_len);
+		to += p->iov[i].iov_len;
+	}
+	memset(to, 0, p->f->pad);
+}
+
+/* A payload that is not there any more is not sent: a timer tells. */
+static bool put_frame(struct fabric_link *l, const struct trunk_packet *head, const struct frame_batch *b,
+	const struct frame_out *f)
+{
+	uint32_t len = frame_len(f);
+	struct trunk_packet *to = trunk_reserve(&l->tx, len);
+	struct put p = {f, b->iov + f->iov_first, NULL};
+
+	if (!to)
+		return false;
+	p.to = (uint8_t *)(to + 1);
+	if (!guard_run(put_bytes, &p))
+		return false;
+	trunk_commit(&l->tx, head, len);
+	return true;
+}
+
+static int fabric_send(struct link *link, const struct frame_batch *b)
+{
+	struct fabric_link *l = of(link);
+	struct trunk_packet head = {.port = b->dest.ifindex - 1,
+		.slid = b->dest.slid,
+		.dlid = b->dest.dlid,
+		.sl = b->dest.sl,
+		.has_grh = b->dest.has_grh,
+		.tclass = b->dest.tclass,
+		.hop_limit = b->dest.hop_limit,
+		.flow_label = b->dest.flow_label,
+		.grh = b->dest.grh};
+
+	lock_take(&l->lock);
+	for (unsigned i = 0; i < b->nframes; i++)
+		if (l->gone || !put_frame(l, &head, b, &b->frame[i]))
+			atomic_fetch_add_explicit(&l->tx_lost, 1, memory_order_relaxed);
+	if (!l->gone && trunk_must_ring(&l->tx))
+		fabric_ring(l->at.fd);
+	lock_drop(&l->lock);
+	return 0;
+}
+
+/* ---- the fabric's end and return ---- */
+static void reattach(struct fabric_link *l)
+{
+	struct fabric_attachment again;
+
+	if (fabric_attach(&again, l->slot))
+		return;
+	lock_take(&l->lock);
+	dup3(again.fd, l->at.fd, O_CLOEXEC);
+	close(again.fd);
+	again.fd = l->at.fd;
+	l->at.fd = -1;
+	fabric_detach(&l->at);
+	l->at = again;
+	begin(l);
+	lock_drop(&l->lock);
+	log_info("attached to the fabric again");
+}
+
+static void attend(struct fabric_link *l)
+{
+	enum { AT_ONCE = 64 };
+	bool gone, look = false;
+
+	fabric_hear(l->at.fd, &gone);
+	if (gone && !l->gone) {
+		lock_take(&l->lock);
+		l->gone = true;
+		lock_drop(&l->lock);
+	} else if (gone) {
+		reattach(l);
+	}
+	for (int i = 0; i < AT_ONCE; i++) {
+		uint8_t datagram[64];
+		ssize_t len = slot_receive(l->slot_fd, datagram, sizeof(datagram));
+
+		if (len < 0)
+			break;
+		look |= slot_is_look(datagram, (size_t)len);
+	}
+	if (look && l->link.look)
+		l->link.look(l->link.look_arg);
+}
+
+/* ---- receiving ---- */
+static void deliver_packet(
+	const struct trunk_packet *t, const uint8_t *bytes, link_deliver_fn *deliver, void *arg)
+{
+	struct frame_in in = {.bytes = bytes,
+		.len = t->len,
+		.ifindex = t->port + 1,
+		.tclass = t->tclass,
+		.hop_limit = t->hop_limit,
+		.sl = t->sl,
+		.slid = t->slid,
+		.dlid = t->dlid,
+		.flow_label = t->flow_label,
+		.grh = t->has_grh ? &t->grh : NULL};
+
+	gid_of_lid(t->slid, in.sgid);
+	if (t->has_grh && gid_is_mcast(t->grh.dgid))
+		memcpy(in.dgid, t->grh.dgid, 16);
+	else
+		gid_of_lid(t->dlid, in.dgid);
+	deliver(arg, &in);
+}
+
+static int fabric_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
+{
+	struct fabric_link *l = of(link);
+	struct link_stats *s = &link->stats;
+	struct trunk_packet t;
+	uint8_t *bytes;
+	unsigned n = 0;
+
+	if (!max || l->polls++ % ATTEND_EVERY == 0)
+		attend(l);
+	while (!l->gone && n < (max ? max : MOST) && trunk_take(&l->rx, &t, &bytes) > 0) {
+		n++;
+		s->rx_packets++;
+		s->rx_bytes += t.len;
+		if (t.len >= 12 && t.slid)
+			deliver_packet(&t, bytes, deliver, arg);
+		else
+			s->bad_length++;
+		trunk_done(&l->rx);
+	}
+	s->tx_errors = atomic_load_explicit(&l->tx_lost, memory_order_relaxed);
+	return (int)n;
+}
+
+static bool fabric_sleep(struct link *link)
+{
+	struct fabric_link *l = of(link);
+	bool nothing;
+
+	lock_take(&l->lock); /* the rings may be others the next moment */
+	nothing = l->gone || trunk_sleep(&l->rx);
+	lock_drop(&l->lock);
+	return nothing;
+}
+
+static int fabric_fds(struct link *link, int fds[4])
+{
+	fds[0] = of(link)->at.fd;
+	fds[1] = of(link)->slot_fd;
+	return 2;
+}
+
+/* ---- the rest ---- */
+static int fabric_hand_over(struct link *link, uint32_t slot, const struct frame_in *in, bool wait)
+{
+	return -ESRCH; /* the fabric has routed it */
+}
+
+/* The fabric gives a host's programs what came for groups; queue pairs that are attached take it. */
+static int fabric_mcast(struct link *link, const uint8_t mgid[16], uint32_t ifindex, bool join)
+{
+	return 0;
+}
+
+static void fabric_abandon(struct link *link)
+{
+	close(of(link)->at.fd);
+	close(of(link)->slot_fd);
+}
+
+static void fabric_close(struct link *link)
+{
+	struct fabric_link *l = of(link);
+
+	fabric_detach(&l->at);
+	close(l->slot_fd);
+	lock_fini(&l->lock);
+	free(l);
+}
+
+static const struct link_ops fabric_ops = {
+	.send = fabric_send,
+	.receive = fabric_receive,
+	.fds = fabric_fds,
+	.hand_over = fabric_hand_over,
+	.mcast = fabric_mcast,
+	.sleep = fabric_sleep,
+	.close = fabric_close,
+	.abandon = fabric_abandon,
+};
+
+int fabric_link_open(struct link **out, uint16_t port, uint32_t *slot)
+{
+	struct fabric_link *l = calloc(1, sizeof(*l));
+	int err;
+
+	if (!l)
+		return -ENOMEM;
+	guard_install();
+	l->link.ops = &fabric_ops;
+	l->link.rcvbuf = RCVBUF;
+	lock_init(&l->lock);
+	l->slot_fd = slot_claim(port, slot);
+	err = l->slot_fd < 0 ? l->slot_fd : fabric_attach(&l->at, *slot);
+	if (err) {
+		if (l->slot_fd >= 0)
+			close(l->slot_fd);
+		lock_fini(&l->lock);
+		free(l);
+		return err;
+	}
+	l->slot = *slot;
+	begin(l);
+	*out = &l->link;
+	return 0;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* The link of programs on a fabric: packets go through the trunk to the process that is the subnet. */
+#ifndef FABRIC_LINK_H
+#define FABRIC_LINK_H
+
+#include "link/link.h"
+
+/*
+ * Claims a slot among the processes that share this UDP port number, and attaches with it. 0 or -errno. When
+ * the fabric ends, what is sent is lost, and the link attaches again as soon as the fabric is back.
+ */
+int fabric_link_open(struct link **out, uint16_t port, uint32_t *slot);
+
+#endif

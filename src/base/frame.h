@@ -68,7 +68,7 @@ struct frame_dest {
 	uint32_t ifindex; /* of the device: scope of link-local and multicast addresses; or hca_port.scope */
 	uint8_t tclass, hop_limit;
 	uint8_t sl;
-	bool has_grh;
+	uint8_t has_grh; /* no bool: others may have written it */
 	uint16_t slid, dlid;
 	uint32_t flow_label;
 	struct frame_grh grh; /* when it has one */
@@ -114,10 +114,11 @@ struct frame_in {
 	uint8_t sgid[16], dgid[16]; /* as on the wire: the sender's address first */
 	uint32_t ifindex;           /* 0: not known */
 	uint8_t tclass, hop_limit;
-	uint8_t sl; /* InfiniBand, as are the next two: 0 elsewhere */
+	uint8_t sl;      /* InfiniBand, as are the next: 0 elsewhere */
+	uint8_t has_grh; /* no bool: others may have written it */
 	uint16_t slid, dlid;
 	uint32_t flow_label;
-	const struct frame_grh *grh; /* NULL: it had none; InfiniBand */
+	const struct frame_grh *grh; /* when it has one */
 	bool handed;                 /* by another process of this host: not to be handed on */
 	bool local;                  /* came through shared memory */
 	const uint8_t *payload_ext;  /* the payload, when it does not lie behind the headers: others may write
@@ -132,6 +133,11 @@ struct frame_in {
 	uint64_t ref_len;
 	const struct frame_ref *refs; /* a copy */
 };
+
+enum { FRAME_ADDRESS = 48 }; /* bytes that a frame's address has in common with where it went */
+_Static_assert(offsetof(struct frame_in, flow_label) + 4 == offsetof(struct frame_in, sgid) + FRAME_ADDRESS &&
+		       offsetof(struct frame_dest, grh) == FRAME_ADDRESS,
+	"copied as one");
 
 static inline bool frame_dest_same(const struct frame_dest *a, const struct frame_dest *b)
 {
@@ -148,10 +154,10 @@ static inline void frame_dest_back(const struct frame_in *in, struct frame_dest 
 		.sl = in->sl,
 		.slid = in->dlid,
 		.dlid = in->slid,
-		.has_grh = in->grh};
+		.has_grh = in->has_grh};
 	memcpy(to->sgid, in->dgid, 16);
 	memcpy(to->dgid, in->sgid, 16);
-	if (in->grh) {
+	if (in->has_grh) {
 		memcpy(to->grh.sgid, in->grh->dgid, 16);
 		memcpy(to->grh.dgid, in->grh->sgid, 16);
 	}

@@ -161,7 +161,8 @@ static void deliver_packet(
 		.slid = t->slid,
 		.dlid = t->dlid,
 		.flow_label = t->flow_label,
-		.grh = t->has_grh ? &t->grh : NULL};
+		.has_grh = t->has_grh,
+		.grh = &t->grh};
 
 	gid_of_lid(t->slid, in.sgid);
 	if (t->has_grh && gid_is_mcast(t->grh.dgid))

@@ -150,7 +150,7 @@ static void put_grh_ib(uint8_t out[GRH_LEN], const struct frame_in *in)
 		.flow_label = in->flow_label};
 
 	memset(out, 0, GRH_LEN);
-	if (!in->grh)
+	if (!in->has_grh)
 		return;
 	memcpy(h.sgid, in->grh->sgid, 16);
 	memcpy(h.dgid, in->grh->dgid, 16);
@@ -170,7 +170,7 @@ static void put_source(
 		return;
 	}
 	put_grh_ib(grh, in);
-	wc->wc_flags = in->grh ? IBV_WC_GRH : 0;
+	wc->wc_flags = in->has_grh ? IBV_WC_GRH : 0;
 	wc->sl = in->sl;
 	wc->slid = in->slid;
 	wc->dlid_path_bits = lid_is_unicast(in->dlid) ? (uint8_t)(in->dlid & ((1u << port->lmc) - 1)) : 0;

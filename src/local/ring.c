@@ -224,16 +224,8 @@ int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void 
 	if (!is_sound(s) || !may_use(x, s->path, allow, arg))
 		return -1;
 	p = &x->path[s->path];
-	memcpy(in->sgid, p->sgid, 16);
-	memcpy(in->dgid, p->dgid, 16);
-	in->ifindex = p->ifindex;
-	in->tclass = p->tclass;
-	in->hop_limit = p->hop_limit;
-	in->sl = p->sl;
-	in->slid = p->slid;
-	in->dlid = p->dlid;
-	in->flow_label = p->flow_label;
-	in->grh = p->has_grh ? &p->grh : NULL;
+	memcpy(in->sgid, p, FRAME_ADDRESS); /* all of it, which lies there in the same order */
+	in->grh = &p->grh;
 	in->handed = false;
 	in->local = true;
 	in->place = next;

@@ -60,6 +60,8 @@ struct ring_path {
 	struct frame_grh grh;
 };
 
+_Static_assert(offsetof(struct ring_path, grh) == FRAME_ADDRESS, "copied as one");
+
 /* The shared memory. */
 struct ring {
 	uint32_t magic, version;

@@ -8,6 +8,7 @@
 #include "fabric/shared.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,10 +156,9 @@ static int read_one(struct attach_conn *c)
 	return welcome(c, &h) ? -EPROTO : 1;
 }
 
-static void on_conn(void *arg, uint32_t events)
+void attach_read(struct attach_conn *c)
 {
 	enum { AT_ONCE = 64 };
-	struct attach_conn *c = arg;
 	int more = 1;
 
 	for (int i = 0; i < AT_ONCE && more > 0; i++)
@@ -167,6 +167,11 @@ static void on_conn(void *arg, uint32_t events)
 		return;
 	trunk_finish(c);
 	hang_up(c);
+}
+
+static void on_conn(void *arg, uint32_t events)
+{
+	attach_read(arg);
 }
 
 static void take_in(struct attach *all, int fd)
@@ -186,12 +191,15 @@ static void take_in(struct attach *all, int fd)
 	all->nconns++;
 }
 
-static void on_listener(void *arg, uint32_t events)
+void attach_accept(struct attach *all)
 {
-	struct attach *all = arg;
-
 	for (int fd; (fd = fabricd_accept(all->listener)) >= 0;)
 		take_in(all, fd);
+}
+
+static void on_listener(void *arg, uint32_t events)
+{
+	attach_accept(arg);
 }
 
 /* ---- what changes ---- */
@@ -210,6 +218,23 @@ void attach_changed(struct fabricd *d, struct subnet_port *at, enum subnet_chang
 		if (c->host == host)
 			(void)!send(c->fd, &changed, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	}
+}
+
+/* ---- looking ---- */
+void attach_describe(const struct fabricd *d, FILE *out)
+{
+	const struct attach_counts *c = &d->attach->count;
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < SLOTS; i++)
+		n += d->attach->slot[i] != NULL;
+	if (n)
+		fprintf(out, "Programs with queue pairs: %u.\n", n);
+	if (c->refused || c->unknown || c->overruns)
+		fprintf(out,
+			"Packets of programs that were refused: %" PRIu64
+			"; for programs that are not there: %" PRIu64 "; that found no room: %" PRIu64 ".\n",
+			c->refused, c->unknown, c->overruns);
 }
 
 /* ---- life ---- */

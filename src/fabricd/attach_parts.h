@@ -43,6 +43,12 @@ struct attach {
 	struct attach_counts count;
 };
 
+/* ---- attach.c ---- */
+/* Takes in who waits. */
+void attach_accept(struct attach *all);
+/* Reads and does what is there now; the connection may be gone afterwards. */
+void attach_read(struct attach_conn *c);
+
 /* ---- trunk.c ---- */
 int trunk_open(struct attach_conn *c); /* its memory: a descriptor to pass, or -errno */
 void trunk_close(struct attach_conn *c);

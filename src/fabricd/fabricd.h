@@ -14,6 +14,7 @@
 #include "subnet/topo.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 struct packet;
@@ -67,6 +68,9 @@ const struct topo_ip *fabricd_ip(const struct fabricd *d, const struct subnet_po
 /* ---- attach.c, trunk.c: the socket `attach` for programs with devices, and their packets ---- */
 int attach_open(struct fabricd *d); /* 0 or -errno, logged */
 void attach_close(struct fabricd *d);
+/* Says who is attached, and what became of packets that did not arrive; nothing when there is nothing to say.
+ */
+void attach_describe(const struct fabricd *d, FILE *out);
 /* Memory for the table of the fabric, which programs can map; NULL: none. */
 void *attach_table(struct fabricd *d, size_t len);
 void attach_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what);

@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: MIT */
+/* Programs at the socket `attach` of a fabric of two hosts with one cable, good ones and others. */
+#include "base/memfile.h"
+#include "fabric/shared.h"
+#include "fabricd/attach_parts.h"
+#include "subnet/packet.h"
+#include "subnet/topo_make.h"
+#include "wire/qpn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { SLOT_A = 3, SLOT_B = 9, LID_A = 1, LID_B = 2 };
+
+static struct fabricd d;
+static int coming = -1;
+
+/* ---- the fabric: its connections are ours ---- */
+int fabricd_listen(struct fabricd *f, const char *name, int type)
+{
+	return socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+int fabricd_accept(int listener)
+{
+	int fd = coming;
+
+	coming = -1;
+	return fd < 0 ? -EAGAIN : fd;
+}
+
+int trees_path(struct fabricd *f, struct topo_host *h, char *buf, size_t len)
+{
+	snprintf(buf, len, "/tree/%s", h->name);
+	return 0;
+}
+
+static void arrived(void *arg, struct subnet_port *at, const struct packet *p)
+{
+	trunk_arrived(arg, at, p);
+}
+
+static void changed(void *arg, struct subnet_port *at, enum subnet_change what)
+{
+	attach_changed(arg, at, what);
+}
+
+static void *table(void *arg, size_t len)
+{
+	return attach_table(arg, len);
+}
+
+static int begin(void **state)
+{
+	static const struct subnet_ops ops = {.arrived = arrived, .changed = changed, .table = table};
+	char err[TOPO_ERROR];
+
+	d = (struct fabricd){.loop = loop_open(), .subnet = subnet_open(&ops, &d, 1)};
+	if (!d.loop || !d.subnet || topo_make(d.subnet, "pair", 1, err) || topo_complete(&d.topo, d.subnet) ||
+		subnet_start(d.subnet, 1) || attach_open(&d))
+		return -1;
+	for (uint16_t i = 0; i < 2; i++) {
+		struct fabric_port *p = subnet_port(d.topo.host[i].hca[0], 1)->shared;
+
+		p->lid = (uint16_t)(LID_A + i);
+		p->state = PORT_ACTIVE;
+		fabric_lid_set(subnet_table(d.subnet), p->lid, subnet_port(d.topo.host[i].hca[0], 1)->index);
+	}
+	return 0;
+}
+
+static int end(void **state)
+{
+	attach_close(&d);
+	subnet_close(d.subnet);
+	topo_fini(&d.topo);
+	loop_close(d.loop);
+	close(d.table_fd);
+	return 0;
+}
+
+/* What there is to do now. */
+static void run(void)
+{
+	trunk_before_sleep(d.attach, 0);
+}
+
+/* ---- programs ---- */
+struct program {
+	int fd;
+	struct attach_conn *conn;
+	struct attach_welcome welcome;
+	int passed[2];
+	unsigned npassed;
+	struct trunk *trunk;
+	struct trunk_tx tx;
+	struct trunk_rx rx;
+};
+
+static struct attach_conn *last(void)
+{
+	return container_of(d.attach->conns.prev, struct attach_conn, node);
+}
+
+static void come(struct program *p)
+{
+	int fd[2];
+
+	*p = (struct program){0};
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, fd), 0);
+	p->fd = fd[0];
+	coming = fd[1];
+	attach_accept(d.attach);
+	p->conn = last();
+}
+
+static ssize_t hear(struct program *p)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
+	struct iovec iov = {&p->welcome, sizeof(p->welcome)};
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(p->fd, &m, 0);
+	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+
+	if (c) {
+		p->npassed = (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		memcpy(p->passed, CMSG_DATA(c), p->npassed * sizeof(int));
+	}
+	return n;
+}
+
+static int hello(struct program *p, const char *host, uint32_t slot)
+{
+	struct attach_hello h = {.magic = ATTACH_MAGIC, .version = ATTACH_VERSION, .slot = slot};
+
+	come(p);
+	snprintf(h.host, sizeof(h.host), "%s", host);
+	assert_int_equal(send(p->fd, &h, sizeof(h), 0), sizeof(h));
+	attach_read(p->conn);
+	assert_int_equal(hear(p), sizeof(p->welcome));
+	return p->welcome.error;
+}
+
+static void attach(struct program *p, unsigned host, uint32_t slot)
+{
+	assert_int_equal(hello(p, d.topo.host[host].name, slot), 0);
+	assert_int_equal(p->npassed, 2);
+	p->trunk = memfile_map(p->passed[1], sizeof(*p->trunk), PROT_READ | PROT_WRITE, NULL);
+	assert_non_null(p->trunk);
+	p->tx.ring = &p->trunk->to_fabric;
+	p->rx.ring = &p->trunk->to_program;
+	close(p->passed[0]);
+	close(p->passed[1]);
+}
+
+/* It is killed. */
+static void leave(struct program *p)
+{
+	close(p->fd);
+	if (p->trunk)
+		munmap(p->trunk, sizeof(*p->trunk));
+	attach_read(p->conn);
+}
+
+static void put(struct program *p, const struct trunk_packet *head, const uint8_t *bytes, uint32_t len)
+{
+	struct trunk_packet *to = trunk_reserve(&p->tx, len);
+
+	assert_non_null(to);
+	memcpy(to + 1, bytes, len);
+	trunk_commit(&p->tx, head, len);
+}
+
+static uint32_t qpn_in(uint32_t slot)
+{
+	return slot << QPN_SLOT_SHIFT | 77;
+}
+
+enum { DATAGRAM = BTH_LEN + DETH_LEN + 8 };
+
+static void make(uint8_t bytes[DATAGRAM], struct trunk_packet *head)
+{
+	memset(bytes, 0x5a, DATAGRAM);
+	bth_put(bytes, IBT_UD | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, qpn_in(SLOT_B), false, 5);
+	put_be32(bytes + BTH_LEN, 0x11111111);
+	put_be32(bytes + BTH_LEN + 4, qpn_in(SLOT_A));
+	*head = (struct trunk_packet){
+		.port = subnet_port(d.topo.host[0].hca[0], 1)->index, .slid = LID_A, .dlid = LID_B, .sl = 3};
+}
+
+/* ---- coming ---- */
+static void who_only_looks_gets_a_table_to_read(void **state)
+{
+	struct program p;
+	const struct fabric_table *t;
+
+	assert_int_equal(hello(&p, "", 0), 0);
+	assert_int_equal(p.npassed, 1);
+	assert_int_equal(p.welcome.nhcas, 1);
+	assert_string_equal(p.welcome.hca[0].name, "ib0");
+	assert_null(memfile_map(p.passed[0], p.welcome.table_size, PROT_READ | PROT_WRITE, NULL));
+	t = memfile_map(p.passed[0], p.welcome.table_size, PROT_READ, NULL);
+	assert_non_null(t);
+	assert_int_equal(fabric_port(t, p.welcome.hca[0].port[0])->lid, LID_A);
+	munmap((void *)(uintptr_t)t, p.welcome.table_size);
+	close(p.passed[0]);
+	leave(&p);
+	assert_int_equal(d.attach->nconns, 0);
+}
+
+static void refusals_say_why(void **state)
+{
+	struct program p, other;
+
+	assert_int_equal(hello(&p, "nowhere", 0), ENODEV);
+	assert_int_equal(p.npassed, 0);
+	assert_int_equal(hello(&p, "", SLOTS), EINVAL);
+	attach(&p, 0, SLOT_A);
+	assert_int_equal(hello(&other, d.topo.host[1].name, SLOT_A), EADDRINUSE);
+	leave(&p);
+	assert_int_equal(d.attach->nconns, 0);
+	attach(&p, 1, SLOT_A); /* it is free again */
+	leave(&p);
+}
+
+static void nonsense_ends_a_connection(void **state)
+{
+	struct attach_hello h = {.magic = ATTACH_MAGIC + 1, .version = ATTACH_VERSION};
+	uint8_t longer[sizeof(h) + 1] = {0};
+	struct program p;
+
+	come(&p);
+	send(p.fd, &h, sizeof(h), 0);
+	attach_read(p.conn);
+	come(&p);
+	send(p.fd, "x", 1, 0);
+	attach_read(p.conn);
+	come(&p);
+	send(p.fd, longer, sizeof(longer), 0);
+	attach_read(p.conn);
+	attach(&p, 0, SLOT_A);
+	send(p.fd, longer, 2, 0);
+	attach_read(p.conn);
+	assert_int_equal(d.attach->nconns, 0);
+}
+
+static void changes_are_told_to_programs_of_that_host(void **state)
+{
+	struct program a, b;
+	uint8_t byte = 0;
+
+	attach(&a, 0, SLOT_A);
+	attach(&b, 1, SLOT_B);
+	attach_changed(&d, subnet_port(d.topo.host[1].hca[0], 1), SUBNET_LID_CHANGED);
+	assert_int_equal(recv(a.fd, &byte, 1, 0), -1);
+	assert_int_equal(recv(b.fd, &byte, 1, 0), 1);
+	assert_int_equal(byte, ATTACH_CHANGED);
+	leave(&a);
+	leave(&b);
+}
+
+/* ---- packets ---- */
+static void packet_arrives_where_its_queue_pair_is(void **state)
+{
+	uint8_t bytes[DATAGRAM], *there, byte = 0;
+	struct program a, b;
+	struct trunk_packet head, t;
+
+	attach(&a, 0, SLOT_A);
+	attach(&b, 1, SLOT_B);
+	make(bytes, &head);
+	assert_true(trunk_sleep(&b.rx));
+	put(&a, &head, bytes, DATAGRAM);
+	run();
+	assert_int_equal(recv(b.fd, &byte, 1, 0), 1);
+	assert_int_equal(byte, ATTACH_RING);
+	assert_int_equal(trunk_take(&b.rx, &t, &there), 1);
+	assert_true(t.slid == LID_A && t.dlid == LID_B && t.sl == 3 && !t.has_grh && t.len == DATAGRAM);
+	assert_memory_equal(there, bytes, DATAGRAM);
+	assert_int_equal(t.port, subnet_port(d.topo.host[1].hca[0], 1)->index);
+	leave(&a);
+	leave(&b);
+}
+
+static void forged_packets_are_refused_and_counted(void **state)
+{
+	enum { FORGERIES = 9 };
+	struct program a, b;
+
+	attach(&a, 0, SLOT_A);
+	attach(&b, 1, SLOT_B);
+	d.attach->count = (struct attach_counts){0};
+	for (unsigned i = 0; i < FORGERIES; i++) {
+		uint8_t bytes[DATAGRAM];
+		struct trunk_packet head;
+		uint32_t len = DATAGRAM;
+
+		make(bytes, &head);
+		switch (i) {
+		case 0: /* another's LID */
+			head.slid = LID_B;
+			break;
+		case 1: /* another's port */
+			head.port = subnet_port(d.topo.host[1].hca[0], 1)->index;
+			break;
+		case 2: /* no port at all */
+			head.port = UINT32_MAX;
+			break;
+		case 3: /* a partition that it is not in */
+			put_be16(bytes + 2, 0x8123);
+			break;
+		case 4: /* in the name of another program */
+			put_be32(bytes + BTH_LEN + 4, qpn_in(SLOT_B));
+			break;
+		case 5: /* management */
+			put_be24(bytes + 5, SMI_QPN);
+			break;
+		case 6:
+			put_be24(bytes + 5, GSI_QPN);
+			break;
+		case 7: /* another's GID */
+			head.has_grh = 1;
+			memset(&head.grh, 0xfe, sizeof(head.grh));
+			break;
+		case 8: /* no packet */
+			len = 8;
+			break;
+		}
+		put(&a, &head, bytes, len);
+	}
+	run();
+	assert_int_equal(d.attach->count.refused, FORGERIES);
+	assert_int_equal(d.attach->count.sent, 0);
+	assert_false(trunk_has_packet(&b.rx));
+	leave(&a);
+	leave(&b);
+}
+
+static void what_finds_nobody_or_no_room_is_counted(void **state)
+{
+	uint8_t bytes[DATAGRAM];
+	struct program a, b;
+	struct trunk_packet head;
+
+	attach(&a, 0, SLOT_A);
+	d.attach->count = (struct attach_counts){0};
+	make(bytes, &head);
+	put(&a, &head, bytes, DATAGRAM);
+	run();
+	assert_int_equal(d.attach->count.unknown, 1);
+	attach(&b, 1, SLOT_B);
+	for (unsigned i = 0; i < TRUNK_DATA / (2 * TRUNK_LINE) + 10; i++) {
+		put(&a, &head, bytes, DATAGRAM);
+		run();
+	}
+	assert_int_equal(d.attach->count.overruns, 10);
+	leave(&a);
+	leave(&b);
+}
+
+static void what_a_program_left_is_sent(void **state)
+{
+	uint8_t bytes[DATAGRAM];
+	struct program a, b;
+	struct trunk_packet head;
+
+	attach(&a, 0, SLOT_A);
+	attach(&b, 1, SLOT_B);
+	make(bytes, &head);
+	put(&a, &head, bytes, DATAGRAM);
+	leave(&a);
+	assert_true(trunk_has_packet(&b.rx));
+	leave(&b);
+	assert_int_equal(d.attach->nconns, 0);
+	assert_null(d.attach->slot[SLOT_A]);
+}
+
+static void program_that_ruins_its_ring_is_cut_off(void **state)
+{
+	struct program a;
+	uint8_t byte;
+
+	attach(&a, 0, SLOT_A);
+	atomic_store(&a.trunk->to_fabric.head, 12345);
+	run();
+	assert_true(a.conn->broken);
+	assert_int_equal(recv(a.fd, &byte, 1, 0), 0);
+	attach_read(a.conn);
+	assert_int_equal(d.attach->nconns, 0);
+	munmap(a.trunk, sizeof(*a.trunk));
+	close(a.fd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(who_only_looks_gets_a_table_to_read, begin, end),
+		cmocka_unit_test_setup_teardown(refusals_say_why, begin, end),
+		cmocka_unit_test_setup_teardown(nonsense_ends_a_connection, begin, end),
+		cmocka_unit_test_setup_teardown(changes_are_told_to_programs_of_that_host, begin, end),
+		cmocka_unit_test_setup_teardown(packet_arrives_where_its_queue_pair_is, begin, end),
+		cmocka_unit_test_setup_teardown(forged_packets_are_refused_and_counted, begin, end),
+		cmocka_unit_test_setup_teardown(what_finds_nobody_or_no_room_is_counted, begin, end),
+		cmocka_unit_test_setup_teardown(what_a_program_left_is_sent, begin, end),
+		cmocka_unit_test_setup_teardown(program_that_ruins_its_ring_is_cut_off, begin, end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -11,6 +11,8 @@
  *
  *   BTH (12): opcode HERE, destination QP, PSN 1: asks for an answer, 0: is one | the sender's QPN (4)
  *
+ * An echo (ib/echo.h) tells nothing of that: it comes by the path of the question, not by the peer's own.
+ *
  * When the ring is gone (the peer has died, or was cut off: local/settle.c), packets are heard again, and
  * what is sent goes by packets, which ask for acknowledges.
  */

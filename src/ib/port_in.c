@@ -40,12 +40,13 @@ static void give(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *i
 	hca_engine_make_runnable(p->provider.e, qp);
 }
 
+/* Its kind first: what the queue pair hears tells how its peer sends, and an echo does not (path.c). */
 bool ibt_port_deliver_fast(struct ibt_port *p, const struct frame_in *in)
 {
 	struct hca_qp *qp = idmap_get(&p->adapter->qps, bth_dqpn(in->bytes));
 	bool done;
 
-	if (!qp || qp->provider != &p->provider)
+	if (!qp || qp->provider != &p->provider || !ibt_is_whole(bth_opcode(in->bytes)))
 		return false;
 	lock_take(&qp->lock);
 	done = ibt_path_hears(p, qp, in) && ibt_receive_fast(qp, in);

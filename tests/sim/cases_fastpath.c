@@ -84,6 +84,35 @@ static void shared_memory_reaches_neither_qp1_nor_groups(void **state)
 	duo_end(d);
 }
 
+/* ---- how the peer sends ---- */
+/* As if it were reached through shared memory; whether it is known now that its frames come by that, too. */
+static bool tells_the_path(struct duo *d, uint8_t opcode)
+{
+	struct sample *s = frame(d, OP_SEND_ONLY, 0, 64);
+	struct hca_adapter *a = &d->w.node[1].adapter;
+
+	s->bytes[0] = opcode;
+	s->in.slot = qpn_slot(hca_qpn(d->qp[0]));
+	s->in.from = s;
+	d->qp[1]->path.shared = true;
+	lock_take(&a->engine.drive);
+	ibt_port_deliver_fast(ibt_port_in(a), &s->in);
+	lock_drop(&a->engine.drive);
+	d->qp[1]->path.shared = false;
+	return d->qp[1]->path.peer_shared;
+}
+
+/* An echo comes back by the path of what it answers, whichever the peer's own requests take. */
+static void echo_does_not_tell_how_the_peer_sends(void **state)
+{
+	struct duo *d = stage();
+
+	assert_false(tells_the_path(d, OPCODE_ECHO_REPLY));
+	assert_false(tells_the_path(d, OPCODE_ECHO_REQUEST));
+	assert_true(tells_the_path(d, OP_SEND_ONLY));
+	duo_end(d);
+}
+
 /* ---- one packet ---- */
 static void usual_frame_is_executed(void **state)
 {
@@ -341,6 +370,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(shared_memory_reaches_neither_qp1_nor_groups),
+		cmocka_unit_test(echo_does_not_tell_how_the_peer_sends),
 		cmocka_unit_test(usual_frame_is_executed),
 		cmocka_unit_test(unusual_frame_is_left_as_it_is),
 		cmocka_unit_test(longer_than_the_mtu_is_left_as_it_is),

@@ -7,7 +7,9 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
 
 static void uc_pair(struct vt *t, enum ibv_mtu mtu, struct vt_ep **a, struct vt_ep **b)
 {
@@ -169,6 +171,82 @@ static void sender_does_not_notice_that_the_peer_is_gone(void **state)
 	assert_int_equal(vt_state(a->qp), IBV_QPS_RTS);
 }
 
+/* ---- ends that send by different paths ---- */
+enum { MIRRORED = 64 << 10, TIMES = 8 };
+
+/* Both ends come with these. */
+static struct vt_conn mirrored(const struct vt *t)
+{
+	struct vt_conn c = vt_conn(t);
+
+	c.psn_in = c.psn_out;
+	return c;
+}
+
+/* Sends back what comes. */
+static void role_mirror(struct vt *t, int fd)
+{
+	struct vt_ep *ep = vt_ep(t, .type = IBV_QPT_UC, .len = MIRRORED);
+	struct vt_conn c = mirrored(t);
+	struct vt_addr peer, own = vt_addr(ep);
+
+	vt_init(ep, &c);
+	vt_tell(fd, &own, sizeof(own));
+	vt_hear(fd, &peer, sizeof(peer));
+	vt_rtr(ep, &peer, &c);
+	vt_rts(ep, &c);
+	for (unsigned i = 0; i < TIMES; i++) {
+		vt_recv(ep, 1, 0, MIRRORED);
+		vt_tell(fd, "r", 1);
+		vt_ok(ep, 1);
+		vt_post(ep, .op = IBV_WR_SEND, .id = 2, .len = MIRRORED);
+		vt_ok(ep, 2);
+	}
+}
+
+/* A peer that is stopped says nothing of shared memory; once it goes on, it reaches us by that all the same.
+ */
+static void connect_while_stopped(struct vt_ep *ep, struct vt_peer *p)
+{
+	struct vt_conn c = mirrored(ep->t);
+	struct vt_addr peer, own = vt_addr(ep);
+	int status;
+
+	vt_hear(p->fd, &peer, sizeof(peer));
+	assert_int_equal(kill(p->pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(p->pid, &status, WUNTRACED), p->pid);
+	assert_true(WIFSTOPPED(status));
+	vt_init(ep, &c);
+	vt_rtr(ep, &peer, &c);
+	vt_rts(ep, &c);
+	assert_int_equal(kill(p->pid, SIGCONT), 0);
+	vt_tell(p->fd, &own, sizeof(own));
+}
+
+static void ends_need_not_send_by_the_same_path(void **state)
+{
+	struct vt *t = *state;
+	struct vt_peer p;
+	struct vt_ep *ep;
+	char ready;
+
+	vt_need("UC");
+	ep = vt_ep(t, .type = IBV_QPT_UC, .len = 2 * MIRRORED);
+	vt_peer_start(&p, "mirror");
+	connect_while_stopped(ep, &p);
+	for (unsigned i = 0; i < TIMES; i++) {
+		vt_hear(p.fd, &ready, 1);
+		vt_fill(ep->buf, MIRRORED, i);
+		vt_recv(ep, 1, MIRRORED, MIRRORED);
+		vt_post(ep, .op = IBV_WR_SEND, .len = MIRRORED, .quiet = true);
+		vt_ok(ep, 1);
+		vt_check(ep->buf + MIRRORED, MIRRORED, i);
+	}
+	vt_peer_finish(&p);
+}
+
+static const struct vt_role roles[] = {{"mirror", role_mirror}, {NULL, NULL}};
+
 static const struct CMUnitTest tests[] = {
 	VT_TEST(every_operation_and_length),
 	VT_TEST(write_lands_before_the_send_after_it),
@@ -177,6 +255,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(reads_and_atomics_are_not_for_uc),
 	VT_TEST(bad_local_key_is_a_local_error),
 	VT_TEST(sender_does_not_notice_that_the_peer_is_gone),
+	VT_TEST(ends_need_not_send_by_the_same_path),
 };
 
-VT_MAIN("uc", tests, NULL)
+VT_MAIN("uc", tests, roles)

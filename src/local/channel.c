@@ -274,6 +274,20 @@ static int channel_receive(struct link *link, unsigned max, link_deliver_fn *del
 }
 
 /* ---- sleeping ---- */
+/* A frame; or its writer is gone, and with it the bell: what it left is taken before anybody sleeps. */
+static bool has_something(const struct local_reader *r)
+{
+	enum local_reader_state state = atomic_load_explicit(&r->state, memory_order_acquire);
+
+	return state == READER_GONE || (state == READER_UP && ring_waiting(&r->rx));
+}
+
+static bool has_deferred(const struct local_reader *r)
+{
+	return atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP &&
+	       local_credit_is_deferred(r);
+}
+
 bool local_channel_is_quiet(struct local_channel *c)
 {
 	unsigned readers = atomic_load_explicit(&c->nreaders, memory_order_acquire);
@@ -281,8 +295,7 @@ bool local_channel_is_quiet(struct local_channel *c)
 	for (unsigned i = 0; i < readers; i++) {
 		struct local_reader *r = atomic_load_explicit(&c->reader[i], memory_order_relaxed);
 
-		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP &&
-			(ring_waiting(&r->rx) || local_credit_is_deferred(r)))
+		if (has_something(r) || has_deferred(r))
 			return false;
 	}
 	return readers && !has_ack(c);
@@ -295,8 +308,7 @@ bool local_channel_has_deferred(struct local_channel *c)
 	for (unsigned i = 0; i < readers; i++) {
 		struct local_reader *r = atomic_load_explicit(&c->reader[i], memory_order_relaxed);
 
-		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP &&
-			local_credit_is_deferred(r))
+		if (has_deferred(r))
 			return true;
 	}
 	return false;
@@ -321,8 +333,7 @@ static bool nothing_waits(struct local_channel *c)
 	for (unsigned i = 0; i < readers; i++) {
 		struct local_reader *r = atomic_load_explicit(&c->reader[i], memory_order_relaxed);
 
-		if (atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP &&
-			ring_waiting(&r->rx))
+		if (has_something(r))
 			return false;
 	}
 	return !has_ack(c);

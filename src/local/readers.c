@@ -253,6 +253,9 @@ void local_reader_drop(struct local_channel *c, struct local_reader *r)
 {
 	local_end_close(c, &r->end);
 	atomic_store(&r->state, READER_GONE); /* whoever receives takes what is left */
+	/* Who sleeps may not have heard its last bell, or its end: they went with the socket. */
+	if (c->events.promise)
+		c->events.promise(c->events.promise_arg, 0);
 }
 
 void local_reader_find_reverse(struct local_channel *c, struct local_reader *r)

@@ -42,6 +42,27 @@ static void what_a_writer_left_is_still_read(void **state)
 	close_host(&b);
 }
 
+/* More than one look takes: nothing else would wake who sleeps for it. */
+static void nobody_sleeps_before_what_a_writer_left(void **state)
+{
+	enum { MANY = 600 };
+	struct host a = open_host(HERE), b = open_host(THERE);
+
+	assert_true(reach(&a, THERE, &b));
+	for (uint32_t n = 0; n < MANY; n++)
+		send_one(&a, THERE, n);
+	close_host(&a);
+	while (b.got < MANY) {
+		assert_false(local_channel_sleep(b.channel) && !rung(&b));
+		local_channel_woke(b.channel);
+		receive(&b);
+	}
+	receive(&b);
+	assert_true(local_channel_sleep(b.channel));
+	local_channel_woke(b.channel);
+	close_host(&b);
+}
+
 static void count(void *arg, uint32_t note, uint32_t psn, bool done)
 {
 	((struct host *)arg)->executed++;
@@ -153,6 +174,34 @@ static void who_acts_for_ever_is_cut_off(void **state)
 	close_host(&b);
 }
 
+static void count_promises(void *arg, uint64_t ns)
+{
+	++*(unsigned *)arg;
+}
+
+/* Its bell goes with its socket: who was about to be woken by it is told otherwise. */
+static void what_was_said_before_the_cut_is_heard(void **state)
+{
+	struct host a = open_host(HERE), b = open_host(THERE);
+	unsigned promises = 0;
+
+	enter(&a, &b);
+	local_channel_set_events(b.channel,
+		&(struct local_channel_events){.promise = count_promises, .promise_arg = &promises});
+	assert_true(local_channel_sleep(b.channel));
+	send_one(&a, THERE, 0);
+	assert_true(rung(&b));
+	local_channel_settle(b.channel);
+	assert_false(rung(&b));
+	assert_int_equal(promises, 1);
+	local_channel_woke(b.channel);
+	receive(&b);
+	assert_int_equal(b.got, 1);
+	local_channel_leave(a.channel, THERE);
+	close_host(&a);
+	close_host(&b);
+}
+
 /* ---- kill -9 ---- */
 static void write_for_ever(void)
 {
@@ -236,10 +285,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(slot_of_a_dead_one_is_asked_anew),
 		cmocka_unit_test(what_a_writer_left_is_still_read),
+		cmocka_unit_test(nobody_sleeps_before_what_a_writer_left),
 		cmocka_unit_test(word_of_the_dead_is_not_the_heirs),
 		cmocka_unit_test(reader_that_left_means_the_wire),
 		cmocka_unit_test(who_acts_is_waited_for),
 		cmocka_unit_test(who_acts_for_ever_is_cut_off),
+		cmocka_unit_test(what_was_said_before_the_cut_is_heard),
 		cmocka_unit_test(killed_writer_leaves_whole_frames),
 		cmocka_unit_test(killed_reader_means_the_wire),
 	};

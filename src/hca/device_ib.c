@@ -4,6 +4,7 @@
  * there are when we come; all else is in its table, which we follow. When it ends, the ports go down and the
  * devices stay, as with a cable that is pulled.
  */
+#include "base/fence.h"
 #include "base/log.h"
 #include "fabric/attach.h"
 #include "fabric/shared.h"
@@ -57,7 +58,7 @@ static bool read_port(const struct fabric_table *t, uint32_t index, struct fabri
 		uint64_t epoch = fabric_epoch(t);
 
 		memcpy(out, p, sizeof(*out));
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		fence_acquire();
 		if (!(epoch & 1) && fabric_epoch(t) == epoch)
 			break;
 		sched_yield();

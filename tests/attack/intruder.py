@@ -27,7 +27,7 @@ VERSION = 4
 WORD = struct.Struct("<IIIIQQ32s")  # magic, version, kind, slot, at, token, nonce
 OLD_WORD = struct.Struct("<IIII")   # of version 2: magic, version, slot, reserved
 SLOTS, DATA = 4096, 2 << 20
-ACTING, PATHS, SLOT, RING_SIZE = 64, 768, 4096, 4096 + SLOTS * 64 + DATA
+ACTING, PATHS, SLOT, RING_SIZE = 64, 768, 8192, 8192 + SLOTS * 64 + DATA
 PATIENCE = 5
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -58,7 +58,7 @@ class Ring:
         self.head = 0
 
     def path(self, sgid, dgid, ifindex):
-        self.mem[self.paths:self.paths + 40] = sgid + dgid + struct.pack("<IBB2x", ifindex, 0, 64)
+        self.mem[self.paths:self.paths + 80] = sgid + dgid + struct.pack("<IBB10x", ifindex, 0, 64) + bytes(32)
 
     def put(self, header, payload):
         at = SLOT + self.head % SLOTS * 64
@@ -75,7 +75,7 @@ class Connection:
         for self.version in (VERSION, 2):
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self.socket.connect(f"\0anyrdma/4791/{task['slot']}/memory")
-            self.ring = Ring(3 if self.version == 2 else 5)
+            self.ring = Ring(3 if self.version == 2 else 6)
             self.hello(task.get("claim", 1))
             if self.hear():
                 return

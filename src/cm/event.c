@@ -46,18 +46,19 @@ static void channel_put(void *arg)
 
 /* Of each thread: the channel that it waits on, or had an event of and may come back to for the next. */
 static pthread_key_t held;
+static bool can_hold; /* a process has only so many keys */
 
 __attribute__((constructor)) static void make_key(void)
 {
-	pthread_key_create(&held, channel_put);
+	can_hold = !pthread_key_create(&held, channel_put);
 }
 
 /* NULL: none any more. */
 static void hold(struct rcm_channel *ch)
 {
-	struct rcm_channel *before = pthread_getspecific(held);
+	struct rcm_channel *before = can_hold ? pthread_getspecific(held) : NULL;
 
-	if (ch == before)
+	if (ch == before || !can_hold)
 		return;
 	if (ch)
 		atomic_fetch_add(&ch->refs, 1);
@@ -74,7 +75,7 @@ static void hold(struct rcm_channel *ch)
  */
 void rcm_channel_free(struct rcm_channel *ch)
 {
-	if (pthread_getspecific(held) == ch)
+	if (can_hold && pthread_getspecific(held) == ch)
 		hold(NULL);
 	channel_put(ch);
 }

@@ -99,6 +99,8 @@ int trees_issm_path(
 int trees_path(struct fabricd *d, struct topo_host *h, char *buf, size_t len);
 /* Whether somebody has the file of a port open. */
 bool trees_issm_held(const struct fabricd *d, const struct subnet_port *port);
+/* Of how many ports it is open now. */
+unsigned trees_issms_held(const struct fabricd *d);
 void trees_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what);
 /* Notes which issm files were opened and closed by now; the loop does it, too, in its turn. */
 void trees_read(struct fabricd *d);

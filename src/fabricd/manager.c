@@ -27,7 +27,6 @@ enum { OWN_TIDS = 1u << 31, REPORT_MS = 1000, REPORT_RETRIES = 3 };
 struct manager {
 	struct fabricd *d;
 	struct subnet_sm *sm;
-	unsigned holders;       /* issm files that are open */
 	bool may_return;        /* none has been for long enough */
 	bool relieved;          /* another one has begun to manage since we made way */
 	struct loop_timer back; /* runs until it may return */
@@ -106,9 +105,8 @@ void manager_issm(struct fabricd *d, bool open)
 
 	if (!m)
 		return;
-	m->holders += open ? 1 : -1;
 	m->may_return = false;
-	loop_timer_set(d->loop, &m->back, m->holders ? UINT64_MAX : loop_now(d->loop) + RETURN_NS);
+	loop_timer_set(d->loop, &m->back, trees_issms_held(d) ? UINT64_MAX : loop_now(d->loop) + RETURN_NS);
 	if (!open || !subnet_sm_is_master(m->sm))
 		return;
 	log_info("the built-in subnet manager makes way");
@@ -217,7 +215,9 @@ int manager_open(struct fabricd *d)
 	d->manager = m;
 	loop_timer_init(&m->back, waited_long_enough, m);
 	loop_timer_init(&m->timer, expire, m);
-	take(m, loop_now(d->loop));
+	m->relieved = true;
+	if (!trees_issms_held(d)) /* one that outlived the fabric before us goes on */
+		take(m, loop_now(d->loop));
 	loop_before_sleep(d->loop, before_sleep, m);
 	return 0;
 }

@@ -46,7 +46,8 @@ struct tree {
 
 struct trees {
 	int inotify;
-	int own;                 /* its watch of the fabric's directory */
+	int own;  /* its watch of the fabric's directory */
+	int live; /* inotify of files that are read often: nothing of the other is lost by them */
 	struct loop_timer timer; /* runs while a tree is dirty */
 	uint32_t *host_of;       /* by the index of the node; that of its host, for adapters */
 	struct tree *tree;       /* by the index of the host */
@@ -87,23 +88,14 @@ static void tell_is_sm(struct fabricd *d, const struct issm *i)
 	subnet_set_capability(i->port, PORT_CAP_IS_SM, i->openers ? PORT_CAP_IS_SM : 0, loop_now(d->loop));
 }
 
-static void live_event(struct fabricd *d, const struct inotify_event *e)
-{
-	for (unsigned i = 0; i < d->topo.nhosts; i++)
-		if (d->trees->tree[i].live && host_live_event(d->trees->tree[i].live, e))
-			return;
-}
-
 /* Two that open in the same moment may be told as one; the second cannot register for the port anyway. */
 static void issm_event(struct fabricd *d, const struct inotify_event *e)
 {
 	struct issm *i = issm_by_wd(d, e->wd);
 	bool held;
 
-	if (!i) {
-		live_event(d, e);
+	if (!i)
 		return;
-	}
 	held = i->openers;
 	if (e->mask & IN_OPEN)
 		i->openers++;
@@ -113,22 +105,48 @@ static void issm_event(struct fabricd *d, const struct inotify_event *e)
 		tell_is_sm(d, i);
 }
 
-static void read_events(void *arg, uint32_t events)
+static void own_event(struct fabricd *d, const struct inotify_event *e)
+{
+	if (e->wd != d->trees->own)
+		issm_event(d, e);
+	else if (!e->len || !strcmp(e->name, "lock"))
+		sm_leave(d); /* our directory is going: nobody can reach us any more */
+}
+
+static void live_event(struct fabricd *d, const struct inotify_event *e)
+{
+	for (unsigned i = 0; i < d->topo.nhosts; i++)
+		if (d->trees->tree[i].live && host_live_event(d->trees->tree[i].live, e))
+			return;
+}
+
+static void each_event(
+	struct fabricd *d, int inotify, void (*on)(struct fabricd *d, const struct inotify_event *e))
 {
 	char buf[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
-	struct fabricd *d = arg;
 	ssize_t n;
 
-	while ((n = read(d->trees->inotify, buf, sizeof(buf))) > 0)
+	while ((n = read(inotify, buf, sizeof(buf))) > 0)
 		for (char *p = buf; p < buf + n;) {
 			const struct inotify_event *e = (const struct inotify_event *)p;
 
-			if (e->wd != d->trees->own)
-				issm_event(d, e);
-			else if (!e->len || !strcmp(e->name, "lock"))
-				sm_leave(d); /* our directory is going: nobody can reach us any more */
+			on(d, e);
 			p += sizeof(*e) + e->len;
 		}
+}
+
+static void read_events(void *arg, uint32_t events)
+{
+	struct fabricd *d = arg;
+
+	each_event(d, d->trees->inotify, own_event);
+}
+
+static void read_live(void *arg, uint32_t events)
+{
+	struct fabricd *d = arg;
+
+	each_event(d, d->trees->live, live_event);
 }
 
 void trees_read(struct fabricd *d)
@@ -208,7 +226,7 @@ int trees_need(struct fabricd *d, struct topo_host *h)
 	if (!err)
 		err = make_issms(d, h, t, dir);
 	if (!err)
-		err = host_live_open(d, h, dir, d->trees->inotify, &t->live);
+		err = host_live_open(d, h, dir, d->trees->live, &t->live);
 	if (!err)
 		err = host_tree_write(d, h, dir);
 	if (err) {
@@ -295,6 +313,16 @@ bool trees_issm_held(const struct fabricd *d, const struct subnet_port *port)
 	return false;
 }
 
+unsigned trees_issms_held(const struct fabricd *d)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < d->topo.nhosts; i++)
+		for (unsigned k = 0; k < d->trees->tree[i].nissms; k++)
+			n += d->trees->tree[i].issm[k].openers > 0;
+	return n;
+}
+
 /* Soon, not at once: a subnet manager changes a port three times in a millisecond. */
 void trees_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what)
 {
@@ -339,6 +367,21 @@ static int index_hosts(struct fabricd *d)
 	return 0;
 }
 
+static int watch(struct fabricd *d, struct trees *t)
+{
+	int err;
+
+	t->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	t->live = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	if (t->inotify < 0 || t->live < 0)
+		return -errno;
+	t->own = inotify_add_watch(t->inotify, d->dir, IN_DELETE | IN_MOVE_SELF);
+	if (t->own < 0)
+		return -errno;
+	err = loop_add(d->loop, t->inotify, EPOLLIN, read_events, d);
+	return err ? err : loop_add(d->loop, t->live, EPOLLIN, read_live, d);
+}
+
 int trees_open(struct fabricd *d)
 {
 	struct trees *t = calloc(1, sizeof(*t));
@@ -348,16 +391,22 @@ int trees_open(struct fabricd *d)
 		return -ENOMEM;
 	d->trees = t;
 	loop_timer_init(&t->timer, refresh, d);
-	t->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-	err = t->inotify < 0 ? -errno : index_hosts(d);
-	t->own = inotify_add_watch(t->inotify, d->dir, IN_DELETE | IN_MOVE_SELF);
+	err = watch(d, t);
 	if (!err)
-		err = loop_add(d->loop, t->inotify, EPOLLIN, read_events, d);
+		err = index_hosts(d);
 	if (err)
 		trees_close(d);
 	else
 		adopt_trees(d);
 	return err;
+}
+
+static void stop_watching(struct fabricd *d, int inotify)
+{
+	if (inotify < 0)
+		return;
+	loop_remove(d->loop, inotify);
+	close(inotify);
 }
 
 void trees_close(struct fabricd *d)
@@ -373,10 +422,8 @@ void trees_close(struct fabricd *d)
 	free(t->tree);
 	free(t->host_of);
 	loop_timer_stop(&t->timer);
-	if (t->inotify >= 0) {
-		loop_remove(d->loop, t->inotify);
-		close(t->inotify);
-	}
+	stop_watching(d, t->inotify);
+	stop_watching(d, t->live);
 	free(t);
 	d->trees = NULL;
 }

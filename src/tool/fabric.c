@@ -51,6 +51,24 @@ static int ask_and_print(const char *name, const char *const *words)
 	return 0;
 }
 
+/* Whether more is said than a command takes: above all a name without --name, or another fabric would be
+ * meant. */
+static bool says_more(int argc, char **argv)
+{
+	if (argc < 2)
+		return false;
+	tool_warn("fabric %s takes no '%s'; --name NAME says which fabric", argv[0], argv[1]);
+	return true;
+}
+
+/* Nothing but the name. */
+static int bare(int argc, char **argv)
+{
+	const char *name = take_name(&argc, &argv);
+
+	return says_more(argc, argv) ? 2 : ask_and_print(name, (const char *const[]){argv[0], NULL});
+}
+
 /* The words as they are. */
 static int plain(int argc, char **argv)
 {
@@ -205,6 +223,8 @@ static int down(int argc, char **argv)
 	const char *name = take_name(&argc, &argv);
 	struct fabric_ref f;
 
+	if (says_more(argc, argv))
+		return 2;
 	return fabric_find_up(name, &f) ? 1 : fabric_down(&f);
 }
 
@@ -303,10 +323,10 @@ static const struct {
 	int (*fn)(int argc, char **argv);
 } table[] = {
 	{"up", fabric_up},
-	{"status", plain},
-	{"hosts", plain},
+	{"status", bare},
+	{"hosts", bare},
 	{"map", map},
-	{"topology", plain},
+	{"topology", bare},
 	{"counters", plain},
 	{"tables", plain},
 	{"cut", plain},

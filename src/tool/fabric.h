@@ -15,6 +15,7 @@ struct fabric_ref {
 	char name[64];
 	char dir[PATH_MAX];
 	bool up;
+	bool others; /* it was not named, and several are up */
 };
 
 /* 0, or -1 after a message. */

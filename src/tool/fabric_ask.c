@@ -40,8 +40,8 @@ bool fabric_is_up(const char *dir)
 	return held;
 }
 
-/* The name of the only fabric that is up. False: there is none, or more than one. */
-static bool only_one(const char *run, char *name, size_t len)
+/* How many fabrics are up, and the name of one of them. */
+static unsigned fabrics_up(const char *run, char *name, size_t len)
 {
 	unsigned found = 0;
 	struct dirent *e;
@@ -59,12 +59,13 @@ static bool only_one(const char *run, char *name, size_t len)
 	}
 	if (d)
 		closedir(d);
-	return found == 1;
+	return found;
 }
 
 int fabric_find(const char *name, struct fabric_ref *f)
 {
 	char run[PATH_MAX - 128];
+	unsigned up = 0;
 	int err = base_rundir(run, sizeof(run));
 
 	if (err) {
@@ -81,10 +82,11 @@ int fabric_find(const char *name, struct fabric_ref *f)
 	}
 	if (name && *name)
 		snprintf(f->name, sizeof(f->name), "%s", name);
-	else if (!only_one(run, f->name, sizeof(f->name)))
+	else if ((up = fabrics_up(run, f->name, sizeof(f->name))) != 1)
 		snprintf(f->name, sizeof(f->name), "%s", FABRIC_DEFAULT);
 	snprintf(f->dir, sizeof(f->dir), "%s/" PREFIX "%s", run, f->name);
 	f->up = fabric_is_up(f->dir);
+	f->others = up > 1 && !f->up;
 	return 0;
 }
 
@@ -92,9 +94,20 @@ int fabric_find_up(const char *name, struct fabric_ref *f)
 {
 	if (fabric_find(name, f))
 		return -1;
-	if (!f->up)
+	if (f->others)
+		tool_warn("several fabrics are up; --name NAME or ANYRDMA_FABRIC says which one is meant");
+	else if (!f->up)
 		tool_warn("there is no fabric '%s' that is up; `anyrdma fabric up` starts one", f->name);
 	return f->up ? 0 : -1;
+}
+
+/* A fabric that is stopped or hangs: whoever asks is told so after a while. */
+static void set_patience(int fd)
+{
+	static const struct timeval patience = {.tv_sec = 30};
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 }
 
 /* The path may be too long for a socket's name: by way of the directory's descriptor it is not. */
@@ -107,6 +120,8 @@ static int connect_to(const char *dir)
 		return -errno;
 	snprintf(sa.sun_path, sizeof(sa.sun_path), "/proc/self/fd/%d/console", at);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0)
+		set_patience(fd);
 	if (fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof(sa)))
 		err = -errno;
 	close(at);

@@ -74,6 +74,8 @@ static int follow(FILE *report)
 			return 0;
 		if (!strncmp(line, "error ", 6)) {
 			tool_warn("%s", line + 6);
+			while (fgets(line, sizeof(line), report))
+				; /* until it has ended, and its directory is free for the next */
 			return -1;
 		}
 		shown = !!strncmp(line, "warning ", 8);

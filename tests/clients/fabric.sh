@@ -56,6 +56,7 @@ sentences() {
 	down
 	up star:2
 	tells "a second of the name is refused" "already up; .anyrdma fabric down. ends it" fabric up star:3
+	tells "a name without --name ends no other" "fabric down takes no 'other'; --name NAME says" fabric down other
 	tells "no such host" "there is no host 'node9'" run A --host node9 true
 	tells "no such port" "S1 has ports \[1\] to \[2\]" fabric cut 'S1[3]'
 	tells "no such fault" "is no fault; for example: loss=1%" fabric inject 'S1[1]' slow

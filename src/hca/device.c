@@ -8,6 +8,7 @@
 #include "hca/netdev.h"
 #include "observe/probe.h"
 #include "sysfs/sysfs.h"
+#include "wire/ibt.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -183,6 +184,7 @@ struct snapshot {
 
 static void describe_port(struct hca_port *p, struct sysfs_port *to, struct sysfs_gid gid[HCA_GID_TABLE])
 {
+	static const uint16_t pkeys[] = {PKEY_DEFAULT}; /* all that a port on Ethernet has */
 	struct ibv_port_attr attr;
 
 	hca_port_attr(p, &attr);
@@ -200,8 +202,8 @@ static void describe_port(struct hca_port *p, struct sysfs_port *to, struct sysf
 	to->rate_gbps = 100;
 	to->ngids = attr.gid_tbl_len;
 	to->gids = gid;
-	to->npkeys = attr.pkey_tbl_len;
-	to->pkeys = p->pkey;
+	to->npkeys = 1;
+	to->pkeys = pkeys;
 }
 
 static void take_snapshot(struct hca_adapter *a, struct snapshot *s)

@@ -37,7 +37,7 @@ struct hca_device {
 	uint32_t ifindex;
 	bool gone, loopback;
 	enum hca_kind kind;
-	uint64_t guid; /* host order */
+	_Atomic uint64_t guid; /* host order; any thread */
 	unsigned nports;
 	struct hca_port port[HCA_PORTS]; /* by number: hca_device_port() */
 };

@@ -50,13 +50,14 @@ static bool put_grh(struct hca_port *port, const struct ibv_global_route *g, str
 static int resolve_ib(struct hca_port *port, const struct ibv_ah_attr *ah, struct hca_path *out)
 {
 	struct frame_dest *to = &out->dest;
+	struct hca_lids own = hca_port_lids(port);
 
 	if (!is_ib_address(ah))
 		return EINVAL;
 	*out = (struct hca_path){.port = port, .sl = ah->sl & 15, .mtu = hca_port_mtu(port)};
 	to->ifindex = port->ib.index + 1;
 	to->sl = ah->sl & 15;
-	to->slid = (uint16_t)(port->lid | (ah->src_path_bits & ((1u << port->lmc) - 1)));
+	to->slid = (uint16_t)(own.base | (ah->src_path_bits & ((1u << own.lmc) - 1)));
 	to->dlid = ah->dlid;
 	if (ah->is_global && !put_grh(port, &ah->grh, to))
 		return EINVAL;

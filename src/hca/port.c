@@ -55,8 +55,9 @@ int hca_port_gid_index(struct hca_port *p, const uint8_t gid[16])
 bool hca_port_is_at(struct hca_port *p, const uint8_t gid[16])
 {
 	uint16_t lid = hca_port_is_ib(p) ? gid_lid(gid) : 0;
+	struct hca_lids own = hca_port_lids(p);
 
-	return lid ? p->lid && lid >> p->lmc == p->lid >> p->lmc : hca_port_gid_index(p, gid) >= 0;
+	return lid ? own.base && lid >> own.lmc == own.base >> own.lmc : hca_port_gid_index(p, gid) >= 0;
 }
 
 bool hca_port_gid(struct hca_port *p, unsigned index, uint8_t gid[16])
@@ -132,14 +133,14 @@ bool hca_port_pkey(const struct hca_port *p, unsigned index, uint16_t *pkey)
 {
 	if (index >= p->npkeys)
 		return false;
-	*pkey = p->pkey[index];
+	*pkey = atomic_load_explicit(&p->pkey[index], memory_order_relaxed);
 	return true;
 }
 
 int hca_port_pkey_index(const struct hca_port *p, uint16_t pkey)
 {
 	for (int i = 0; i < p->npkeys; i++) {
-		if (p->pkey[i] == pkey)
+		if (atomic_load_explicit(&p->pkey[i], memory_order_relaxed) == pkey)
 			return i;
 	}
 	return -1;
@@ -184,9 +185,9 @@ void hca_port_attr(const struct hca_port *p, struct ibv_port_attr *attr)
 				  IBV_PORT_VENDOR_CLASS_SUP | IBV_PORT_IP_BASED_GIDS,
 		.max_msg_sz = HCA_MAX_MSG,
 		.pkey_tbl_len = p->npkeys,
-		.lid = p->lid,
+		.lid = hca_port_lids(p).base,
 		.sm_lid = p->sm_lid,
-		.lmc = p->lmc,
+		.lmc = hca_port_lids(p).lmc,
 		.sm_sl = p->sm_sl,
 		.max_vl_num = 1,
 		.active_width = 2,  /* 4X */

@@ -12,6 +12,7 @@
 #include "base/lock.h"
 
 #include <infiniband/verbs.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -31,8 +32,9 @@ struct hca_gid {
 
 /* What only a port of InfiniBand has, as the table of its fabric says (fabric/shared.h). */
 struct hca_port_ib {
-	uint32_t index; /* in the table */
-	uint8_t state, phys, mtu, max_mtu, width, speed, vls;
+	_Atomic uint32_t index; /* in the table */
+	_Atomic uint8_t mtu;    /* any thread reads these two, the others under the adapter's lock */
+	uint8_t state, phys, max_mtu, width, speed, vls;
 	uint32_t cap_mask;
 	uint32_t reregisters; /* how often clients were asked to */
 };
@@ -43,11 +45,13 @@ struct hca_port {
 	uint8_t link_layer;   /* IBV_LINK_LAYER_* */
 	bool up;              /* the adapter's lock */
 	_Atomic unsigned mtu; /* of the interface, which it follows while others look */
-	uint16_t lid, sm_lid; /* what a subnet manager sets: 0 on Ethernet, as are the next two */
-	uint8_t lmc, sm_sl;
+	_Atomic uint32_t
+		lids; /* hca_port_lids(). What a subnet manager sets: 0 on Ethernet, as are the next */
+	uint16_t sm_lid;
+	uint8_t sm_sl;
 	struct hca_port_ib ib;
-	uint16_t npkeys, ngids;        /* how long its tables are */
-	uint16_t pkey[HCA_PKEY_TABLE]; /* host order; entries change in place */
+	uint16_t npkeys, ngids;                /* how long its tables are */
+	_Atomic uint16_t pkey[HCA_PKEY_TABLE]; /* host order; entries change in place while others look */
 	struct lock gid_lock;
 	struct hca_gid gid[HCA_GID_TABLE]; /* under gid_lock; entries change in place */
 };
@@ -79,6 +83,18 @@ unsigned hca_port_follow(struct hca_port *p, const struct hca_netdev *nd);
 /* The same on InfiniBand; NULL: the fabric is gone, and only the state changes. */
 unsigned hca_port_follow_ib(struct hca_port *p, const struct fabric_port *from);
 
+/* Its LIDs, as they were at one moment. Any thread. */
+struct hca_lids {
+	uint16_t base;
+	uint8_t lmc;
+};
+static inline struct hca_lids hca_port_lids(const struct hca_port *p)
+{
+	uint32_t both = atomic_load_explicit(&p->lids, memory_order_relaxed);
+
+	return (struct hca_lids){.base = (uint16_t)both, .lmc = (uint8_t)(both >> 16)};
+}
+
 /* Whether packets for this address are for this port: a GID of its own, or one made from its LIDs. Any
  * thread. */
 bool hca_port_is_at(struct hca_port *p, const uint8_t gid[16]);
@@ -93,7 +109,7 @@ int hca_port_pkey_index(const struct hca_port *p, uint16_t pkey);
 /* What QP1 uses, and who was told no other. */
 static inline uint16_t hca_port_default_pkey(const struct hca_port *p)
 {
-	return p->pkey[0];
+	return atomic_load_explicit(&p->pkey[0], memory_order_relaxed);
 }
 
 /* The largest IBA MTU whose packets fit an interface. */

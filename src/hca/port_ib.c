@@ -44,19 +44,19 @@ static bool gids_follow(struct hca_port *p, const struct fabric_port *from)
 
 static bool pkeys_follow(struct hca_port *p, const struct fabric_port *from)
 {
-	bool changed = memcmp(p->pkey, from->pkey, sizeof(from->pkey)) != 0;
+	bool changed = false;
 
-	memcpy(p->pkey, from->pkey, sizeof(from->pkey));
+	for (unsigned i = 0; i < FABRIC_PKEYS; i++)
+		changed |= atomic_exchange_explicit(&p->pkey[i], from->pkey[i], memory_order_relaxed) !=
+			   from->pkey[i];
 	return changed;
 }
 
 static bool lid_follows(struct hca_port *p, const struct fabric_port *from)
 {
-	bool changed = p->lid != from->lid || p->lmc != from->lmc;
+	uint32_t both = (uint32_t)from->lmc << 16 | from->lid; /* hca_port_lids() */
 
-	p->lid = from->lid;
-	p->lmc = from->lmc;
-	return changed;
+	return atomic_exchange_explicit(&p->lids, both, memory_order_relaxed) != both;
 }
 
 static bool sm_follows(struct hca_port *p, const struct fabric_port *from)

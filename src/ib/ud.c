@@ -173,7 +173,8 @@ static void put_source(
 	wc->wc_flags = in->has_grh ? IBV_WC_GRH : 0;
 	wc->sl = in->sl;
 	wc->slid = in->slid;
-	wc->dlid_path_bits = lid_is_unicast(in->dlid) ? (uint8_t)(in->dlid & ((1u << port->lmc) - 1)) : 0;
+	wc->dlid_path_bits =
+		lid_is_unicast(in->dlid) ? (uint8_t)(in->dlid & ((1u << hca_port_lids(port).lmc) - 1)) : 0;
 	wc->pkey_index = qp->attr.pkey_index;
 }
 

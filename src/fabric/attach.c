@@ -18,7 +18,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-enum { FDS = 2, RETRY_MS = 100 };
+enum { FDS = 2 };
 
 bool fabric_is_ours(void)
 {
@@ -94,13 +94,14 @@ static int map(struct fabric_attachment *a, const int fd[FDS], bool trunk)
 	return trunk && !a->trunk ? -EPROTO : 0;
 }
 
-int fabric_attach(struct fabric_attachment *a, uint32_t slot)
+int fabric_attach(struct fabric_attachment *a, uint32_t slot, unsigned patience_ms)
 {
+	const struct fabric_socket to = {"attach", SOCK_SEQPACKET, patience_ms};
 	char name[FABRIC_NAME] = "";
 	int fd[FDS] = {-1, -1}, err;
 
-	memset(a, 0, sizeof(*a));
-	a->fd = fabric_connect_to(name, "attach", SOCK_SEQPACKET);
+	*a = (struct fabric_attachment){.fd = -1};
+	a->fd = fabric_connect_to(name, &to);
 	if (a->fd < 0)
 		return a->fd;
 	err = say_hello(a->fd, slot);
@@ -123,8 +124,7 @@ void fabric_detach(struct fabric_attachment *a)
 	if (a->trunk)
 		munmap(a->trunk, sizeof(*a->trunk));
 	if (a->fd >= 0)
-		close(a->fd);
-	a->fd = -1;
+		close(fd_take(&a->fd));
 	a->table = NULL;
 	a->trunk = NULL;
 }
@@ -137,10 +137,18 @@ bool fabric_is_timer(int fd)
 	return !timerfd_gettime(fd, &left);
 }
 
+bool fabric_timer_rang(int fd)
+{
+	uint64_t ticks;
+
+	return read(fd, &ticks, sizeof(ticks)) == (ssize_t)sizeof(ticks);
+}
+
 /* Rings when it is time to look for the fabric again. */
 static int make_timer(void)
 {
-	const struct itimerspec every = {{.tv_nsec = RETRY_MS * 1000000}, {.tv_nsec = RETRY_MS * 1000000}};
+	const struct itimerspec every = {
+		{.tv_nsec = FABRIC_RETRY_MS * 1000000}, {.tv_nsec = FABRIC_RETRY_MS * 1000000}};
 	int timer = fd_above_stdio(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
 
 	if (timer >= 0)
@@ -171,13 +179,6 @@ bool fabric_hear(int fd, bool *gone)
 	}
 	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
 		return changed;
-	if (n < 0 && errno == ENOTSOCK) {
-		uint64_t ticks;
-
-		*gone = true;
-		(void)!read(fd, &ticks, sizeof(ticks));
-		return false;
-	}
 	*gone = true;
 	replace(fd, make_timer());
 	return true;
@@ -192,10 +193,10 @@ void fabric_ring(int fd)
 }
 
 /* ---- watching ---- */
-static int attach_to_watch(void)
+static int attach_to_watch(unsigned patience_ms)
 {
 	struct fabric_attachment a;
-	int err = fabric_attach(&a, 0), fd = a.fd;
+	int err = fabric_attach(&a, 0, patience_ms), fd = a.fd;
 
 	a.fd = -1;
 	if (!err)
@@ -205,16 +206,17 @@ static int attach_to_watch(void)
 
 int fabric_watch(void)
 {
-	int fd = attach_to_watch();
+	int fd = attach_to_watch(FABRIC_PATIENCE_MS);
 
 	return fd >= 0 ? fd : make_timer();
 }
 
 void fabric_watch_drain(int fd)
 {
-	bool gone, waited = fabric_is_timer(fd);
+	bool gone;
 
-	fabric_hear(fd, &gone);
-	if (waited)
-		replace(fd, attach_to_watch());
+	if (!fabric_is_timer(fd))
+		fabric_hear(fd, &gone);
+	else if (fabric_timer_rang(fd))
+		replace(fd, attach_to_watch(FABRIC_RETRY_MS));
 }

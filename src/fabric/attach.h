@@ -59,17 +59,22 @@ struct fabric_attachment {
 /* Whether the environment puts this program on a host of a fabric. */
 bool fabric_is_ours(void);
 
-/* 0 or -errno: -ENOENT: there is no fabric; or what it said. Waits for its answer. */
-int fabric_attach(struct fabric_attachment *a, uint32_t slot);
+/*
+ * 0 or -errno: -ENOENT: there is no fabric; or what it said. Waits so long for its answer: FABRIC_PATIENCE_MS
+ * (client.h) the first time; FABRIC_RETRY_MS where it was there before and others wait for who tries again.
+ */
+enum { FABRIC_RETRY_MS = 100 };
+int fabric_attach(struct fabric_attachment *a, uint32_t slot, unsigned patience_ms);
 void fabric_detach(struct fabric_attachment *a);
 
 /*
  * Reads what lies in the socket: whether the table changed. The fabric may have ended: then the descriptor
- * becomes a timer under the same number, and *gone says so. Of a timer: false.
+ * becomes a timer under the same number, and *gone says so.
  */
 bool fabric_hear(int fd, bool *gone);
-/* Whether the descriptor is that timer. */
+/* Whether the descriptor is that timer; and whether it rang since: it is time to try again. */
 bool fabric_is_timer(int fd);
+bool fabric_timer_rang(int fd);
 void fabric_ring(int fd);
 
 /* A descriptor that is readable when the table changed or the fabric came or went; -errno. */

@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 #define PREFIX "fabric-"
-enum { PATIENCE_S = 10 };
 
 void fabric_where(struct fabric_where *w, const char *ca, uint32_t port)
 {
@@ -41,15 +40,15 @@ static bool is_ours(int fd)
 }
 
 /* The path may be too long for a socket's name: by way of the directory's descriptor it is not. */
-static int connect_below(int at, const char *socket_name, int type)
+static int connect_below(int at, const struct fabric_socket *to)
 {
-	const struct timeval patience = {.tv_sec = PATIENCE_S};
+	const struct timeval patience = {to->patience_ms / 1000, to->patience_ms % 1000 * 1000};
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	int fd = fd_above_stdio(socket(AF_UNIX, type | SOCK_CLOEXEC, 0)), err;
+	int fd = fd_above_stdio(socket(AF_UNIX, to->type | SOCK_CLOEXEC, 0)), err;
 
 	if (fd < 0)
 		return -errno;
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "/proc/self/fd/%d/%s", at, socket_name);
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "/proc/self/fd/%d/%s", at, to->name);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 	err = connect(fd, (struct sockaddr *)&addr, sizeof(addr)) ? -errno : is_ours(fd) ? 0 : -EPERM;
@@ -60,7 +59,7 @@ static int connect_below(int at, const char *socket_name, int type)
 	return fd;
 }
 
-static int connect_to(const char *run, const char *name, const char *socket_name, int type)
+static int connect_to(const char *run, const char *name, const struct fabric_socket *to)
 {
 	char dir[PATH_MAX];
 	int at, fd;
@@ -71,7 +70,7 @@ static int connect_to(const char *run, const char *name, const char *socket_name
 	at = fd_above_stdio(open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC));
 	if (at < 0)
 		return -errno;
-	fd = connect_below(at, socket_name, type);
+	fd = connect_below(at, to);
 	close(at);
 	return fd;
 }
@@ -86,7 +85,7 @@ static int is_fabric(const struct dirent *e)
  * The only one that is up, else that with the name of the tool's default. Up is one that somebody answers
  * for: a killed one leaves its directory.
  */
-static int connect_to_ours(const char *run, char name[FABRIC_NAME], const char *socket_name, int type)
+static int connect_to_ours(const char *run, char name[FABRIC_NAME], const struct fabric_socket *to)
 {
 	struct dirent **list;
 	int n = scandir(run, &list, is_fabric, NULL), only = -ENOENT;
@@ -94,7 +93,7 @@ static int connect_to_ours(const char *run, char name[FABRIC_NAME], const char *
 
 	for (int i = 0; i < n; i++) {
 		const char *found = list[i]->d_name + strlen(PREFIX);
-		int fd = connect_to(run, found, socket_name, type);
+		int fd = connect_to(run, found, to);
 
 		if (fd >= 0 && up++) {
 			close(fd);
@@ -111,15 +110,16 @@ static int connect_to_ours(const char *run, char name[FABRIC_NAME], const char *
 	if (up)
 		close(only);
 	snprintf(name, FABRIC_NAME, "default");
-	return connect_to(run, name, socket_name, type);
+	return connect_to(run, name, to);
 }
 
 int fabric_connect(char name[FABRIC_NAME])
 {
-	return fabric_connect_to(name, "umad", SOCK_STREAM);
+	return fabric_connect_to(
+		name, &(struct fabric_socket){"umad", SOCK_STREAM, .patience_ms = FABRIC_PATIENCE_MS});
 }
 
-int fabric_connect_to(char name[FABRIC_NAME], const char *socket_name, int type)
+int fabric_connect_to(char name[FABRIC_NAME], const struct fabric_socket *to)
 {
 	const char *wanted = env_text(ANYRDMA_FABRIC);
 	char run[PATH_MAX];
@@ -129,7 +129,7 @@ int fabric_connect_to(char name[FABRIC_NAME], const char *socket_name, int type)
 		return -ENOENT;
 	if (!*name && wanted && (size_t)snprintf(name, FABRIC_NAME, "%s", wanted) >= FABRIC_NAME)
 		return -ENOENT;
-	fd = *name ? connect_to(run, name, socket_name, type) : connect_to_ours(run, name, socket_name, type);
+	fd = *name ? connect_to(run, name, to) : connect_to_ours(run, name, to);
 	return fd == -ECONNREFUSED ? -ENOENT : fd;
 }
 

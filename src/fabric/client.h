@@ -18,8 +18,15 @@
  * answers. -ENOENT: there is no fabric.
  */
 int fabric_connect(char name[FABRIC_NAME]);
-/* The same to another socket of the fabric. */
-int fabric_connect_to(char name[FABRIC_NAME], const char *socket_name, int type);
+
+/* The same to another socket of the fabric, which has so long to answer. */
+enum { FABRIC_PATIENCE_MS = 10000 };
+struct fabric_socket {
+	const char *name;
+	int type;
+	unsigned patience_ms;
+};
+int fabric_connect_to(char name[FABRIC_NAME], const struct fabric_socket *to);
 
 /* Fills in the host, and what the caller says. */
 void fabric_where(struct fabric_where *w, const char *ca, uint32_t port);

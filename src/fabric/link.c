@@ -6,6 +6,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "fabric/attach.h"
+#include "fabric/client.h"
 #include "fabric/trunk.h"
 #include "host/slot.h"
 
@@ -13,6 +14,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { RCVBUF = TRUNK_DATA / 4, ATTEND_EVERY = 64, MOST = 256 };
@@ -22,7 +24,8 @@ struct fabric_link {
 	struct link link;
 	struct lock lock;
 	struct fabric_attachment at;
-	bool gone; /* the fabric is, and at.fd is a timer */
+	bool gone; /* the fabric is, and at.fd becomes a timer */
+	bool told; /* that it wrote nonsense */
 	struct trunk_tx tx;
 	struct trunk_rx rx;
 	uint32_t slot;
@@ -105,11 +108,29 @@ static int fabric_send(struct link *link, const struct frame_batch *b)
 }
 
 /* ---- the fabric's end and return ---- */
+static void lose(struct fabric_link *l)
+{
+	lock_take(&l->lock);
+	l->gone = true;
+	lock_drop(&l->lock);
+}
+
+/* Its ring cannot be used any more: hangs up, and attaches again as if the fabric had ended. */
+static void distrust(struct fabric_link *l)
+{
+	if (!l->told)
+		log_warn("the fabric wrote nonsense into its ring of packets: attaching again");
+	l->told = true;
+	lose(l);
+	shutdown(l->at.fd, SHUT_RDWR);
+	l->polls = 0;
+}
+
 static void reattach(struct fabric_link *l)
 {
 	struct fabric_attachment again;
 
-	if (fabric_attach(&again, l->slot))
+	if (fabric_attach(&again, l->slot, FABRIC_RETRY_MS))
 		return;
 	lock_take(&l->lock);
 	dup3(again.fd, l->at.fd, O_CLOEXEC);
@@ -123,19 +144,27 @@ static void reattach(struct fabric_link *l)
 	log_info("attached to the fabric again");
 }
 
+/* Who polls comes here often: it tries again no sooner than who sleeps, whom the timer wakes. */
+static void attend_fabric(struct fabric_link *l)
+{
+	bool gone;
+
+	if (l->gone && fabric_is_timer(l->at.fd)) {
+		if (fabric_timer_rang(l->at.fd))
+			reattach(l);
+		return;
+	}
+	fabric_hear(l->at.fd, &gone);
+	if (gone)
+		lose(l);
+}
+
 static void attend(struct fabric_link *l)
 {
 	enum { AT_ONCE = 64 };
-	bool gone, look = false;
+	bool look = false;
 
-	fabric_hear(l->at.fd, &gone);
-	if (gone && !l->gone) {
-		lock_take(&l->lock);
-		l->gone = true;
-		lock_drop(&l->lock);
-	} else if (gone) {
-		reattach(l);
-	}
+	attend_fabric(l);
 	for (int i = 0; i < AT_ONCE; i++) {
 		uint8_t datagram[64];
 		ssize_t len = slot_receive(l->slot_fd, datagram, sizeof(datagram));
@@ -179,10 +208,11 @@ static int fabric_receive(struct link *link, unsigned max, link_deliver_fn *deli
 	struct trunk_packet t;
 	uint8_t *bytes;
 	unsigned n = 0;
+	int took = 0;
 
 	if (!max || l->polls++ % ATTEND_EVERY == 0)
 		attend(l);
-	while (!l->gone && n < (max ? max : MOST) && trunk_take(&l->rx, &t, &bytes) > 0) {
+	while (!l->gone && n < (max ? max : MOST) && (took = trunk_take(&l->rx, &t, &bytes)) > 0) {
 		n++;
 		s->rx_packets++;
 		s->rx_bytes += t.len;
@@ -192,6 +222,8 @@ static int fabric_receive(struct link *link, unsigned max, link_deliver_fn *deli
 			s->bad_length++;
 		trunk_done(&l->rx);
 	}
+	if (took < 0)
+		distrust(l);
 	s->tx_errors = atomic_load_explicit(&l->tx_lost, memory_order_relaxed);
 	return (int)n;
 }
@@ -265,7 +297,7 @@ int fabric_link_open(struct link **out, uint16_t port, uint32_t *slot)
 	l->link.rcvbuf = RCVBUF;
 	lock_init(&l->lock);
 	l->slot_fd = slot_claim(port, slot);
-	err = l->slot_fd < 0 ? l->slot_fd : fabric_attach(&l->at, *slot);
+	err = l->slot_fd < 0 ? l->slot_fd : fabric_attach(&l->at, *slot, FABRIC_PATIENCE_MS);
 	if (err) {
 		if (l->slot_fd >= 0)
 			close(l->slot_fd);

@@ -268,6 +268,8 @@ int attach_open(struct fabricd *d)
 	all->listener = fabricd_listen(d, "attach", SOCK_SEQPACKET);
 	err = all->listener < 0 ? all->listener : loop_add(d->loop, all->listener, EPOLLIN, on_listener, all);
 	if (err) {
+		if (all->listener >= 0)
+			close(all->listener);
 		free(all->port);
 		free(all);
 		return err;

@@ -7,6 +7,7 @@
 #include "base/fence.h"
 #include "base/log.h"
 #include "fabric/attach.h"
+#include "fabric/client.h"
 #include "fabric/shared.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
@@ -18,34 +19,45 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- the fabric ---- */
+/*
+ * ---- the fabric ----
+ * A child of fork finds a->fabric at any moment, and lets go of it: it is there when it is whole, and until
+ * it ceases to be.
+ */
 static void let_go(struct hca_adapter *a)
 {
-	if (a->fabric)
-		fabric_detach(a->fabric);
-	free(a->fabric);
+	struct fabric_attachment *was = a->fabric;
+
 	a->fabric = NULL;
+	fence_release();
+	fabric_detach(was);
+	free(was);
+}
+
+static int attach(struct hca_adapter *a)
+{
+	struct fabric_attachment *now = malloc(sizeof(*now));
+	int err = now ? fabric_attach(now, 0, FABRIC_PATIENCE_MS) : -ENOMEM;
+
+	if (err) {
+		free(now);
+		return err;
+	}
+	fence_release();
+	a->fabric = now;
+	return 0;
 }
 
 /* Whether it is there, perhaps again. fabric_lock held. */
 static int reach(struct hca_adapter *a)
 {
 	bool gone = false;
-	int err;
 
 	if (a->fabric)
 		fabric_hear(a->fabric->fd, &gone);
 	if (gone)
 		let_go(a);
-	if (a->fabric)
-		return 0;
-	a->fabric = malloc(sizeof(*a->fabric));
-	err = a->fabric ? fabric_attach(a->fabric, 0) : -ENOMEM;
-	if (err) {
-		free(a->fabric);
-		a->fabric = NULL;
-	}
-	return err;
+	return a->fabric ? 0 : attach(a);
 }
 
 /* A port as it is between two changes of the table. */
@@ -116,15 +128,36 @@ static struct hca_device *make(struct hca_adapter *a, const struct attach_welcom
 	return d;
 }
 
-/* The adapter's lock. */
-static void device_follows(struct hca_device *d, const struct fabric_table *t, bool is_new)
+static const struct attach_hca *hca_of(const struct attach_welcome *w, const struct hca_device *d)
 {
+	for (uint32_t i = 0; i < w->nhcas; i++)
+		if (!strcmp(w->hca[i].name, d->vd.ibv.name))
+			return &w->hca[i];
+	return NULL;
+}
+
+/*
+ * The fabric may have come back with other adapters under the same names, and their ports elsewhere in its
+ * table. A device keeps its number of ports, which programs have counted: those that are not there any more
+ * are down. Without a fabric it stays. The adapter's lock.
+ */
+static void device_follows(struct hca_device *d, const struct fabric_attachment *f, bool is_new)
+{
+	const struct attach_hca *h = f ? hca_of(&f->welcome, d) : NULL;
+
+	d->gone = f && !h;
+	if (h)
+		d->guid = h->node_guid;
 	for_each_port(p, d)
 	{
 		struct fabric_port now;
-		bool there = t && read_port(t, p->ib.index, &now);
-		unsigned changed = hca_port_follow_ib(p, there ? &now : NULL);
+		bool there = h && p->num <= h->nports;
+		unsigned changed;
 
+		if (there)
+			p->ib.index = h->port[p->num - 1];
+		there = there && read_port(f->table, p->ib.index, &now);
+		changed = hca_port_follow_ib(p, there ? &now : NULL);
 		if (!is_new)
 			hca_port_raise(p, changed);
 	}
@@ -139,7 +172,7 @@ static void add_devices(struct hca_adapter *a)
 
 		if (!d)
 			continue;
-		device_follows(d, a->fabric->table, true);
+		device_follows(d, a->fabric, true);
 		list_add_tail(&a->devices, &d->node);
 	}
 }
@@ -168,8 +201,7 @@ int hca_devices_refresh_ib(struct hca_adapter *a)
 	a->fabric_seen = a->fabric ? fabric_epoch(a->fabric->table) : 0;
 	list_for_each(n, &a->devices)
 	{
-		device_follows(
-			container_of(n, struct hca_device, node), a->fabric ? a->fabric->table : NULL, false);
+		device_follows(container_of(n, struct hca_device, node), a->fabric, false);
 	}
 	if (a->fabric)
 		add_devices(a);

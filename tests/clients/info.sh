@@ -80,6 +80,7 @@ connections_outlive_a_new_mtu() {
 		say "ok    an MTU of ${bytes%:*} carries one of ${bytes#*:}, and a connection of 1024 goes on"
 	done
 	content mtu.client && content mtu.server || fail "complaints" "$TMP/mtu.server" "$TMP/mtu.client"
+	kill -STOP "${PID[mtu.server]}" # or it ends by itself, when it hears that the client is gone
 	kill_hard mtu.client
 	kill_hard mtu.server
 }

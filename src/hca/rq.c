@@ -158,15 +158,15 @@ struct hca_srq *hca_srq_create(struct hca_context *ctx, struct ibv_pd *pd, struc
 	err = hca_rq_init(&srq->rq, attr->attr.max_wr, attr->attr.max_sge);
 	if (err)
 		goto free_srq;
-	err = -hca_adapter_add_srq(ctx->adapter, srq);
-	if (err)
-		goto free_rq;
 	srq->ctx = ctx;
 	srq->ibv.context = &ctx->v.context;
 	srq->ibv.srq_context = attr->srq_context;
 	srq->ibv.pd = pd;
 	pthread_mutex_init(&srq->ibv.mutex, NULL);
 	pthread_cond_init(&srq->ibv.cond, NULL);
+	err = -hca_adapter_add_srq(ctx->adapter, srq); /* others find it there: it is whole */
+	if (err)
+		goto free_rq;
 	((struct hca_pd *)pd)->objects++;
 	return srq;
 

@@ -227,6 +227,7 @@ int loop_run(struct loop *l)
 		for (int i = 0; i < n; i++)
 			dispatch(l, &events[i]);
 	}
+	l->stopped = false; /* a stop ends one run */
 	return 0;
 }
 

@@ -144,6 +144,20 @@ static void the_earlier_timer_runs_first(void **state)
 	stage_close(&s);
 }
 
+static void runs_again_after_a_stop(void **state)
+{
+	struct stage s;
+
+	stage_open(&s);
+	loop_add(s.loop, s.pipe[0], EPOLLIN, read_and_stop, &s);
+	for (int i = 1; i <= 2; i++) {
+		assert_int_equal(write(s.pipe[1], "x", 1), 1);
+		assert_int_equal(loop_run(s.loop), 0);
+		assert_int_equal(s.calls, i);
+	}
+	stage_close(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -151,6 +165,7 @@ int main(void)
 		cmocka_unit_test(event_of_a_removed_descriptor_reaches_nobody),
 		cmocka_unit_test(timers_run_in_order_and_again),
 		cmocka_unit_test(the_earlier_timer_runs_first),
+		cmocka_unit_test(runs_again_after_a_stop),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

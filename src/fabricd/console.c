@@ -2,7 +2,7 @@
 /*
  * The socket `console`. A client connects, sends its words, each with a zero behind it, and ends its side. We
  * answer "ok\n" or "error\n" and the text, and hang up. A client that is slow, or sends too much, harms
- * nobody: nothing waits for it, and there are few at a time.
+ * nobody: nothing waits for it, there are few at a time, and the oldest makes room for one that comes.
  */
 #include "fabricd/console.h"
 
@@ -130,14 +130,34 @@ static void client_ready(void *arg, uint32_t events)
 		wait_on(c);
 }
 
+/* Of those who have not said what they want, else of all, the one that came first goes. */
+static void make_room(struct console *con)
+{
+	struct client *first = container_of(con->clients.next, struct client, node);
+
+	if (con->nclients < CLIENTS_MAX)
+		return;
+	list_for_each(pos, &con->clients)
+	{
+		struct client *c = container_of(pos, struct client, node);
+
+		if (!c->answer) {
+			first = c;
+			break;
+		}
+	}
+	client_close(first);
+}
+
 static void accept_clients(void *arg, uint32_t events)
 {
 	struct console *con = arg;
 	int fd;
 
 	while ((fd = fabricd_accept(con->listener)) >= 0) {
-		struct client *c = con->nclients < CLIENTS_MAX ? calloc(1, sizeof(*c)) : NULL;
+		struct client *c = calloc(1, sizeof(*c));
 
+		make_room(con);
 		if (!c || loop_add(con->d->loop, fd, EPOLLIN, client_ready, c)) {
 			free(c);
 			close(fd);

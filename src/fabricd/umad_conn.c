@@ -276,9 +276,34 @@ void umad_conn_close(struct umad_conn *c)
 	free(c);
 }
 
+static bool has_agents(const struct umad_conn *c)
+{
+	for (unsigned i = 0; i < FABRIC_AGENTS; i++)
+		if (c->agent[i].mad)
+			return true;
+	return false;
+}
+
+/* The first that came and has registered nothing goes: it can connect again. False: each has an agent. */
+static bool make_place(struct umad *u)
+{
+	if (u->nconns < UMAD_CONNS)
+		return true;
+	list_for_each_safe(pos, &u->conns)
+	{
+		struct umad_conn *c = container_of(pos, struct umad_conn, node);
+
+		if (!has_agents(c)) {
+			umad_conn_close(c);
+			return true;
+		}
+	}
+	return false;
+}
+
 static void add(struct umad *u, int fd)
 {
-	struct umad_conn *c = u->nconns < UMAD_CONNS ? calloc(1, sizeof(*c)) : NULL;
+	struct umad_conn *c = make_place(u) ? calloc(1, sizeof(*c)) : NULL;
 
 	if (!c) {
 		close(fd);

@@ -184,6 +184,12 @@ hostile() {
 		    s.connect(sys.argv[1])
 		    return s
 		silent = [client() for _ in range(40)]          # more than are taken at a time
+		s = client()                                    # the first of them make room
+		s.sendall(b"status\0")
+		s.shutdown(socket.SHUT_WR)
+		if not s.recv(100).startswith(b"ok"):
+		    sys.exit("silent clients keep others out")
+		s.close()
 		random.seed(1)
 		for s in silent:
 		    s.close()

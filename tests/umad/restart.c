@@ -3,11 +3,13 @@
 #include "world.h"
 
 #include "fabric/client.h"
+#include "fabricd/umad_parts.h"
 
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -205,6 +207,43 @@ static void who_promises_much_and_says_nothing_is_hung_up_on(void **state)
 		close(fd[i]);
 }
 
+/* More than a fabric takes, and silent: those who came first make room, but not who has an agent. */
+static void who_has_no_agent_makes_room(void **state)
+{
+	enum { MANY = UMAD_CONNS + 10 };
+	static int fd[MANY];
+	char name[FABRIC_NAME] = "", byte;
+	struct message *m;
+	int p, a, len = MAD;
+
+	p = world_open("node1");
+	a = world_agent(p, SMP_DIRECTED, 0);
+	for (int i = 0; i < MANY; i++) {
+		fd[i] = fabric_connect(name);
+		assert_true(fd[i] >= 0);
+	}
+	umad_close_port(world_open("node2"));
+	assert_int_equal(recv(fd[0], &byte, 1, 0), 0);
+	assert_int_equal(recv(fd[MANY - 1], &byte, 1, MSG_DONTWAIT), -1);
+	m = message_to(0, SMP_DIRECTED, GET, 1, MAD);
+	assert_int_equal(umad_send(p, a, m, MAD, 10000, 0), 0);
+	assert_int_equal(umad_recv(p, m, &len, 10000), a);
+	assert_int_equal(umad_status(m), 0);
+	free(m);
+	umad_close_port(p);
+	for (int i = 0; i < MANY; i++)
+		close(fd[i]);
+}
+
+static void raise_limit(void)
+{
+	struct rlimit l;
+
+	getrlimit(RLIMIT_NOFILE, &l);
+	l.rlim_cur = l.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &l);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_up, world_down)
@@ -215,7 +254,9 @@ int main(void)
 		TEST(the_descriptor_is_quiet_while_there_is_no_fabric),
 		TEST(a_fabric_that_is_stopped_goes_on),
 		TEST(who_promises_much_and_says_nothing_is_hung_up_on),
+		TEST(who_has_no_agent_makes_room),
 	};
 
+	raise_limit(); /* here, and in the fabric */
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -235,6 +235,7 @@ void bringup_abandon(struct hca_adapter *a)
 {
 	hca_engine_abandon(&a->engine);
 	host_registry_abandon(a->registry);
-	host_ports_abandon(atomic_exchange(&a->ports, NULL));
+	a->parents.ports = atomic_exchange(&a->ports, NULL);
+	host_ports_abandon(a->parents.ports);
 	a->export.table = NULL;
 }

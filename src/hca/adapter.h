@@ -63,7 +63,11 @@ struct hca_adapter {
 	struct lock fabric_lock; /* taken before `lock` */
 	struct fabric_attachment *fabric; /* what it knows of that; NULL: the fabric is not there */
 	uint64_t fabric_seen;             /* the epoch that the ports follow */
-	bool dead;       /* the parent's, after fork, in the child: nothing here moves any more */
+	bool dead; /* the parent's, after fork, in the child: nothing here moves any more */
+	struct {
+		struct fabric_attachment *fabric;
+		struct host_ports *ports;
+	} parents;       /* what it had, then: nobody uses or frees it */
 	_Atomic bool up; /* engine and slot are there: from the first QP on */
 	uint32_t slot;
 	uint16_t udp_port; /* that all of us use */

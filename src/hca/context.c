@@ -28,6 +28,7 @@ struct async_record {
 static pthread_mutex_t ack_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ack_cond = PTHREAD_COND_INITIALIZER;
 static struct list unacked = {&unacked, &unacked};
+static struct list parents = {&parents, &parents}; /* in a child: what it would have had to acknowledge */
 
 void hca_async_hold(void)
 {
@@ -43,7 +44,7 @@ void hca_async_renew(void)
 {
 	pthread_cond_init(&ack_cond, NULL);
 	for (struct list *n; (n = list_pop(&unacked));)
-		free(container_of(n, struct async_record, node));
+		list_add_tail(&parents, n);
 }
 
 static bool about_object(enum ibv_event_type t)

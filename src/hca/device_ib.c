@@ -84,7 +84,7 @@ void hca_devices_abandon(struct hca_adapter *a)
 	if (!a->fabric)
 		return;
 	close(a->fabric->fd);
-	free(a->fabric); /* what it mapped is not there in a child */
+	a->parents.fabric = a->fabric; /* what it mapped is not there in a child */
 	a->fabric = NULL;
 }
 

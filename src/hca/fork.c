@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A child has a copy of every lock and none of the threads that will let go of it. Two rules make that safe:
+ * A child has a copy of every lock and none of the threads that will let go of it. Three rules make that
+ * safe:
  *
  * - The child never takes a lock of the parent's objects (QPs, queues, flows, timers, the link). It starts
  *   with a new adapter when it opens a device; the old one is dead, and destroying its objects does nothing.
@@ -11,6 +12,10 @@
  *     acknowledges                hca/context.c, of all contexts
  *     guard                       base/guard.c, of the process
  *     moved pages                 local/pages/share.c (map), which makes a copy for the child
+ *
+ * - And it neither allocates nor frees: programs bring allocators of their own, a sanitizer's among them,
+ * whose locks nobody holds across a fork. What the parent allocated stays, and can be reached, as all of the
+ * old adapter.
  *
  * No lock that packets need: the kernel takes tens of milliseconds for each gigabyte to fork, and peers wait
  * for their acknowledges meanwhile. So the child may find the parent in the middle of a drive. Of what a

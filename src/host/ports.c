@@ -90,17 +90,16 @@ void host_ports_close(struct host_ports *p)
 	ports_write_record(p, &(struct host_process){0});
 	ports_drop_lock(p, locked);
 	pthread_mutex_destroy(&p->mutex);
-	host_ports_abandon(p);
-}
-
-void host_ports_abandon(struct host_ports *p)
-{
-	if (!p)
-		return;
 	runfile_close(&p->file);
 	ports_own_fini(&p->own);
 	free(p->table);
 	free(p);
+}
+
+void host_ports_abandon(struct host_ports *p)
+{
+	if (p)
+		runfile_close(&p->file);
 }
 
 void host_ports_look(struct host_ports *p, bool asked)

@@ -24,7 +24,7 @@ struct host_ports;
 int host_ports_open(struct host_ports **out, uint16_t udp_port, uint32_t slot, int32_t segment);
 /* Gives up whatever this process still has claimed, and its record. */
 void host_ports_close(struct host_ports *p);
-/* After fork, in the child: everything stays the parent's. */
+/* After fork, in the child: everything stays the parent's, and nothing is freed. */
 void host_ports_abandon(struct host_ports *p);
 
 /*

@@ -29,6 +29,7 @@ LESS = [
     ("^sim.two", ["--seed", "1", "--seeds", "5"]),
     ("^sim.hostile$", ["--seed", "1", "--seeds", "2"]),
     ("^base.guard$|^shim.path$|^verbs.*.guard$", None),  # touch what is not there, for that is what they are about
+    ("^verbs.*.fork_memory$", None),  # has an allocator of its own
     ("^verbs.(default|udp)", None),  # what the kernel says of a process's memory is valgrind's there
     # It has no userfaultfd, so nothing is moved; the others are the same code but for addresses, options or the way of a frame.
     (r"^local.(share|fetch)$|^verbs.(map|copy|iwarp_crc|no_gso)|^verbs.*(memory|large)$|^verbs.iwarp.(?!rc$|errors|onesided|srq|stream)|^verbs.roce6.(?!ud|uc)|^verbs.ring.(?!rc$|reply|errors)", None),

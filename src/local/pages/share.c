@@ -463,6 +463,7 @@ void share_fork_prepare(void)
 	pthread_mutex_lock(&lock);
 	if (list_empty(&pieces))
 		return;
+	areas_free(&at_fork); /* a child's own, of the fork that made it */
 	if (areas_read(&at_fork, 0, UINTPTR_MAX))
 		log_error("a child will not have the registered memory");
 	keep_ours(&at_fork);
@@ -498,6 +499,6 @@ void share_fork_child(void)
 		container_of(n, struct piece, node)->gone = true;
 	npieces = holders = 0;
 	memory_forget();
-	areas_free(&at_fork);
+	at_fork.n = 0;
 	pthread_mutex_unlock(&lock);
 }

@@ -20,6 +20,8 @@ shapes() {
 	routing fat-tree:4 -R dfsssp
 	routing ring:6 -R lash
 	routing torus:3x3 -R dor
+	routing fat-tree:4 -R nue,no_fallback
+	two_qos_levels
 	routing star:4 -l 1
 	routing star:4 -Q
 }
@@ -31,6 +33,20 @@ routing() {
 	if sweep "$@"; then say "ok    opensm $* on $shape"; else fail "opensm $* on $shape" "$TMP/out" "$OSM/log"; fi
 }
 
+# The engine has to be told which way is x and which is y.
+two_qos_levels() {
+	up torus:5x5
+	fabric topology | graph >"$TMP/described"
+	printf 'torus 5 5 1\nxp_link 0x%s 0x%s\nyp_link 0x%s 0x%s\n' "$(guid_in S1)" "$(guid_in S2)" "$(guid_in S1)" "$(guid_in S6)" >"$TMP/torus"
+	chmod 644 "$TMP/torus"
+	if sweep -Q -R torus-2QoS,no_fallback --torus_config "$TMP/torus"; then
+		say "ok    opensm -R torus-2QoS on torus:5x5"
+	else
+		fail "opensm -R torus-2QoS on torus:5x5" "$TMP/out" "$OSM/log"
+	fi
+}
+guid_in() { fabric topology | sed -nE "s/^Switch.*\"S-([0-9a-f]+)\".*\"$1\".*/\1/p"; }
+
 # ---- large ones ----
 large() {
 	local shape
@@ -40,8 +56,20 @@ large() {
 		at node3 ibnetdiscover && graph <"$TMP/out" >"$TMP/discovered" || fail "ibnetdiscover of $shape" "$TMP/out"
 		cmp "$TMP/described" "$TMP/discovered" || fail "ibnetdiscover finds another $shape"
 		say "ok    ibnetdiscover of $shape: $(grep -Ec '^(Switch|Ca)' "$TMP/discovered") nodes, as described"
+		[ "$shape" != fat-tree:16 ] || nodes_over_a_bad_cable
 	done
 }
+
+# RMPP's answer has 1,344 records in some 750 segments; each that is lost costs the sender's timeout, a second.
+nodes_over_a_bad_cable() {
+	start_sm node1 -s 0
+	fabric inject 'node5[1]' duplicate=10% loss=1% >"$TMP/out" 2>&1 || fail "fabric inject" "$TMP/out"
+	until_true 120 all_nodes || fail "not all nodes over a bad cable" "$TMP/out"
+	fabric inject 'node5[1]' none >/dev/null
+	stop sm_node1
+	say "ok    saquery NR of fat-tree:16 over a cable that loses and doubles segments"
+}
+all_nodes() { at node5 saquery -t 25000 NR && [ "$(grep -c 'NodeRecord dump' "$TMP/out")" = 1344 ]; }
 
 # ---- the diagnostics ----
 tools() {
@@ -56,6 +84,7 @@ tools() {
 	links_are_switched
 	hosts_ping
 	what_nobody_does
+	by_another_user
 	stop sm_node1
 	without_a_fabric
 	again_from_its_own_description
@@ -102,6 +131,7 @@ what_ports_say() {
 	well "smpquery sl2vl" 'SL:' node1 smpquery -D sl2vl 0,1 1
 	well "smpquery vlarb" 'VL' node1 smpquery -D vlarb 0,1 1
 	well "smpquery guidinfo" "0: $guid" node1 smpquery guidinfo "$lid"
+	each_attribute_by_each_address "$lid" "$guid"
 	well "ibtracert" "To ca.*$lid" node1 ibtracert "$(lid_of node1)" "$lid"
 	well "dump_fts" 'lids' node1 dump_fts
 }
@@ -119,6 +149,38 @@ these_agree() {
 		says out "sm lid:[[:space:]]+0x$(printf %x "$sm")$" && says out "gid:.*$(sed -E 's/.{4}/&:/g; s/:$//' <<<"$guid")" ||
 		fail "ibstatus" "$TMP/out"
 	say "ok    ibstat and ibstatus: the same LIDs, GUID, state and rate"
+}
+
+# each_attribute_by_each_address LID GUID: of node3, and of the switch at its cable, by LID, by GUID and by the route there.
+each_attribute_by_each_address() {
+	local lid=$1 guid=$2 route switch switch_guid attribute
+	route=$(route_to "$lid") switch=$(switch_lid)
+	at node1 smpquery nodeinfo "$switch" || fail "smpquery nodeinfo" "$TMP/out"
+	switch_guid=$(sed -nE 's/^Guid:\.+//p' "$TMP/out")
+	for attribute in nodeinfo nodedesc portinfo pkeys guidinfo sl2vl vlarb; do
+		the_same "$attribute" "$lid" "$guid" "$route"
+	done
+	for attribute in nodeinfo nodedesc "portinfo 1" "portinfo 0" switchinfo "pkeys 1" "sl2vl 1" "vlarb 1"; do
+		the_same "$attribute" "$switch" "$switch_guid" 0,1
+	done
+	say "ok    smpquery of each attribute: the same by LID, by GUID and by directed route"
+}
+
+# route_to LID: ports from node1 on, as ibtracert names them: the last of a line is where a packet comes in.
+route_to() {
+	run A --host node1 ibtracert "$(lid_of node1)" "$1" | sed -nE 's/^\[([0-9]+)\] ->.*/,\1/p' | tr -d '\n' | sed 's/^/0/'
+}
+
+# the_same "ATTRIBUTE [PORT]" LID GUID ROUTE
+the_same() {
+	local attribute=${1% *} port=
+	[ "$attribute" = "$1" ] || port=${1#* }
+	# shellcheck disable=SC2086 # no port, or one
+	{
+		at node1 smpquery "$attribute" "$2" $port && grep -v '^#' "$TMP/out" >"$TMP/by_lid" && [ -s "$TMP/by_lid" ] &&
+			at node1 smpquery -G "$attribute" "$3" $port && grep -v '^#' "$TMP/out" | cmp - "$TMP/by_lid" &&
+			at node1 smpquery -D "$attribute" "$4" $port && grep -v '^#' "$TMP/out" | cmp - "$TMP/by_lid"
+	} || fail "smpquery $1 differs by LID, GUID and route" "$TMP/by_lid" "$TMP/out"
 }
 
 IN_TREE=/sys/class/infiniband/ib0
@@ -160,6 +222,10 @@ what_the_sa_says() {
 	local record
 	for record in NR PIR SL2VL PR SMIR LR SWIR MCMR LFTR GIR VLAR; do
 		well "saquery $record" 'dump' node5 saquery "$record"
+	done
+	for record in SR IIR; do
+		at node5 saquery "$record" || fail "saquery $record" "$TMP/out"
+		say "ok    saquery $record"
 	done
 	well "saquery PKTR with a key" 'dump' node5 saquery --smkey 1 PKTR
 	at node5 saquery PR && [ "$(grep -c 'PathRecord dump' "$TMP/out")" = 1296 ] || fail "1296 paths are not 1296" "$TMP/out"
@@ -226,6 +292,20 @@ what_nobody_does() {
 	at node1 opensm -o -f "$OSM/second" || true
 	says out 'another instance' || fail "a second OpenSM on a port" "$TMP/out"
 	refused "a host that is not there" 'no host' node99 ibnetdiscover
+}
+
+# A fabric is its user's: to others there is none, nor when they know where it is.
+by_another_user() {
+	local other=(setpriv --reuid=65533 --regid=65533 --clear-groups --bounding-set=-all --inh-caps=-all env -i "PATH=$PATH")
+	setpriv --reuid=65533 --regid=65533 --clear-groups true 2>/dev/null || {
+		say "SKIP  part: only root can be another user"
+		return
+	}
+	! "${other[@]}" "$ANYRDMA" run --host node1 ibnetdiscover >"$TMP/out" 2>&1 && says out 'anyrdma fabric up' ||
+		fail "ibnetdiscover of another user" "$TMP/out"
+	! "${other[@]}" ANYRDMA_DIR="$RUN_DIR" "$ANYRDMA" run --host node1 ibnetdiscover >"$TMP/out" 2>&1 && says out . ||
+		fail "ibnetdiscover of another user, who knows the directory" "$TMP/out"
+	well "another user's programs find no fabric, and harm none" 'SMINFO_MASTER' node2 sminfo
 }
 
 without_a_fabric() {

@@ -3,6 +3,8 @@
 
 #include "base/fence.h"
 
+const struct fabric_table fabric_none;
+
 /* Where the parts begin, each on a cache line, the forwarding tables on a page: an untouched one costs
  * nothing. */
 static void lay_out(struct fabric_table *t, const struct fabric_counts *n)
@@ -10,7 +12,9 @@ static void lay_out(struct fabric_table *t, const struct fabric_counts *n)
 	const uint64_t line = 64, page = 4096;
 
 	t->n = *n;
-	t->ports_at = (sizeof(*t) + line - 1) & ~(line - 1);
+	t->programs = QPN_SLOTS;
+	t->programs_at = (sizeof(*t) + line - 1) & ~(line - 1);
+	t->ports_at = t->programs_at + QPN_SLOTS * sizeof(struct fabric_program);
 	t->switches_at = t->ports_at + (uint64_t)n->ports * sizeof(struct fabric_port);
 	t->lids_at = (t->switches_at + (uint64_t)n->switches * sizeof(struct fabric_switch) + line - 1) &
 		     ~(line - 1);

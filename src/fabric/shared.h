@@ -5,7 +5,8 @@
  * It lies in memory that the caller gives, zero and as sparse as it may be: a switch has 48 KiB of forwarding
  * table, of which a small fabric touches a page.
  *
- *   header · ports · switches · LID to port · SL to VL · forwarding tables, a byte per LID and switch
+ *   header · programs · ports · switches · LID to port · SL to VL · forwarding tables, a byte per LID and
+ * switch
  *
  * The epoch is odd while the table is being changed, and moves only when something really was. Who read while
  * it was odd, or reads another number afterwards, reads again.
@@ -14,13 +15,14 @@
 #define FABRIC_SHARED_H
 
 #include "wire/lrh.h"
+#include "wire/qpn.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
-	FABRIC_VERSION = 2,
+	FABRIC_VERSION = 3,
 	FABRIC_PKEYS = 32, /* of a port: one block, since each further one costs a subnet manager an SMP */
 	FABRIC_GUIDS = 8,
 	FABRIC_LIDS = LID_MCAST, /* unicast */
@@ -50,6 +52,7 @@ struct fabric_port {
 	uint32_t peer;  /* the port at the other end of the cable, or FABRIC_NONE */
 	uint32_t sl2vl; /* the first of its rows: a switch's port has one for each port that packets come from
 			 */
+	uint32_t host;  /* whose adapter it is of, counted from 1 on; 0: of none */
 	uint32_t cap_mask;
 	uint16_t lid, sm_lid;
 	uint8_t num, state, phys, lmc;
@@ -72,6 +75,12 @@ struct fabric_row { /* SL to VL: a nibble for each SL, as SLtoVLMappingTable has
 	uint8_t vl[8];
 };
 
+/* Who has a slot (host/slot.h) of this machine: see fabric_program(). */
+struct fabric_program {
+	uint32_t host; /* as in a port; 0: nobody is there */
+	int32_t pid;   /* as the fabric sees it; what other programs of its namespace see is the same */
+};
+
 struct fabric_counts {
 	uint32_t ports, switches, rows;
 };
@@ -79,15 +88,17 @@ struct fabric_counts {
 struct fabric_table {
 	uint32_t magic, version;
 	struct fabric_counts n;
-	uint32_t unused;
+	uint32_t programs;
 	uint64_t size, epoch;
-	uint64_t ports_at, switches_at, lids_at, rows_at, lft_at;
+	uint64_t programs_at, ports_at, switches_at, lids_at, rows_at, lft_at;
 };
 
 /* How much memory a table needs, most of it never touched. */
 size_t fabric_table_size(const struct fabric_counts *n);
 /* Lays a table out in zeroed memory of that size. All ports have no peer. */
 struct fabric_table *fabric_table_init(void *zeroed, const struct fabric_counts *n);
+/* That of who is on no fabric: there is nothing in it, and it never changes. */
+extern const struct fabric_table fabric_none;
 
 /* ---- the writer's side: any number of stores between these two; one thread ---- */
 void fabric_change_begin(struct fabric_table *t); /* harmless when it has begun */
@@ -99,6 +110,11 @@ static inline uint64_t fabric_epoch(const struct fabric_table *t)
 }
 
 /* ---- its parts; NULL or none beyond the end ---- */
+static inline struct fabric_program *fabric_program(const struct fabric_table *t, uint32_t slot)
+{
+	return slot < t->programs ? (struct fabric_program *)((char *)t + t->programs_at) + slot : NULL;
+}
+
 static inline struct fabric_port *fabric_port(const struct fabric_table *t, uint32_t i)
 {
 	return i < t->n.ports ? (struct fabric_port *)((char *)t + t->ports_at) + i : NULL;
@@ -149,6 +165,33 @@ static inline void fabric_lft_set(struct fabric_table *t, uint32_t sw, uint16_t 
 static inline bool fabric_port_has_lid(const struct fabric_port *p, uint16_t lid)
 {
 	return lid_is_unicast(p->lid) && lid >> p->lmc == p->lid >> p->lmc;
+}
+
+static inline bool fabric_port_has_pkey(const struct fabric_port *p, uint16_t pkey)
+{
+	for (unsigned i = 0; i < FABRIC_PKEYS; i++)
+		if (pkey && p->pkey[i] == pkey)
+			return true;
+	return false;
+}
+
+/* Whether one that comes is of a partition of this port's. */
+static inline bool fabric_port_takes_pkey(const struct fabric_port *p, uint16_t pkey)
+{
+	for (unsigned i = 0; i < FABRIC_PKEYS; i++)
+		if (pkey_matches(p->pkey[i], pkey))
+			return true;
+	return false;
+}
+
+static inline bool fabric_port_has_gid(const struct fabric_port *p, const uint8_t gid[16])
+{
+	if (get_be64(gid) != p->prefix)
+		return false;
+	for (unsigned i = 0; i < FABRIC_GUIDS; i++)
+		if (p->guid[i] && p->guid[i] == get_be64(gid + 8))
+			return true;
+	return false;
 }
 
 /* How many data VLs OperationalVLs or VLCap stand for (IBA 14.2.5.6). */

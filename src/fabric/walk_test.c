@@ -18,7 +18,7 @@ static struct fabric_table *make(void)
 	void *zeroed = calloc(1, len);
 
 	assert_non_null(zeroed);
-	assert_true(len < 4096 * 2 + (2 + 4) * FABRIC_LIDS + 4096);
+	assert_true(len < 4096 * 4 + (2 + 4) * FABRIC_LIDS);
 	return fabric_table_init(zeroed, &counts);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/memfile.h"
+#include "base/random.h"
 #include "fabric/shared.h"
 
 #include <errno.h>
@@ -34,6 +35,35 @@ void *attach_table(struct fabricd *d, size_t len)
 	return at;
 }
 
+/* Programs remember at which epoch they looked: no other table of theirs ever has the same. */
+static void begin_epoch(struct fabric_table *t)
+{
+	uint64_t first;
+
+	random_bytes(&first, sizeof(first));
+	fabric_change_begin(t);
+	t->epoch += first >> 1 & ~1ull;
+	fabric_change_end(t);
+}
+
+static uint32_t host_number(const struct attach_conn *c)
+{
+	return (uint32_t)(c->host - c->all->d->topo.host) + 1;
+}
+
+void attach_tell(const struct attach_conn *c, bool there)
+{
+	struct fabric_table *t = subnet_table(c->all->d->subnet);
+	struct ucred who = {0};
+	socklen_t len = sizeof(who);
+
+	getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &who, &len);
+	fabric_change_begin(t);
+	*fabric_program(t, c->slot) =
+		there ? (struct fabric_program){host_number(c), who.pid} : (struct fabric_program){0};
+	fabric_change_end(t);
+}
+
 /* ---- connections ---- */
 static void hang_up(struct attach_conn *c)
 {
@@ -41,8 +71,8 @@ static void hang_up(struct attach_conn *c)
 
 	loop_remove(all->d->loop, c->fd);
 	loop_timer_stop(&c->timer);
-	close(c->fd);
 	trunk_close(c);
+	close(c->fd);
 	list_del(&c->node);
 	all->nconns--;
 	free(c);
@@ -128,6 +158,7 @@ static int welcome(struct attach_conn *c, const struct attach_hello *h)
 			return refuse(c, &w, -fd[1]);
 		c->slot = h->slot;
 		c->all->slot[c->slot] = c;
+		attach_tell(c, true);
 	}
 	w.table_size = subnet_table(d->subnet)->size;
 	for (; w.nhcas < host->nhcas && w.nhcas < FABRIC_CAS; w.nhcas++)
@@ -254,6 +285,18 @@ static int list_ports(struct attach *all, const struct subnet *s)
 	return 0;
 }
 
+/* Which ports are whose: programs of other hosts have to know. */
+static void tell_hosts(const struct fabricd *d)
+{
+	for (unsigned i = 0; i < d->topo.nhosts; i++)
+		for (unsigned k = 0; k < d->topo.host[i].nhcas; k++) {
+			struct subnet_node *hca = d->topo.host[i].hca[k];
+
+			for (unsigned p = 1; p <= hca->nports; p++)
+				subnet_port(hca, p)->shared->host = i + 1;
+		}
+}
+
 int attach_open(struct fabricd *d)
 {
 	struct attach *all = calloc(1, sizeof(*all));
@@ -265,6 +308,8 @@ int attach_open(struct fabricd *d)
 	}
 	all->d = d;
 	list_init(&all->conns);
+	begin_epoch(subnet_table(d->subnet));
+	tell_hosts(d);
 	all->listener = fabricd_listen(d, "attach", SOCK_SEQPACKET);
 	err = all->listener < 0 ? all->listener : loop_add(d->loop, all->listener, EPOLLIN, on_listener, all);
 	if (err) {

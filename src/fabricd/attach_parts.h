@@ -46,6 +46,8 @@ struct attach {
 /* ---- attach.c ---- */
 /* Takes in who waits. */
 void attach_accept(struct attach *all);
+/* The table says, or says no more, who has the program's slot. */
+void attach_tell(const struct attach_conn *c, bool there);
 /* Reads and does what is there now; the connection may be gone afterwards. */
 void attach_read(struct attach_conn *c);
 

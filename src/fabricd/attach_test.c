@@ -402,6 +402,26 @@ static void program_that_ruins_its_ring_is_cut_off(void **state)
 	close(a.fd);
 }
 
+static void table_tells_which_program_is_where(void **state)
+{
+	const struct fabric_table *t = subnet_table(d.subnet);
+	const struct fabric_program *a = fabric_program(t, SLOT_A), *b = fabric_program(t, SLOT_B);
+	uint32_t port = subnet_port(d.topo.host[1].hca[0], 1)->index;
+	uint64_t epoch = fabric_epoch(t);
+	struct program p;
+
+	assert_int_not_equal(epoch & ~0xffffull, 0); /* it begins where no other did */
+	assert_false(a->host || b->host);
+	attach(&p, 1, SLOT_B);
+	assert_true(!a->host && b->host && b->pid == getpid());
+	assert_int_equal(fabric_port(t, port)->host, b->host);
+	assert_true(fabric_epoch(t) > epoch && !(fabric_epoch(t) & 1));
+	epoch = fabric_epoch(t);
+	leave(&p);
+	assert_int_equal(b->host, 0);
+	assert_true(fabric_epoch(t) > epoch);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -414,6 +434,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_finds_nobody_or_no_room_is_counted, begin, end),
 		cmocka_unit_test_setup_teardown(what_a_program_left_is_sent, begin, end),
 		cmocka_unit_test_setup_teardown(program_that_ruins_its_ring_is_cut_off, begin, end),
+		cmocka_unit_test_setup_teardown(table_tells_which_program_is_where, begin, end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

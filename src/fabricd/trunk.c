@@ -49,29 +49,12 @@ void trunk_close(struct attach_conn *c)
 	if (!c->trunk)
 		return;
 	c->all->slot[c->slot] = NULL;
+	attach_tell(c, false);
 	munmap(c->trunk, sizeof(*c->trunk));
 	c->trunk = NULL;
 }
 
 /* ---- from programs ---- */
-static bool has_pkey(const struct fabric_port *p, uint16_t pkey)
-{
-	for (unsigned i = 0; i < FABRIC_PKEYS; i++)
-		if (pkey && p->pkey[i] == pkey)
-			return true;
-	return false;
-}
-
-static bool has_gid(const struct fabric_port *p, const uint8_t gid[16])
-{
-	if (get_be64(gid) != p->prefix)
-		return false;
-	for (unsigned i = 0; i < FABRIC_GUIDS; i++)
-		if (p->guid[i] && p->guid[i] == get_be64(gid + 8))
-			return true;
-	return false;
-}
-
 /* The port it leaves by, if it is one of the program's host. */
 static struct subnet_port *port_of(const struct attach_conn *c, uint32_t index)
 {
@@ -96,8 +79,9 @@ static bool may_send(const struct attach_conn *c, const struct subnet_port *from
 {
 	if (t->len < BTH_LEN || t->len % 4 || !from || bth_dqpn(bth) <= GSI_QPN || !is_own(c, bth, t->len))
 		return false;
-	return fabric_port_has_lid(from->shared, t->slid) && has_pkey(from->shared, bth_pkey(bth)) &&
-	       (!t->has_grh || has_gid(from->shared, t->grh.sgid));
+	return fabric_port_has_lid(from->shared, t->slid) &&
+	       fabric_port_has_pkey(from->shared, bth_pkey(bth)) &&
+	       (!t->has_grh || fabric_port_has_gid(from->shared, t->grh.sgid));
 }
 
 static void send_packet(
@@ -205,14 +189,6 @@ static void put_to_all(struct attach *all, const struct subnet_port *at, const s
 	}
 }
 
-static bool is_of_port(const struct subnet_port *at, uint16_t pkey)
-{
-	for (unsigned i = 0; i < FABRIC_PKEYS; i++)
-		if (pkey_matches(at->shared->pkey[i], pkey))
-			return true;
-	return false;
-}
-
 void trunk_arrived(struct fabricd *d, struct subnet_port *at, const struct packet *p)
 {
 	struct attach *all = d->attach;
@@ -221,7 +197,7 @@ void trunk_arrived(struct fabricd *d, struct subnet_port *at, const struct packe
 
 	if (!all || at->node->type != SUBNET_CA)
 		return;
-	if (!is_of_port(at, bth_pkey(p->bth))) {
+	if (!fabric_port_takes_pkey(at->shared, bth_pkey(p->bth))) {
 		subnet_bad_pkey(at, p, loop_now(d->loop));
 		return;
 	}

@@ -113,11 +113,38 @@ static int channel_send(struct link *link, const struct frame_batch *b)
 }
 
 /* ---- receiving ---- */
+struct comes {
+	struct local_channel *c;
+	const struct local_reader *from;
+};
+
 static bool may_come(void *arg, const struct ring_path *p)
 {
-	struct local_channel *c = arg;
+	const struct comes *it = arg;
+	struct local_channel *c = it->c;
+	struct frame_dest path;
 
-	return c->ours(c->ours_arg, p->sgid) && c->ours(c->ours_arg, p->dgid);
+	if (!c->trust.may_come)
+		return c->ours(c->ours_arg, p->sgid) && c->ours(c->ours_arg, p->dgid);
+	memcpy(&path, p, FRAME_ADDRESS);
+	path.grh = p->grh;
+	return c->trust.may_come(c->trust.arg, it->from->home, &path);
+}
+
+/* Its paths are looked at again when the answer may be another one. What it left when it ended is from there.
+ */
+static void doubt_paths(struct local_channel *c, struct local_reader *r)
+{
+	uint64_t now = c->trust.epoch(c->trust.arg);
+	uint32_t home;
+
+	if (now == r->epoch)
+		return;
+	r->epoch = now;
+	ring_doubt_paths(&r->rx);
+	home = c->trust.home(c->trust.arg, r->slot, r->pid);
+	if (home)
+		r->home = home;
 }
 
 void local_channel_took(const struct frame_in *in, bool executed)
@@ -137,16 +164,19 @@ static int take_frames(
 	enum {
 		BURST_BYTES = 256 << 10
 	}; /* of what goes by reference: the sender waits for the acknowledge */
+	struct comes from = {c, r};
 	struct frame_in in;
 	uint64_t by_ref = 0;
 	int n = 0, got;
 
+	if (c->trust.epoch)
+		doubt_paths(c, r);
 	if (!r->reverse)
 		local_reader_find_reverse(c, r);
 	local_credit_check(c, r);
 	if (local_credit_expects_reply(r))
 		max = 1;
-	while ((unsigned)n < max && by_ref < BURST_BYTES && (got = ring_take(&r->rx, &in, may_come, c))) {
+	while ((unsigned)n < max && by_ref < BURST_BYTES && (got = ring_take(&r->rx, &in, may_come, &from))) {
 		n++;
 		/* What we sent before comes first: a reply must not overtake it. */
 		if (r->rx.ack != r->acked)
@@ -244,6 +274,12 @@ static void deliver_from_wire(void *arg, const struct frame_in *in)
 	f->deliver(f->arg, in);
 }
 
+/* A wire that tells by a look whether something is there is looked at each time. */
+static bool wire_waits(struct local_channel *c)
+{
+	return c->wire_waits && c->wire_waits(c->wire);
+}
+
 static int channel_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
 {
 	struct local_channel *c = of(link);
@@ -263,7 +299,7 @@ static int channel_receive(struct link *link, unsigned max, link_deliver_fn *del
 	/* A look at the sockets is a system call, worth several small messages. Where the wire has been quiet
 	 * and there are rings to look at, it is taken now and then. */
 	if (!max || c->quiet < QUIET || !atomic_load_explicit(&c->nreaders, memory_order_relaxed) ||
-		c->polls % (c->quiet < LONG_QUIET ? WIRE_EVERY : 8 * WIRE_EVERY) == 0) {
+		c->polls % (c->quiet < LONG_QUIET ? WIRE_EVERY : 8 * WIRE_EVERY) == 0 || wire_waits(c)) {
 		wire = c->wire->ops->receive(c->wire, max, deliver_from_wire, &f);
 		c->quiet = wire ? 0 : c->quiet + 1;
 	}
@@ -298,7 +334,7 @@ bool local_channel_is_quiet(struct local_channel *c)
 		if (has_something(r) || has_deferred(r))
 			return false;
 	}
-	return readers && !has_ack(c);
+	return readers && !has_ack(c) && !wire_waits(c);
 }
 
 bool local_channel_has_deferred(struct local_channel *c)
@@ -507,6 +543,11 @@ void local_channel_set_events(struct local_channel *c, const struct local_channe
 	c->events = *events;
 }
 
+void local_channel_set_trust(struct local_channel *c, const struct local_channel_trust *trust)
+{
+	c->trust = *trust;
+}
+
 uint64_t local_channel_identity(const struct local_channel *c)
 {
 	return c->bell->identity;
@@ -521,6 +562,7 @@ int local_channel_open(struct local_channel **out, struct link *wire, uint16_t p
 	if (!c)
 		return -ENOMEM;
 	c->wire = wire;
+	c->wire_waits = wire->ops->waits;
 	c->port = port;
 	c->slot = slot;
 	c->ours = ours;

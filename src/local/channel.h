@@ -30,6 +30,17 @@ struct local_channel_events {
 	void *promise_arg;
 };
 
+/* Where processes have more than their user in common: whom it believes, for how long. */
+struct local_channel_trust {
+	/* Where the process is that has this slot; 0: this one has not, and there is no channel to it. */
+	uint32_t (*home)(void *arg, uint32_t slot, int pid);
+	/* Whether frames from there may have these addresses, the sender's first. */
+	bool (*may_come)(void *arg, uint32_t home, const struct frame_dest *path);
+	/* What both said stands as long as this number is the same. */
+	uint64_t (*epoch)(void *arg);
+	void *arg;
+};
+
 /* Another process of this host, for who acts on what it exports. */
 struct local_process {
 	const void *export;
@@ -56,6 +67,8 @@ struct link *local_channel_link(struct local_channel *c);
 struct link *local_channel_wire(struct local_channel *c);
 /* Before the first receive. */
 void local_channel_set_events(struct local_channel *c, const struct local_channel_events *events);
+/* The same; instead of what was said to open(). */
+void local_channel_set_trust(struct local_channel *c, const struct local_channel_trust *trust);
 /* A number that no other process has. */
 uint64_t local_channel_identity(const struct local_channel *c);
 

@@ -103,6 +103,9 @@ struct local_reader {
 	bool begun;                     /* the ring is its own, not one of who had this place before */
 	uint64_t came;                  /* counts those who come */
 	uint32_t slot;                  /* as it says */
+	int pid;                        /* who connected */
+	uint32_t home;                  /* see local_channel_trust */
+	uint64_t epoch;                 /* for which its paths were looked at */
 	_Atomic bool verified;          /* and who listens there has told it the token of our HELLO */
 	uint64_t token;                 /* of its HELLO */
 	uint8_t nonce[HANDSHAKE_NONCE]; /* which it may read out of here */
@@ -126,6 +129,8 @@ struct local_channel {
 	uint32_t slot;
 	local_channel_ours_fn *ours;
 	void *ours_arg;
+	struct local_channel_trust trust;  /* its functions NULL: `ours` is all there is to ask */
+	bool (*wire_waits)(struct link *); /* its link_ops.waits */
 
 	struct lock handshake; /* whoever deals with sockets: the three below, and readers that come */
 	struct local_end listener;

@@ -115,6 +115,7 @@ static void reader_init(struct local_reader *r, struct ring *ring, const struct 
 	ring_rx_init(&r->rx, ring);
 	r->begun = true;
 	r->slot = hello->slot < QPN_SLOTS ? hello->slot : 0;
+	r->epoch = 0;
 	r->token = hello->token;
 	r->asked = false;
 	r->exported = false;
@@ -149,6 +150,16 @@ static int welcome_reader(struct local_channel *c, struct local_reader *r)
 	return handshake_send(r->end.fd, &welcome, c->bell_fd);
 }
 
+/* Who connected, where there is more to ask of it than its user. */
+static bool is_known(const struct local_channel *c, struct local_reader *r)
+{
+	if (!c->trust.home)
+		return true;
+	r->pid = handshake_pid(r->end.fd);
+	r->home = c->trust.home(c->trust.arg, r->slot, r->pid);
+	return r->home;
+}
+
 static int reader_begin(
 	struct local_channel *c, struct local_reader *r, const struct handshake_msg *hello, int passed)
 {
@@ -159,7 +170,7 @@ static int reader_begin(
 	if (!ring)
 		return -EPROTO;
 	reader_init(r, ring, hello);
-	if (!ring_is_one(ring))
+	if (!ring_is_one(ring) || !is_known(c, r))
 		return -EPROTO;
 	atomic_store(&r->state, READER_UP);
 	/* Rings come in pairs; and it knows who it is before it knows that we are there. */

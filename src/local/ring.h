@@ -162,6 +162,12 @@ typedef bool ring_path_fn(void *arg, const struct ring_path *p);
  * writer last said about the other ring.
  */
 int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void *arg);
+/* Paths are looked at again before the next frame of each. */
+static inline void ring_doubt_paths(struct ring_rx *x)
+{
+	x->allowed = 0;
+}
+
 /*
  * The i-th frame behind the one that was taken last, when it goes by reference to the same destination whose
  * list has one entry. A look: ring_take() gives it all the same, and checks it anew.

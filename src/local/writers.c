@@ -133,6 +133,7 @@ static void say_why_not(const struct local_writer *w, int err)
 	const char *why = err == -ECONNREFUSED ? "it does not offer it"
 			  : err == -EPERM      ? "it is another user's"
 			  : err == -EPROTO     ? "it is of another version"
+			  : err == -ESRCH      ? "it is not whom the fabric knows there"
 			  : err == -ECONNRESET ? "it does not want to, or is gone"
 					       : fd_reason(-err);
 
@@ -181,11 +182,19 @@ static bool take_bell(struct local_writer *w, const struct handshake_msg *msg, i
 	       w->bell->version == BELL_VERSION;
 }
 
+/* Who listened, where there is more to ask of it than its user. */
+static bool is_known(const struct local_channel *c, const struct local_writer *w)
+{
+	return !c->trust.home || c->trust.home(c->trust.arg, w->slot, handshake_pid(w->end.fd));
+}
+
 static void welcome(
 	struct local_channel *c, struct local_writer *w, const struct handshake_msg *msg, int passed)
 {
-	if (w->bell || !take_bell(w, msg, passed)) {
-		say_why_not(w, -EPROTO);
+	bool known = is_known(c, w);
+
+	if (w->bell || !known || !take_bell(w, msg, passed)) {
+		say_why_not(w, known ? -EPROTO : -ESRCH);
 		local_writer_drop(c, w);
 		return;
 	}

@@ -5,6 +5,7 @@
 #include "base/fd.h"
 #include "base/guard.h"
 #include "base/log.h"
+#include "fabric/clear.h"
 #include "fabric/link.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
@@ -29,6 +30,31 @@ static bool is_ours(void *arg, const uint8_t gid[16])
 	return hca_devices_have(arg, gid);
 }
 
+/* ---- on a fabric: each process is the program of a host, and has that host's addresses alone ---- */
+static uint32_t home(void *arg, uint32_t slot, int pid)
+{
+	const struct hca_adapter *a = arg;
+
+	return fabric_host_of(a->table, slot, pid);
+}
+
+static bool may_come(void *arg, uint32_t host, const struct frame_dest *path)
+{
+	const struct hca_adapter *a = arg;
+	const struct fabric_claim claim = {path->slid, path->dlid, path->has_grh ? path->grh.sgid : NULL};
+	uint8_t sgid[16], dgid[16];
+
+	gid_of_lid(path->slid, sgid);
+	gid_of_lid(path->dlid, dgid);
+	return gid_same(sgid, path->sgid) && gid_same(dgid, path->dgid) &&
+	       fabric_may_claim(a->table, host, a->slot, &claim);
+}
+
+static uint64_t epoch_of(void *arg)
+{
+	return hca_adapter_epoch(arg);
+}
+
 /* The channel to processes of this host, before the wire, if the user wants it and the host has it; or NULL.
  */
 static struct local_channel *open_channel(struct hca_adapter *a, struct link *wire)
@@ -37,7 +63,7 @@ static struct local_channel *open_channel(struct hca_adapter *a, struct link *wi
 	void *export;
 	int err;
 
-	if (a->local == HCA_LOCAL_OFF || a->on_fabric)
+	if (a->local == HCA_LOCAL_OFF)
 		return NULL;
 	guard_install(); /* others' memory may be short of pages */
 	err = local_channel_open(&channel, wire, a->udp_port, a->slot, is_ours, a,
@@ -46,6 +72,8 @@ static struct local_channel *open_channel(struct hca_adapter *a, struct link *wi
 		log_info("shared memory unavailable: %s", fd_reason(-err));
 		return NULL;
 	}
+	if (a->on_fabric)
+		local_channel_set_trust(channel, &(struct local_channel_trust){home, may_come, epoch_of, a});
 	hca_export_to(a, export);
 	return channel;
 }
@@ -73,7 +101,7 @@ static bool is_without_udp(int err)
 
 static int open_fabric(struct hca_adapter *a, struct link **link)
 {
-	int err = fabric_link_open(link, a->udp_port, &a->slot);
+	int err = fabric_link_open(link, a->udp_port, &a->slot, &a->table);
 
 	if (err)
 		log_error("cannot attach to the fabric: %s", fd_reason(-err));

@@ -5,8 +5,10 @@
 #include "base/guard.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/memfile.h"
 #include "fabric/attach.h"
 #include "fabric/client.h"
+#include "fabric/shared.h"
 #include "fabric/trunk.h"
 #include "host/slot.h"
 
@@ -24,12 +26,14 @@ struct fabric_link {
 	struct link link;
 	struct lock lock;
 	struct fabric_attachment at;
-	bool gone; /* the fabric is, and at.fd becomes a timer */
-	bool told; /* that it wrote nonsense */
+	const struct fabric_table *_Atomic *table; /* for others: see fabric_link_open() */
+	bool gone;                                 /* the fabric is, and at.fd becomes a timer */
+	bool told;                                 /* that it wrote nonsense */
 	struct trunk_tx tx;
 	struct trunk_rx rx;
 	uint32_t slot;
 	int slot_fd;
+	struct trunk_ring *_Atomic coming; /* that of rx, for who only looks */
 	unsigned polls;
 	_Atomic uint64_t tx_lost;
 };
@@ -44,6 +48,8 @@ static void begin(struct fabric_link *l)
 	l->tx = (struct trunk_tx){.ring = &l->at.trunk->to_fabric};
 	l->rx = (struct trunk_rx){.ring = &l->at.trunk->to_program};
 	l->gone = false;
+	atomic_store(&l->coming, l->rx.ring);
+	atomic_store(l->table, l->at.table);
 }
 
 /* ---- sending ---- */
@@ -108,10 +114,20 @@ static int fabric_send(struct link *link, const struct frame_batch *b)
 }
 
 /* ---- the fabric's end and return ---- */
+/* Somebody may be reading there: zeroes from now on, for as long as the process lives. */
+static void vacate(const void *at, size_t size)
+{
+	if (at)
+		memfile_vacate((void *)(uintptr_t)at, size);
+}
+
 static void lose(struct fabric_link *l)
 {
 	lock_take(&l->lock);
 	l->gone = true;
+	atomic_store(l->table, &fabric_none);
+	vacate(l->at.table, l->at.welcome.table_size);
+	l->at.table = NULL;
 	lock_drop(&l->lock);
 }
 
@@ -136,8 +152,7 @@ static void reattach(struct fabric_link *l)
 	dup3(again.fd, l->at.fd, O_CLOEXEC);
 	close(again.fd);
 	again.fd = l->at.fd;
-	l->at.fd = -1;
-	fabric_detach(&l->at);
+	vacate(l->at.trunk, sizeof(*l->at.trunk));
 	l->at = again;
 	begin(l);
 	lock_drop(&l->lock);
@@ -228,6 +243,14 @@ static int fabric_receive(struct link *link, unsigned max, link_deliver_fn *deli
 	return (int)n;
 }
 
+static bool fabric_waits(struct link *link)
+{
+	struct trunk_ring *r = atomic_load_explicit(&of(link)->coming, memory_order_relaxed);
+
+	return atomic_load_explicit(&r->head, memory_order_acquire) !=
+	       atomic_load_explicit(&r->tail, memory_order_relaxed);
+}
+
 static bool fabric_sleep(struct link *link)
 {
 	struct fabric_link *l = of(link);
@@ -260,6 +283,7 @@ static int fabric_mcast(struct link *link, const uint8_t mgid[16], uint32_t ifin
 
 static void fabric_abandon(struct link *link)
 {
+	atomic_store(of(link)->table, &fabric_none); /* it is not there in a child */
 	close(of(link)->at.fd);
 	close(of(link)->slot_fd);
 }
@@ -268,6 +292,7 @@ static void fabric_close(struct link *link)
 {
 	struct fabric_link *l = of(link);
 
+	atomic_store(l->table, &fabric_none);
 	fabric_detach(&l->at);
 	close(l->slot_fd);
 	lock_fini(&l->lock);
@@ -280,12 +305,14 @@ static const struct link_ops fabric_ops = {
 	.fds = fabric_fds,
 	.hand_over = fabric_hand_over,
 	.mcast = fabric_mcast,
+	.waits = fabric_waits,
 	.sleep = fabric_sleep,
 	.close = fabric_close,
 	.abandon = fabric_abandon,
 };
 
-int fabric_link_open(struct link **out, uint16_t port, uint32_t *slot)
+int fabric_link_open(
+	struct link **out, uint16_t port, uint32_t *slot, const struct fabric_table *_Atomic *table)
 {
 	struct fabric_link *l = calloc(1, sizeof(*l));
 	int err;
@@ -295,6 +322,7 @@ int fabric_link_open(struct link **out, uint16_t port, uint32_t *slot)
 	guard_install();
 	l->link.ops = &fabric_ops;
 	l->link.rcvbuf = RCVBUF;
+	l->table = table;
 	lock_init(&l->lock);
 	l->slot_fd = slot_claim(port, slot);
 	err = l->slot_fd < 0 ? l->slot_fd : fabric_attach(&l->at, *slot, FABRIC_PATIENCE_MS);

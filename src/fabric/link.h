@@ -5,10 +5,17 @@
 
 #include "link/link.h"
 
+struct fabric_table;
+
 /*
  * Claims a slot among the processes that share this UDP port number, and attaches with it. 0 or -errno. When
  * the fabric ends, what is sent is lost, and the link attaches again as soon as the fabric is back.
+ *
+ * *table: where the fabric's table is at any moment, for any thread, without a lock; fabric_none while there
+ * is no fabric. Who has looked there before may go on reading until the link is closed: a table that is over
+ * reads as zeroes.
  */
-int fabric_link_open(struct link **out, uint16_t port, uint32_t *slot);
+int fabric_link_open(
+	struct link **out, uint16_t port, uint32_t *slot, const struct fabric_table *_Atomic *table);
 
 #endif

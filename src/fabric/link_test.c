@@ -92,6 +92,7 @@ static int end(void **state)
 }
 
 /* ---- the program ---- */
+static const struct fabric_table *_Atomic table;
 static unsigned packets;
 
 static void count(void *arg, const struct frame_in *in)
@@ -113,17 +114,24 @@ static void receive_one(struct link *l)
 
 static void ruined_ring_is_left_for_a_new_one(void **state)
 {
+	const struct fabric_table *first;
 	pthread_t fabric;
 	struct link *l;
 	uint32_t slot;
 	uint8_t byte;
 
 	assert_int_equal(pthread_create(&fabric, NULL, welcome, NULL), 0);
-	assert_int_equal(fabric_link_open(&l, UDP_PORT, &slot), 0);
+	assert_int_equal(fabric_link_open(&l, UDP_PORT, &slot, &table), 0);
 	pthread_join(fabric, NULL);
 	receive_one(l);
+	first = table;
+	assert_int_equal(first->magic, FABRIC_MAGIC);
+	assert_false(l->ops->waits(l));
 	atomic_store(&trunk->to_program.head, 1);
+	assert_true(l->ops->waits(l));
 	assert_int_equal(l->ops->receive(l, 0, count, NULL), 0);
+	assert_ptr_equal(table, &fabric_none);
+	assert_int_equal(first->magic, 0);                       /* who has looked there may go on reading */
 	assert_int_equal(recv(conn, &byte, 1, MSG_DONTWAIT), 0); /* it hung up */
 	assert_true(l->ops->sleep(l));
 	hang_up();
@@ -131,7 +139,9 @@ static void ruined_ring_is_left_for_a_new_one(void **state)
 	while (pthread_tryjoin_np(fabric, NULL))
 		l->ops->receive(l, 0, count, NULL);
 	receive_one(l);
+	assert_int_equal(((const struct fabric_table *)table)->magic, FABRIC_MAGIC);
 	l->ops->close(l);
+	assert_ptr_equal(table, &fabric_none);
 	hang_up();
 }
 

@@ -27,6 +27,7 @@ void hca_adapter_init(struct hca_adapter *a)
 	list_init(&a->free_keys);
 	list_init(&a->mcast);
 	a->qp1.ops = &hca_qp1_none;
+	a->table = &fabric_none;
 	a->count = &a->own_count;
 	a->read_flow = calloc(1, sizeof(*a->read_flow));
 	if (idmap_init(&a->qps) || idmap_init(&a->srqs) || idmap_init(&a->keys) ||

@@ -9,6 +9,7 @@
 #include "base/idmap.h"
 #include "base/list.h"
 #include "base/lock.h"
+#include "fabric/shared.h"
 #include "hca/engine.h"
 #include "hca/export.h"
 #include "hca/flow_table.h"
@@ -63,7 +64,9 @@ struct hca_adapter {
 	struct lock fabric_lock; /* taken before `lock` */
 	struct fabric_attachment *fabric; /* what it knows of that; NULL: the fabric is not there */
 	uint64_t fabric_seen;             /* the epoch that the ports follow */
-	bool dead; /* the parent's, after fork, in the child: nothing here moves any more */
+	const struct fabric_table
+		*_Atomic table; /* what paths are decided by: fabric/link.h; else fabric_none */
+	bool dead;              /* the parent's, after fork, in the child: nothing here moves any more */
 	struct {
 		struct fabric_attachment *fabric;
 		struct host_ports *ports;
@@ -92,6 +95,12 @@ struct hca_adapter {
 		host_count_adapter_##name((a)->count);                                                       \
 		PROBE(name, ##__VA_ARGS__);                                                                  \
 	} while (0)
+
+/* Paths are as they were as long as this is the same: for ever but on a fabric. Any thread. */
+static inline uint64_t hca_adapter_epoch(const struct hca_adapter *a)
+{
+	return fabric_epoch(atomic_load_explicit(&a->table, memory_order_acquire));
+}
 
 void hca_adapter_init(struct hca_adapter *a);
 void hca_adapter_fini(struct hca_adapter *a);

@@ -39,12 +39,15 @@ void hca_unexport_key(struct hca_adapter *a, uint32_t key)
 	local_export_set_key(&a->export, key, NULL);
 }
 
-/* In RTR the first request raises an event: the responder has to see that one. */
+/*
+ * In RTR the first request raises an event: the responder has to see that one. On a fabric the path is
+ * decided by who acts, each time (ib/path.c).
+ */
 static bool takes_requests(const struct hca_qp *qp)
 {
 	enum ibv_qp_state s = hca_qp_state(qp);
 
-	return qp->path.shared &&
+	return (qp->path.shared || qp->adapter->on_fabric) &&
 	       (s == IBV_QPS_RTS || s == IBV_QPS_SQD || (s == IBV_QPS_RTR && qp->comm_est_raised));
 }
 

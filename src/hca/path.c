@@ -2,6 +2,8 @@
 #include "hca/path.h"
 
 #include "base/log.h"
+#include "fabric/clear.h"
+#include "hca/adapter.h"
 #include "hca/device.h"
 #include "hca/port.h"
 #include "wire/lrh.h"
@@ -67,6 +69,30 @@ static int resolve_ib(struct hca_port *port, const struct ibv_ah_attr *ah, struc
 	else
 		gid_of_lid(to->dlid, to->dgid);
 	return 0;
+}
+
+void hca_path_walk(struct hca_path *p, uint32_t slot)
+{
+	const struct fabric_table *t = p->port->dev->adapter->table;
+
+	p->clear = fabric_is_clear(t,
+		&(struct fabric_path_of){.port = p->port->ib.index,
+			.slid = p->dest.slid,
+			.dlid = p->dest.dlid,
+			.pkey = p->pkey,
+			.sl = p->dest.sl,
+			.mtu = p->mtu,
+			.slot = slot,
+			.sgid = p->dest.has_grh ? p->dest.grh.sgid : NULL},
+		&p->epoch);
+}
+
+bool hca_path_may_be_shared(const struct hca_path *p, uint32_t slot)
+{
+	struct hca_adapter *a = p->port->dev->adapter;
+	const struct fabric_program *there = fabric_program(a->table, slot);
+
+	return hca_port_is_ib(p->port) ? there && there->host : hca_devices_have(a, p->dest.dgid);
 }
 
 /* ---- RoCE: a GRH, always ---- */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A path: how a queue pair reaches its peer. That of a connected queue pair is decided at RTR and then
- * constant, but for one: when the channel to a process of this host is gone, packets go on (ib/path.c). An
+ * constant, but for two changes (ib/path.c): when the channel to a process of this host is gone, packets go
+ * on; and on a fabric the channel is left and returned to as the switches between the two are set. An
  * address handle has the part that an address vector decides; the queue pair of a datagram adds the rest when
  * it knows for which process the datagram is, and has the path of the datagram it sent last.
  *
@@ -34,6 +35,10 @@ struct hca_path {
 	 */
 	bool shared;
 	bool peer_shared; /* and the peer sends that way, too: see ib/path.c */
+	/* Of InfiniBand; elsewhere nothing of this ever changes: */
+	bool clear;     /* shared memory may stand for the fabric's switches, hca_path_walk() */
+	bool returns;   /* to the channel, as soon as nothing is in flight */
+	uint64_t epoch; /* of the fabric's table, which `clear` was found in */
 };
 
 /*
@@ -41,6 +46,14 @@ struct hca_path {
  * MTU. 0 or EINVAL. Any thread, no lock.
  */
 int hca_path_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct hca_path *out);
+
+/*
+ * On InfiniBand: walks to the program in this slot and back, through the fabric's table as it is now. Any
+ * thread; the path is the caller's.
+ */
+void hca_path_walk(struct hca_path *p, uint32_t slot);
+/* Whether it may ever lead to a process of this host, that with this slot. Any thread; takes locks. */
+bool hca_path_may_be_shared(const struct hca_path *p, uint32_t slot);
 
 /* The one door for where frames leave. */
 static inline void hca_path_go_by(struct hca_path *p, struct link *link, bool shared)
@@ -62,7 +75,7 @@ static inline void hca_path_address(const struct hca_path *p, struct frame_batch
 {
 	b->link = p->link;
 	b->dest = p->dest;
-	b->slot = p->flow && (p->shared || p->flow->on_this_host) ? p->flow->slot : 0;
+	b->slot = p->flow && (p->shared || p->clear || p->flow->on_this_host) ? p->flow->slot : 0;
 }
 
 #endif

@@ -89,6 +89,7 @@ static void set_port(struct hca_qp *qp, unsigned num, unsigned pkey_index)
 {
 	qp->path.port = hca_device_port(qp->ctx->dev, num);
 	hca_port_pkey(qp->path.port, pkey_index, &qp->path.pkey);
+	qp->path.epoch = 0; /* it is walked again */
 }
 
 /* What a program asks for, rounded up to what it gets. */
@@ -413,7 +414,9 @@ void hca_qp_count_path(struct hca_qp *qp)
 	*(qp->path.shared ? &c->qps_local : &c->qps_wire) += 1;
 	if (qp->path.shared || qp->by_modify)
 		PROBE(PATH_CHANGED, .qpn = hca_qpn(qp), .peer = qp->attr.dest_qp_num,
-			.path = qp->path.shared ? "through shared memory" : "over UDP");
+			.path = qp->path.shared          ? "through shared memory"
+				: qp->adapter->on_fabric ? "through the fabric"
+							 : "over UDP");
 	else
 		log_info("QP 0x%06x: connected by TCP", hca_qpn(qp));
 }
@@ -453,14 +456,14 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 	store_attr(qp, attr, mask);
 	if (mask & (IBV_QP_PORT | IBV_QP_PKEY_INDEX))
 		set_port(qp, mask & IBV_QP_PORT ? attr->port_num : qp->path.port->num, qp->attr.pkey_index);
+	qp->path.mtu = !qp->service.connected || !qp->attr.path_mtu ? hca_port_mtu(qp->path.port)
+								    : qp->attr.path_mtu;
 	if (mask & IBV_QP_AV)
 		set_address(qp, &path);
 	if (mask & (IBV_QP_AV | IBV_QP_DEST_QPN))
 		qp->dev_provider->ops.set_path(qp);
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		qp->sqd_notify = attr->en_sqd_async_notify;
-	qp->path.mtu = !qp->service.connected || !qp->attr.path_mtu ? hca_port_mtu(qp->path.port)
-								    : qp->attr.path_mtu;
 	if (to != from)
 		hca_qp_set_state(qp, to);
 	return 0;

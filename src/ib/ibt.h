@@ -405,6 +405,11 @@ bool ibt_receive_packet(
  */
 bool ibt_nothing_started(struct hca_qp *qp);
 void ibt_skip_oldest(struct hca_qp *qp);
+/* Nothing of it is on its way, neither requests nor answers that are known: another path may overtake
+ * nothing. */
+bool ibt_is_idle(struct hca_qp *qp);
+/* Requests leave by another path from now on: none is done half by ourselves. */
+void ibt_leave_onesided(struct hca_qp *qp);
 
 /* by_reference.c */
 /* For fastpath.c: puts a request that has not begun; false: it goes by packets. */

@@ -15,6 +15,19 @@
  *
  * When the ring is gone (the peer has died, or was cut off: local/settle.c), packets are heard again, and
  * what is sent goes by packets, which ask for acknowledges.
+ *
+ * On a fabric the channel is used as long as the path is clear (fabric/clear.h), which each end finds out by
+ * itself, so packets are always heard: nobody can send them in another's name.
+ *
+ *                      set_path: not clear, or no channel
+ *            .-----------------------------------------------.
+ *            |                                               v
+ *     by the channel ---- not clear any more: at once ----> by packets
+ *            ^                                               |
+ *            '--- clear again, nothing of ours in flight ----'
+ *
+ * Leaving, what lies in the ring may be overtaken by packets: RC finds out by PSN, what is lost for UC and UD
+ * is lost as with any change of routes. To return, requests wait until those before them are done.
  */
 #include "ib/port.h"
 
@@ -26,17 +39,28 @@
 enum { HERE_LEN = 4 };
 
 /* ---- which link ---- */
+static inline bool is_near(struct ibt_port *p, const struct hca_path *path)
+{
+	return p->channel && (p->gated ? path->clear : path->flow->on_this_host);
+}
+
 static inline void choose(struct ibt_port *p, struct hca_path *path)
 {
-	bool shared =
-		path->flow->on_this_host && p->channel && local_channel_is_up(p->channel, path->flow->slot);
+	bool shared = is_near(p, path) && local_channel_is_up(p->channel, path->flow->slot);
 
 	hca_path_go_by(path, shared ? local_channel_link(p->channel) : p->wire, shared);
 }
 
 void ibt_path_choose(struct ibt_port *p, struct hca_path *path)
 {
+	if (p->gated)
+		hca_path_walk(path, path->flow->slot);
 	choose(p, path);
+}
+
+static bool is_same_way(const struct hca_path *path, const struct frame_dest *dest, uint32_t qpn)
+{
+	return path->flow && path->flow->slot == qpn_slot(qpn) && frame_dest_same(&path->dest, dest);
 }
 
 void ibt_path_aim(struct hca_qp *qp, const struct frame_dest *dest, uint32_t qpn)
@@ -45,6 +69,8 @@ void ibt_path_aim(struct hca_qp *qp, const struct frame_dest *dest, uint32_t qpn
 	struct hca_path *path = &qp->path;
 
 	assert_locked(&qp->lock);
+	if (p->gated && !is_same_way(path, dest, qpn))
+		path->epoch = 0; /* it has to be walked */
 	path->dest = *dest;
 	if (gid_is_mcast(dest->dgid)) {
 		hca_path_go_by(path, p->wire, false);
@@ -52,8 +78,10 @@ void ibt_path_aim(struct hca_qp *qp, const struct frame_dest *dest, uint32_t qpn
 	}
 	if (!path->flow || !hca_flow_is_to(path->flow, dest->dgid, qpn_slot(qpn)))
 		hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, dest->dgid, qpn));
+	if (p->gated && path->epoch != hca_adapter_epoch(p->adapter))
+		hca_path_walk(path, path->flow->slot);
 	choose(p, path);
-	if (!path->shared && path->flow->on_this_host && p->channel)
+	if (!path->shared && is_near(p, path))
 		local_channel_want(p->channel, path->flow->slot);
 }
 
@@ -78,18 +106,60 @@ bool ibt_path_hears(struct ibt_port *p, struct hca_qp *qp, const struct frame_in
 		return true;
 	if (in->from)
 		return hears_ring(qp, in);
-	return !qp->path.peer_shared || !local_channel_is_paired(p->channel, peer_slot(qp));
+	return !qp->path.peer_shared || p->gated || !local_channel_is_paired(p->channel, peer_slot(qp));
+}
+
+/* ---- leaving the channel, and returning ---- */
+static void leave(struct ibt_port *p, struct hca_qp *qp)
+{
+	hca_path_go_by(&qp->path, p->wire, false);
+	qp->path.peer_shared = false;
+	qp->count->local = 0;
+	PROBE(PATH_CHANGED, .qpn = hca_qpn(qp), .peer = qp->attr.dest_qp_num,
+		.path = p->gated ? "through the fabric from now on" : "over UDP from now on");
+	hca_export_qp(qp->adapter, qp);
 }
 
 void ibt_path_leave_ring(struct ibt_port *p, struct hca_qp *qp)
 {
 	if (qp->dev_provider != &p->provider || local_channel_is_up(p->channel, qp->path.flow->slot))
 		return; /* an iWARP connection has no other path: it ends */
-	hca_path_go_by(&qp->path, p->wire, false);
-	qp->path.peer_shared = false;
-	qp->count->local = 0;
-	PROBE(PATH_CHANGED, .qpn = hca_qpn(qp), .peer = qp->attr.dest_qp_num, .path = "over UDP from now on");
-	hca_export_qp(qp->adapter, qp);
+	leave(p, qp);
+}
+
+/* Nobody may be there, or not want to: then it is asked now and then, and nothing waits. */
+static void try_to_return(struct ibt_port *p, struct hca_qp *qp)
+{
+	qp->path.returns = local_channel_is_up(p->channel, qp->path.flow->slot);
+	if (!qp->path.returns) {
+		local_channel_want(p->channel, qp->path.flow->slot);
+		return;
+	}
+	if (!ibt_is_idle(qp))
+		return;
+	qp->path.returns = false;
+	hca_path_go_by(&qp->path, local_channel_link(p->channel), true);
+	qp->count->local = 1;
+	PROBE(PATH_CHANGED, .qpn = hca_qpn(qp), .peer = qp->attr.dest_qp_num,
+		.path = "through shared memory from now on");
+}
+
+void ibt_path_follow(struct ibt_port *p, struct hca_qp *qp)
+{
+	assert_locked(&qp->lock);
+	if (!qp->service.connected || !qp->path.flow)
+		return;
+	if (qp->path.epoch != hca_adapter_epoch(p->adapter))
+		hca_path_walk(&qp->path, qp->path.flow->slot);
+	if (qp->path.clear && !qp->path.shared) {
+		try_to_return(p, qp);
+		return;
+	}
+	qp->path.returns = false;
+	if (qp->path.clear || !qp->path.shared)
+		return;
+	ibt_leave_onesided(qp);
+	leave(p, qp);
 }
 
 static void say_here(struct hca_qp *qp, bool ask)

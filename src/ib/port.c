@@ -116,7 +116,7 @@ static void find_path(struct hca_provider *v, const struct hca_path *path, uint3
 {
 	struct ibt_port *p = port_of(v);
 
-	if (p->channel && hca_devices_have(p->adapter, path->dest.dgid))
+	if (p->channel && hca_path_may_be_shared(path, qpn_slot(qpn)))
 		local_channel_connect(p->channel, qpn_slot(qpn));
 }
 
@@ -282,6 +282,7 @@ int ibt_port_open(struct hca_adapter *a, struct link *link, struct local_channel
 	frame_batch_begin(&p->answers);
 	p->wire = channel ? local_channel_wire(channel) : link;
 	p->channel = channel;
+	p->gated = a->on_fabric && channel;
 	if (channel)
 		local_channel_set_events(
 			channel, &(struct local_channel_events){executed, drive_within, &a->engine});

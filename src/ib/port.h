@@ -14,6 +14,7 @@
 #define IB_PORT_H
 
 #include "base/list.h"
+#include "hca/adapter.h"
 #include "hca/provider.h"
 #include "ib/ibt.h"
 #include "observe/probe.h"
@@ -42,6 +43,7 @@ struct ibt_port {
 	struct link *link; /* what it receives by: the wire, or the channel that stands before it */
 	struct link *wire; /* paths go by this one */
 	struct local_channel *channel; /* or by this one, to processes of this host; NULL: there is none */
+	bool gated;                    /* to which the switches of a fabric have to agree: path.c */
 	_Alignas(64) struct frame_batch batch; /* not on the line that who posts reads */
 	struct frame_batch answers;            /* of all QPs in `answering`, not sent yet */
 	struct hca_qp *answering[FRAME_BATCH_MAX];
@@ -90,6 +92,17 @@ void ibt_port_flush_answers(struct hca_provider *v);
 void ibt_path_choose(struct ibt_port *p, struct hca_path *path);
 /* Whether the QP takes frames that come this way, see there. */
 bool ibt_path_hears(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *in);
+/*
+ * On a fabric: walks again, if that may lead elsewhere by now; leaves the channel, or returns to it. Before
+ * anything is sent, answered or copied.
+ */
+void ibt_path_follow(struct ibt_port *p, struct hca_qp *qp);
+/* The same for who only has to know whether he has to leave: one load, of what is almost never written. */
+static inline void ibt_path_check(struct ibt_port *p, struct hca_qp *qp)
+{
+	if (p->gated && qp->path.epoch != hca_adapter_epoch(p->adapter))
+		ibt_path_follow(p, qp);
+}
 /* Sends by packets from now on, if the ring is gone; it is local. */
 void ibt_path_leave_ring(struct ibt_port *p, struct hca_qp *qp);
 /* The QP's path is fixed anew: tells its peer, if it is reached through shared memory. */

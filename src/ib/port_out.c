@@ -76,9 +76,12 @@ static bool may_be_onesided(const struct hca_qp *qp)
 }
 
 /* A connection through shared memory; datagrams go there as they would over UDP. */
-static bool is_fast(const struct hca_qp *qp)
+static bool is_fast(struct ibt_port *p, struct hca_qp *qp)
 {
-	return qp->path.shared && qp->service.connected;
+	if (!qp->path.shared || !qp->service.connected)
+		return false;
+	ibt_path_check(p, qp);
+	return qp->path.shared;
 }
 
 /* What goes through shared memory, at once. Whether that is all there was. */
@@ -120,9 +123,11 @@ static bool send_fast(struct ibt_port *p, struct hca_qp *qp)
 
 enum hca_post ibt_port_post(struct hca_qp *qp)
 {
-	if (!is_fast(qp))
+	struct ibt_port *p = ibt_port_of(qp);
+
+	if (!is_fast(p, qp))
 		return POST_MAY_WAIT;
-	return send_fast(ibt_port_of(qp), qp) ? POST_SENT : POST_NOW;
+	return send_fast(p, qp) ? POST_SENT : POST_NOW;
 }
 
 /* qp->lock is held all the while, since requests must leave in order whoever sends them. */
@@ -131,11 +136,13 @@ static bool send_requests(
 {
 	bool more = true;
 
-	if (is_fast(qp) && send_fast(p, qp))
+	if (p->gated)
+		ibt_path_follow(p, qp);
+	if (is_fast(p, qp) && send_fast(p, qp))
 		return false;
 	if (qp->moving)
 		return true; /* what follows waits for it */
-	if (is_fast(qp))
+	if (is_fast(p, qp))
 		ibt_path_leave_ring(p, qp);
 	qp->flow_closed = false; /* unless it asks and finds it so */
 	while (more && rounds--) {
@@ -212,6 +219,7 @@ static bool put_answers(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 	bool more;
 
 	lock_take(&qp->lock);
+	ibt_path_check(p, qp);
 	if (b->nframes && (frame_batch_full(b, 1) || !hca_path_goes_with(&qp->path, b))) {
 		lock_drop(&qp->lock); /* it takes the locks of those who answered */
 		flush_answers(p);

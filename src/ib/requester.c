@@ -246,6 +246,8 @@ static enum step send_next(struct hca_qp *qp, uint64_t now, struct frame_batch *
 	if (!w->started && r->una != r->psn &&
 		(uint32_t)psn_diff(r->psn, r->una) + ibt_npkts(w->length, ibt_mtu(qp)) > IBT_PSNS_OUT)
 		return STEP_STOP;
+	if (!w->started && qp->path.returns && r->una != r->psn)
+		return STEP_STOP; /* once all before it is done, it goes another way */
 	if (!w->started && !start(qp, w))
 		return STEP_STOP;
 	if (r->rec.cautious && !ibt_nothing_in_flight(qp))

@@ -77,6 +77,23 @@ void ibt_skip_oldest(struct hca_qp *qp)
 	ibt_qp(qp)->req.next = qp->sq.tail;
 }
 
+bool ibt_is_idle(struct hca_qp *qp)
+{
+	const struct ibt_requester *r = &ibt_qp(qp)->req;
+	const struct ibt_responder *p = &ibt_qp(qp)->resp;
+
+	return r->una == r->psn && !r->failed && !r->rnr_until && p->answer_head == p->answer_tail &&
+	       !p->ack_due && !p->ack_leaving && !p->nak_due;
+}
+
+void ibt_leave_onesided(struct hca_qp *qp)
+{
+	if (qp->sq.tail != qp->sq.head)
+		hca_sq_at(&qp->sq, qp->sq.tail)->moved = 0;
+	qp->moving = false;
+	qp->direct_min_len = 0;
+}
+
 /* ---- receiving ---- */
 static bool parse_packet(const struct frame_in *in, struct ibt_packet *p)
 {

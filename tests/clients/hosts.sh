@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# hosts.sh [pingpong|perftest]: strangers' programs on two hosts of a fabric, by LID, with OpenSM as the
-# manager: through one switch and through three. Contents are checked by the programs that can.
+# hosts.sh WORLD [pingpong|perftest]: strangers' programs on two hosts of a fabric, by LID, with OpenSM as the
+# manager: through one switch and through three. Contents are checked by the programs that can. In the world loopback their
+# packets may be spared the switches (clear_paths.sh); in the world wire none is.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
 export ANYRDMA_FABRIC=hosts
-enter loopback "$@"
+enter "${1:-loopback}" "$@"
 in_net() { on A env "${SANITIZER[@]}" "$@"; }
 
 # up SHAPE: a new fabric, with all ports ACTIVE.
@@ -63,7 +64,7 @@ perftest() {
 for shape in "star:2 node2" "tree:2,1,1 node2"; do
 	FAR=${shape#* }
 	up "${shape% *}"
-	"${1:-pingpong}"
+	"${2:-pingpong}"
 	down
 done
 done_testing

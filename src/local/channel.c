@@ -113,22 +113,17 @@ static int channel_send(struct link *link, const struct frame_batch *b)
 }
 
 /* ---- receiving ---- */
-struct comes {
-	struct local_channel *c;
-	const struct local_reader *from;
-};
-
 static bool may_come(void *arg, const struct ring_path *p)
 {
-	const struct comes *it = arg;
-	struct local_channel *c = it->c;
+	const struct local_reader *r = arg;
+	struct local_channel *c = r->channel;
 	struct frame_dest path;
 
 	if (!c->trust.may_come)
 		return c->ours(c->ours_arg, p->sgid) && c->ours(c->ours_arg, p->dgid);
 	memcpy(&path, p, FRAME_ADDRESS);
 	path.grh = p->grh;
-	return c->trust.may_come(c->trust.arg, it->from->home, &path);
+	return c->trust.may_come(c->trust.arg, r->home, &path);
 }
 
 /* Its paths are looked at again when the answer may be another one. What it left when it ended is from there.
@@ -164,7 +159,6 @@ static int take_frames(
 	enum {
 		BURST_BYTES = 256 << 10
 	}; /* of what goes by reference: the sender waits for the acknowledge */
-	struct comes from = {c, r};
 	struct frame_in in;
 	uint64_t by_ref = 0;
 	int n = 0, got;
@@ -176,7 +170,7 @@ static int take_frames(
 	local_credit_check(c, r);
 	if (local_credit_expects_reply(r))
 		max = 1;
-	while ((unsigned)n < max && by_ref < BURST_BYTES && (got = ring_take(&r->rx, &in, may_come, &from))) {
+	while ((unsigned)n < max && by_ref < BURST_BYTES && (got = ring_take(&r->rx, &in, may_come, r))) {
 		n++;
 		/* What we sent before comes first: a reply must not overtake it. */
 		if (r->rx.ack != r->acked)

@@ -103,6 +103,7 @@ struct local_reader {
 	bool begun;                     /* the ring is its own, not one of who had this place before */
 	uint64_t came;                  /* counts those who come */
 	uint32_t slot;                  /* as it says */
+	struct local_channel *channel;  /* whose it is */
 	int pid;                        /* who connected */
 	uint32_t home;                  /* see local_channel_trust */
 	uint64_t epoch;                 /* for which its paths were looked at */

@@ -30,6 +30,7 @@ static struct local_reader *reader_place(struct local_channel *c)
 	r = c->nreaders < CHANNEL_READERS ? calloc(1, sizeof(*r)) : NULL;
 	if (r) {
 		r->end.fd = -1;
+		r->channel = c;
 		atomic_store(&c->reader[c->nreaders], r);
 		atomic_fetch_add(&c->nreaders, 1);
 	}

@@ -75,7 +75,7 @@ ways() {
 		goes "$MEMORY" "$far" ibv_rc_pingpong -c -g 0
 		goes "$MEMORY" "$far" ib_write_lat -F -n 2000
 		export ANYRDMA_LOCAL=off
-		goes "$HOPS" "$far" ibv_rc_pingpong -c -s 100000
+		goes "$HOPS" "$far" ibv_rc_pingpong -c -s 100000 -n 100
 		unset ANYRDMA_LOCAL
 	done
 	managed star:4

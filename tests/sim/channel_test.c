@@ -17,7 +17,9 @@
 #include "base/log.h"
 #include "cm/router.h"
 #include "draw.h"
+#include "fabric/shared.h"
 #include "ib/port.h"
+#include "life.h"
 #include "local/channel_parts.h"
 #include "mad/gsi.h"
 #include "seeds.h"
@@ -40,10 +42,11 @@ static struct {
 	enum hca_local local;
 	struct local_channel *channel[TWO];
 	bool sleeps, troubled;
+	struct fabric_table *fabric; /* NULL: it is RoCE */
 } t;
 
 static struct {
-	unsigned long long sleeps, kills, cut_off;
+	unsigned long long sleeps, kills, cut_off, flaps, away, back;
 } total;
 
 /* ---- time ---- */
@@ -57,6 +60,76 @@ static void move(uint64_t to)
 	sim_clock_set(t.net, to);
 }
 
+/*
+ * ---- a fabric ----
+ * Every other seed has InfiniBand: two ports with a cable between them, which is plain, or is not. While it
+ * is not, packets go by the link below, which stands for the switches.
+ */
+enum { FABRIC_MTU = 5 };
+
+static struct fabric_table *new_fabric(void)
+{
+	static const struct fabric_counts n = {.ports = TWO, .rows = TWO};
+	void *zeroed = calloc(1, fabric_table_size(&n));
+	struct fabric_table *f = zeroed ? fabric_table_init(zeroed, &n) : NULL;
+
+	for (uint32_t i = 0; f && i < TWO; i++) {
+		*fabric_port(f, i) = (struct fabric_port){.sw = FABRIC_NONE,
+			.num = 1,
+			.peer = 1 - i,
+			.sl2vl = i,
+			.host = i + 1,
+			.lid = (uint16_t)(i + 1),
+			.state = PORT_ACTIVE,
+			.phys = PHYS_LINK_UP,
+			.mtu = FABRIC_MTU,
+			.mtu_cap = FABRIC_MTU,
+			.vls = 1,
+			.flags = FABRIC_PLAIN,
+			.prefix = 0xfe80000000000000,
+			.guid = {i + 1},
+			.pkey = {PKEY_DEFAULT}};
+		fabric_lid_set(f, (uint16_t)(i + 1), i);
+		*fabric_program(f, i + 1) =
+			(struct fabric_program){i + 1, getpid()}; /* the slot of two_node_open() */
+	}
+	return f;
+}
+
+static void flap(void)
+{
+	fabric_change_begin(t.fabric);
+	fabric_port(t.fabric, 0)->flags ^= FABRIC_PLAIN;
+	fabric_change_end(t.fabric);
+	total.flaps++;
+}
+
+/* What became of that. */
+static void look_at_paths(unsigned me)
+{
+	static bool was_shared[MAX_SIDES];
+
+	for (unsigned i = 0; i < two->model.nsides; i++) {
+		const struct side *s = &two->model.side[i];
+		bool shared = s->qp && s->qp->path.shared;
+
+		if (s->node_index != me || !s->qp || hca_qp_state(s->qp) != IBV_QPS_RTS)
+			continue;
+		total.away += was_shared[i] && !shared;
+		total.back += !was_shared[i] && shared;
+		was_shared[i] = shared;
+	}
+}
+
+static void port_on_fabric(struct sim_node *n, unsigned me)
+{
+	hca_port_init_ib(&n->dev.port[0], &n->dev, 1, me);
+	hca_port_follow_ib(&n->dev.port[0], fabric_port(t.fabric, me));
+	gid_of_lid((uint16_t)(me + 1), n->gid);
+	n->adapter.on_fabric = true;
+	n->adapter.table = t.fabric;
+}
+
 /* ---- nodes ---- */
 static void gid_of(unsigned i, uint8_t gid[16])
 {
@@ -68,7 +141,7 @@ static void gid_of(unsigned i, uint8_t gid[16])
 
 static bool is_ours(void *arg, const uint8_t gid[16])
 {
-	return hca_devices_have(arg, gid);
+	return gid_lid(gid) || hca_devices_have(arg, gid);
 }
 
 /* Addresses of both are those of the host; the first is its own. */
@@ -119,7 +192,10 @@ void two_node_open(struct model *m, unsigned me)
 	n->dev.adapter = a;
 	n->dev.ifindex = 1;
 	snprintf(n->dev.vd.ibv.name, sizeof(n->dev.vd.ibv.name), "sim%u", me);
-	port_init(n, me);
+	if (t.fabric)
+		port_on_fabric(n, me);
+	else
+		port_init(n, me);
 	list_add_tail(&a->devices, &n->dev.node);
 	open_engine(m, n, me);
 	n->ctx = hca_context_open(&n->dev);
@@ -273,6 +349,10 @@ void two_nap(uint64_t us)
 		turns_leave();
 	if (two->phase[0] >= TWO_CONNECTS && two->phase[1] >= TWO_CONNECTS)
 		begin_trouble();
+	if (t.fabric && t.troubled && one_in(8))
+		flap();
+	if (t.fabric && t.troubled)
+		look_at_paths(me);
 	if (t.sleeps && one_in(3) && t.channel[me])
 		sleep_on_bell(me, (1 + us) * SIM_US);
 	else
@@ -345,6 +425,8 @@ static void run_seed(uint64_t seed)
 	t.sleeps = one_in(2);
 	two_kills = one_in(5);
 	two_troubles = !two_kills && one_in(2);
+	t.fabric = one_in(2) ? new_fabric() : NULL;
+	two_flaps = life_reliable = t.fabric;
 	rules.steps = one_in(4) ? 0 : 1 + (unsigned)draw(1000);
 	rules.stall = one_in(3) ? 200 + (unsigned)draw(2000) : 0;
 	rules.stall_max = one_in(2) ? 300 * SIM_MS : SIM_MS;
@@ -357,6 +439,7 @@ static void run_seed(uint64_t seed)
 	}
 	sim_net_close(t.net);
 	t.net = NULL;
+	free(t.fabric);
 }
 
 int main(int argc, char **argv)
@@ -373,8 +456,13 @@ int main(int argc, char **argv)
 		run_seed(seeds.now = seeds.first + i);
 	printf("%llu seeds from %llu on: all well; %llu requests, %llu of them direct, %llu packets, %llu "
 	       "sleeps, "
-	       "%llu killed\n",
+	       "%llu killed, %llu flaps: %llu away, %llu back\n",
 		(unsigned long long)seeds.count, (unsigned long long)seeds.first, life_total.requests,
-		life_total.direct, life_total.packets, total.sleeps, total.kills);
+		life_total.direct, life_total.packets, total.sleeps, total.kills, total.flaps, total.away,
+		total.back);
+	if (total.flaps > 500 && (!total.away || !total.back)) {
+		printf("no path has left shared memory and come back\n");
+		return 1;
+	}
 	return 0;
 }

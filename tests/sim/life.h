@@ -39,5 +39,7 @@ struct life_total {
 	unsigned long long requests, packets, retransmits, direct, rebirths, deaths;
 };
 extern struct life_total life_total;
+/* All connections are RC: what is lost where a path changes is sent again. */
+extern bool life_reliable;
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "sim_world.h"
 
+#include "wire/lrh.h"
+
 #include "cm/router.h"
 #include "ib/port.h"
 #include "mad/gsi.h"
@@ -229,6 +231,8 @@ static struct ibv_ah_attr path_to(const uint8_t gid[16])
 	struct ibv_ah_attr a = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}};
 
 	memcpy(a.grh.dgid.raw, gid, 16);
+	a.dlid = gid_is_mcast(gid) ? LID_MCAST
+				   : gid_lid(gid); /* where there are LIDs; then also the GRH is there */
 	return a;
 }
 

@@ -11,7 +11,7 @@
 enum { PATIENCE_S = 60 };
 
 struct two *two;
-bool two_kills, two_troubles;
+bool two_kills, two_troubles, two_flaps;
 unsigned two_looks = 200;
 
 /* ---- together ---- */
@@ -46,7 +46,7 @@ static void reach(struct model *m, unsigned me, const struct sim_qp_opts *o, uin
 	for (unsigned tries = 0; local != wanted && tries < 100 && !atomic_load(&two->killed); tries++) {
 		struct hca_qp *qp = sim_qp(n, o);
 
-		sim_connect_to(qp, o, n->gid, qpn, o);
+		sim_connect_to(qp, o, two_flaps ? m->world.node[qpn_slot(qpn) - 1].gid : n->gid, qpn, o);
 		local = qp->path.shared;
 		hca_qp_destroy(qp);
 	}
@@ -117,7 +117,7 @@ static void connect_side(struct model *m, struct side *s)
 	model_leave(); /* it may wait for the other one */
 	sim_connect_to(s->qp, &s->opts, m->world.node[s->peer->node_index].gid, s->peer->qpn, &s->peer->opts);
 	model_enter();
-	if (s->opts.type != IBV_QPT_UD && !two_kills &&
+	if (s->opts.type != IBV_QPT_UD && !two_kills && !two_flaps &&
 		s->qp->path.shared != (s->node->adapter.local != HCA_LOCAL_OFF))
 		model_fail(m, s, "does not go through shared memory");
 }

@@ -36,6 +36,8 @@ extern bool two_kills;
 extern bool two_troubles;
 /* After so many looks, on average, one naps. */
 extern unsigned two_looks;
+/* Paths may leave shared memory, and come back. */
+extern bool two_flaps;
 
 /* From here on both have their queue pairs, and may be killed. */
 enum { TWO_CONNECTS = 5 };

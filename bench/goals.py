@@ -25,6 +25,7 @@ class Goal:
         size = "1 MiB" if self.x == MIB else f"{(self.x or 0) >> 10} KiB"
         what = {"bandwidth": f"ib_{verb}_bw, {size}{how}", "latency": f"ib_{verb}_lat, 8 B{how}", "rate": f"ib_{verb}_bw, 8 B, -q {self.x}{how}",
                 "opensm_s": f"opensm -o, fat-tree:{self.x}", "discover_s": f"ibnetdiscover, fat-tree:{self.x}", "mib": f"memory of fat-tree:{self.x}",
+                "us": f"ib_{verb}_lat, 8 B{how}", "gbps": f"ib_{verb}_bw, 1 MiB{how}",
                 "message_us": f"cost of a message, {self.x} queue pairs", "qp_kib": "memory of an idle queue pair"}
         kind, _, asked = self.question.rpartition("-")
         return "iWARP " * (kind == "iwarp") + (what.get(asked) or what[self.field])
@@ -74,6 +75,10 @@ GOALS = (
      Goal("connections", "loopback", "anyrdma", 1000, "anyrdma", 0.9, field="message_us", rival_x=1)] +
     [Goal("fabric", "loopback", "anyrdma", k, "ibsim", 1 / 1.3, field=f) for f, k in (("opensm_s", 16), ("opensm_s", 24), ("discover_s", 16))] +
     [Goal("fabric", "loopback", "anyrdma", 16, limit=64, field="mib")] +
+    [Goal("fabric-memory", "memory", f"{v}, {shape}", None, f"{v}, RoCE", 0.95, field=f)
+     for v in ("write", "send") for shape in ("one switch", "five switches") for f in ("us", "gbps")] +
+    [Goal("fabric-hops", "loopback", f"{v}, one switch", None, f"{v}, RoCEv2", 0.5, field="gbps") for v in ("write", "send")] +
+    [Goal("fabric-hops", "loopback", f"{v}, three switches", None, f"{v}, one switch", 0.97 ** 2, field="gbps") for v in ("write", "send")] +
     memory())
 
 

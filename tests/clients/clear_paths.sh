@@ -121,6 +121,9 @@ under_way() {
 	return 1
 }
 
+# up_again: as soon as nothing is left of the one that was killed.
+up_again() { on A "$ANYRDMA" fabric up --quiet --name clear star:4 >"$TMP/fabric" 2>&1; }
+
 returns() {
 	local test i
 	managed star:4
@@ -139,6 +142,14 @@ returns() {
 		gone "${PID[client]}" && fail "$test has ended" "$TMP/client"
 		break_off
 	done
+	begin_pair node2 ib_write_bw -s 65536 -F -u 18 -n 100000000
+	comes "$MEMORY\$" client
+	kill -9 "$(cat "$RUN_DIR/net-${NAMESPACES[0]}/fabric-clear/lock")"
+	comes "$AWAY" client
+	until_true "$PATIENCE" up_again || fail "it cannot be started again" "$TMP/fabric"
+	comes "$BACK" client
+	say "ok    a fabric that is killed and started again"
+	break_off
 	managed tree:2,2,1
 	begin_pair node2 ibv_rc_pingpong -c -s 30000 -n 100000
 	for i in $(seq 1 10); do
@@ -148,6 +159,7 @@ returns() {
 	end_pair "ibv_rc_pingpong: no byte is wrong while its route changes"
 }
 
+ended=0
 trap 'ended=$?; set +e; end_fabric; (exit $ended); leave' EXIT
 "${1:-ways}"
 done_testing

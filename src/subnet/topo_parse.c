@@ -589,6 +589,23 @@ static bool own_fault(struct parser *p, struct lex *l, unsigned line)
 	return done;
 }
 
+static bool own_mtu(struct parser *p, struct lex *l, unsigned line)
+{
+	struct subnet_port *port = port_named(p, l, line);
+	uint64_t bytes = 0;
+
+	if (!port)
+		return false;
+	if (!lex_number(l, 4096, &bytes) || !lex_done(l))
+		bytes = 0;
+	for (uint8_t code = 1; code <= 5; code++)
+		if (bytes == 128u << code) {
+			port->caps.mtu = code;
+			return true;
+		}
+	return fail(p, line, "@mtu \"S1\"[3] 2048: the MTU is 256, 512, 1024, 2048 or 4096");
+}
+
 static bool own_site(struct parser *p, struct lex *l, unsigned line)
 {
 	struct subnet_node *n = node_named(p, l, line);
@@ -607,7 +624,8 @@ static bool do_own_line(struct parser *p, struct own_line *o)
 	static const struct {
 		const char *word;
 		bool (*fn)(struct parser *p, struct lex *l, unsigned line);
-	} kinds[] = {{"host", own_host}, {"ip", own_ip}, {"fault", own_fault}, {"site", own_site}};
+	} kinds[] = {{"host", own_host}, {"ip", own_ip}, {"fault", own_fault}, {"mtu", own_mtu},
+		{"site", own_site}};
 	struct lex_word w;
 	char buf[44];
 
@@ -615,7 +633,8 @@ static bool do_own_line(struct parser *p, struct own_line *o)
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		if (lex_same(w, kinds[i].word))
 			return kinds[i].fn(p, &o->rest, o->line);
-	return fail(p, o->line, "there is no @%s; there are @host, @ip, @fault and @site", shown(w, buf));
+	return fail(
+		p, o->line, "there is no @%s; there are @host, @ip, @fault, @mtu and @site", shown(w, buf));
 }
 
 int topo_parse(struct subnet *s, struct topo *t, const char *text, size_t len, char err[TOPO_ERROR])

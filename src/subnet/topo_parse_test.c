@@ -210,6 +210,17 @@ static void own_lines_are_read(void **state)
 	drop(&d);
 }
 
+static void mtus_are_read_and_written(void **state)
+{
+	struct desc d = parsed("Switch 2 \"S\"\n[1] \"A\"[1]\n\nCa 1 \"A\"\n\n@mtu \"S\"[1] 256\n");
+
+	assert_int_equal(topo_complete(&d.t, d.s), 0);
+	assert_int_equal(subnet_find(d.s, "S")->port[1].caps.mtu, 1);
+	assert_int_equal(subnet_find(d.s, "S")->port[2].caps.mtu, 5);
+	assert_round_trip(&d);
+	drop(&d);
+}
+
 static void faults_in_a_description_name_their_line(void **state)
 {
 	static const struct {
@@ -245,6 +256,9 @@ static void faults_in_a_description_name_their_line(void **state)
 		{"Ca 1 \"A\"\n@host h \"A\"\n@host g \"A\"\n", "line 3: \"A\" already belongs to a host"},
 		{"Ca 1 \"A\"\n@host h\n", "line 2: the name of a node in quotes is missing"},
 		{"Ca 1 \"A\"\n@fault \"A\"[1]\n", "line 2: @fault"},
+		{"Ca 1 \"A\"\n@mtu \"A\"[1] 1500\n", "line 2: @mtu"},
+		{"Ca 1 \"A\"\n@mtu \"A\"[1]\n", "line 2: @mtu"},
+		{"Ca 1 \"A\"\n@mtu \"A\"[1] 256 512\n", "line 2: @mtu"},
 		{"Ca 1 \"A\n", "line 1: a node has a name"},
 	};
 
@@ -279,6 +293,7 @@ int main(void)
 		cmocka_unit_test(ibsim_examples_are_read),
 		cmocka_unit_test(discovered_subnet_is_read),
 		cmocka_unit_test(own_lines_are_read),
+		cmocka_unit_test(mtus_are_read_and_written),
 		cmocka_unit_test(faults_in_a_description_name_their_line),
 		cmocka_unit_test(cut_descriptions_are_bounded),
 	};

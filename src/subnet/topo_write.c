@@ -114,6 +114,19 @@ static void put_ip(FILE *f, const struct topo_ip *ip)
 	fprintf(f, "[%u] %s/%u\n", ip->port->num, text, ip->prefix - (v4 ? 96 : 0));
 }
 
+static void put_mtus(FILE *f, const struct subnet_node *n)
+{
+	enum { USUAL = 5 };
+
+	for (unsigned i = 1; i <= n->nports; i++) {
+		if (n->port[i].caps.mtu == USUAL)
+			continue;
+		fputs("@mtu ", f);
+		put_ref(f, n);
+		fprintf(f, "[%u] %u\n", i, 128u << n->port[i].caps.mtu);
+	}
+}
+
 static void put_own(FILE *f, const struct topo *t)
 {
 	for (unsigned i = 0; i < t->nhosts; i++) {
@@ -153,6 +166,8 @@ char *topo_write(const struct subnet *s, const struct topo *t, size_t *len)
 	put_nodes(f, s, SUBNET_SWITCH);
 	put_nodes(f, s, SUBNET_CA);
 	put_nodes(f, s, SUBNET_ROUTER);
+	for (unsigned i = 0; i < subnet_nodes(s); i++)
+		put_mtus(f, subnet_node(s, i));
 	put_own(f, t);
 	if (fclose(f)) {
 		free(text);

@@ -293,6 +293,53 @@ static void packet_arrives_where_its_queue_pair_is(void **state)
 	leave(&b);
 }
 
+static const uint8_t group[16] = {0xff, 0x12, 0x40, 0x1b, [15] = 9};
+
+/* To a group, by a GRH, from the host of LID_A. */
+static void make_group_packet(uint8_t bytes[DATAGRAM], struct trunk_packet *head)
+{
+	const struct fabric_port *from = subnet_port(d.topo.host[0].hca[0], 1)->shared;
+
+	make(bytes, head);
+	put_be24(bytes + 5, QP_MULTICAST);
+	head->dlid = LID_MCAST + 1;
+	head->has_grh = 1;
+	put_be64(head->grh.sgid, from->prefix);
+	put_be64(head->grh.sgid + 8, from->guid[0]);
+	memcpy(head->grh.dgid, group, sizeof(group));
+}
+
+/* Two programs are at the port that it leaves by, one at the other end of the cable. */
+static void packet_to_a_group_comes_to_its_senders_port_too(void **state)
+{
+	uint8_t bytes[DATAGRAM], *there;
+	struct program a, beside, b;
+	struct program *const all[] = {&a, &beside, &b};
+	struct trunk_packet head, t;
+
+	attach(&a, 0, SLOT_A);
+	attach(&beside, 0, SLOT_A + 1);
+	attach(&b, 1, SLOT_B);
+	make_group_packet(bytes, &head);
+	put(&a, &head, bytes, DATAGRAM);
+	run();
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(trunk_take(&all[i]->rx, &t, &there), 1);
+		assert_memory_equal(t.grh.dgid, group, sizeof(group));
+		assert_int_equal(t.port, subnet_port(d.topo.host[i / 2].hca[0], 1)->index);
+		trunk_done(&all[i]->rx);
+		assert_false(trunk_has_packet(&all[i]->rx));
+	}
+	subnet_port(d.topo.host[0].hca[0], 1)->shared->state = PORT_DOWN;
+	put(&a, &head, bytes, DATAGRAM);
+	run();
+	for (unsigned i = 0; i < 2; i++)
+		assert_false(trunk_has_packet(&all[i]->rx)); /* a port that is down has no members */
+	leave(&a);
+	leave(&beside);
+	leave(&b);
+}
+
 static void forged_packets_are_refused_and_counted(void **state)
 {
 	enum { FORGERIES = 9 };
@@ -430,6 +477,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(nonsense_ends_a_connection, begin, end),
 		cmocka_unit_test_setup_teardown(changes_are_told_to_programs_of_that_host, begin, end),
 		cmocka_unit_test_setup_teardown(packet_arrives_where_its_queue_pair_is, begin, end),
+		cmocka_unit_test_setup_teardown(packet_to_a_group_comes_to_its_senders_port_too, begin, end),
 		cmocka_unit_test_setup_teardown(forged_packets_are_refused_and_counted, begin, end),
 		cmocka_unit_test_setup_teardown(what_finds_nobody_or_no_room_is_counted, begin, end),
 		cmocka_unit_test_setup_teardown(what_a_program_left_is_sent, begin, end),

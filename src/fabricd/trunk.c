@@ -84,6 +84,16 @@ static bool may_send(const struct attach_conn *c, const struct subnet_port *from
 	       (!t->has_grh || fabric_port_has_gid(from->shared, t->grh.sgid));
 }
 
+/*
+ * A switch gives no packet back by the port it came by: what a queue pair sends to its own group the adapter
+ * gives to the others at its port (IBA 10.5).
+ */
+static void loop_back(struct fabricd *d, struct subnet_port *from, const struct packet *p)
+{
+	if (lid_is_mcast(p->lrh.dlid) && from->shared->state == PORT_ACTIVE)
+		trunk_arrived(d, from, p);
+}
+
 static void send_packet(
 	struct attach_conn *c, const struct trunk_packet *t, const uint8_t *bytes, uint64_t now)
 {
@@ -109,6 +119,7 @@ static void send_packet(
 	}
 	packet_set_lengths(&p);
 	c->all->count.sent++;
+	loop_back(c->all->d, from, &p);
 	subnet_inject(c->all->d->subnet, from, &p, now);
 }
 

@@ -118,10 +118,15 @@ static bool from_peer(const struct hca_qp *qp, const struct frame_in *in)
 	return !memcmp(in->sgid, qp->path.dest.dgid, 16) && !memcmp(in->dgid, qp->path.dest.sgid, 16);
 }
 
-/* A datagram is for any address of its port, or for a group. */
+/* A datagram is for any address of its port, or for a group: of two ports of an adapter each brings its copy.
+ */
 static bool for_port(struct hca_qp *qp, const struct frame_in *in)
 {
-	return gid_is_mcast(in->dgid) || hca_port_is_at(qp->path.port, in->dgid);
+	struct hca_port *port = qp->path.port;
+
+	if (!gid_is_mcast(in->dgid))
+		return hca_port_is_at(port, in->dgid);
+	return !hca_port_is_ib(port) || in->ifindex == port->ib.index + 1;
 }
 
 bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)

@@ -19,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { RCVBUF = TRUNK_DATA / 4, ATTEND_EVERY = 64, MOST = 256 };
+enum { RCVBUF = TRUNK_DATA / 4, ATTEND_EVERY = 64, MOST = 256, ALL = TRUNK_DATA / (2 * TRUNK_LINE) };
 
 /* `lock` guards what is sent with; the rest is who receives. */
 struct fabric_link {
@@ -35,6 +35,7 @@ struct fabric_link {
 	int slot_fd;
 	struct trunk_ring *_Atomic coming; /* that of rx, for who only looks */
 	unsigned polls;
+	_Atomic unsigned sleepers;
 	_Atomic uint64_t tx_lost;
 };
 
@@ -216,19 +217,17 @@ static void deliver_packet(
 	deliver(arg, &in);
 }
 
-static int fabric_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
+/* What is there; 0: that was all, 1: no more at once, -1: nonsense. */
+static int take_packets(
+	struct fabric_link *l, unsigned most, link_deliver_fn *deliver, void *arg, unsigned *n)
 {
-	struct fabric_link *l = of(link);
-	struct link_stats *s = &link->stats;
+	struct link_stats *s = &l->link.stats;
 	struct trunk_packet t;
 	uint8_t *bytes;
-	unsigned n = 0;
-	int took = 0;
+	int took = 1;
 
-	if (!max || l->polls++ % ATTEND_EVERY == 0)
-		attend(l);
-	while (!l->gone && n < (max ? max : MOST) && (took = trunk_take(&l->rx, &t, &bytes)) > 0) {
-		n++;
+	for (unsigned i = 0; i < most && !l->gone && (took = trunk_take(&l->rx, &t, &bytes)) > 0; i++) {
+		++*n;
 		s->rx_packets++;
 		s->rx_bytes += t.len;
 		if (t.len >= 12 && t.slid)
@@ -237,9 +236,32 @@ static int fabric_receive(struct link *link, unsigned max, link_deliver_fn *deli
 			s->bad_length++;
 		trunk_done(&l->rx);
 	}
+	return took;
+}
+
+/*
+ * A reader says once that it sleeps, and who polls may have heard the bell that was for those who do. So it
+ * takes all there is, and says so again for them. False: something came meanwhile.
+ */
+static bool leave_to_sleepers(struct fabric_link *l)
+{
+	return l->gone || !atomic_load(&l->sleepers) || trunk_sleep(&l->rx);
+}
+
+static int fabric_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
+{
+	struct fabric_link *l = of(link);
+	unsigned n = 0, most = atomic_load(&l->sleepers) ? ALL : max ? max : MOST;
+	int took;
+
+	if (!max || l->polls++ % ATTEND_EVERY == 0)
+		attend(l);
+	do
+		took = take_packets(l, most, deliver, arg, &n);
+	while (took >= 0 && !leave_to_sleepers(l) && n < most);
 	if (took < 0)
 		distrust(l);
-	s->tx_errors = atomic_load_explicit(&l->tx_lost, memory_order_relaxed);
+	link->stats.tx_errors = atomic_load_explicit(&l->tx_lost, memory_order_relaxed);
 	return (int)n;
 }
 
@@ -256,10 +278,16 @@ static bool fabric_sleep(struct link *link)
 	struct fabric_link *l = of(link);
 	bool nothing;
 
+	atomic_fetch_add(&l->sleepers, 1);
 	lock_take(&l->lock); /* the rings may be others the next moment */
 	nothing = l->gone || trunk_sleep(&l->rx);
 	lock_drop(&l->lock);
 	return nothing;
+}
+
+static void fabric_woke(struct link *link)
+{
+	atomic_fetch_sub(&of(link)->sleepers, 1);
 }
 
 static int fabric_fds(struct link *link, int fds[4])
@@ -307,6 +335,7 @@ static const struct link_ops fabric_ops = {
 	.mcast = fabric_mcast,
 	.waits = fabric_waits,
 	.sleep = fabric_sleep,
+	.woke = fabric_woke,
 	.close = fabric_close,
 	.abandon = fabric_abandon,
 };

@@ -145,6 +145,46 @@ static void ruined_ring_is_left_for_a_new_one(void **state)
 	hang_up();
 }
 
+/* Whether who sleeps is rung for a packet; if so, somebody else hears it. */
+static bool rings(struct link *l, struct trunk_tx *tx)
+{
+	static const uint8_t ring = ATTACH_RING;
+	const struct trunk_packet head = {.slid = 1, .dlid = 2};
+	bool rung;
+
+	assert_non_null(trunk_reserve(tx, 12));
+	trunk_commit(tx, &head, 12);
+	rung = trunk_must_ring(tx);
+	if (rung)
+		assert_int_equal(send(conn, &ring, 1, 0), 1);
+	packets = 0;
+	assert_int_equal(l->ops->receive(l, 0, count, NULL), 1);
+	return rung;
+}
+
+/* One sleeps; another one polls, hears the bell and takes the packet, and may never poll again. */
+static void who_sleeps_is_rung_again(void **state)
+{
+	struct trunk_tx tx;
+	pthread_t fabric;
+	struct link *l;
+	uint32_t slot;
+
+	assert_int_equal(pthread_create(&fabric, NULL, welcome, NULL), 0);
+	assert_int_equal(fabric_link_open(&l, UDP_PORT, &slot, &table), 0);
+	pthread_join(fabric, NULL);
+	tx = (struct trunk_tx){.ring = &trunk->to_program};
+	assert_false(rings(l, &tx));
+	assert_true(l->ops->sleep(l));
+	for (int i = 0; i < 3; i++)
+		assert_true(rings(l, &tx));
+	l->ops->woke(l);
+	rings(l, &tx);
+	assert_false(rings(l, &tx));
+	l->ops->close(l);
+	hang_up();
+}
+
 static void who_does_not_answer_is_not_waited_for(void **state)
 {
 	struct fabric_attachment a;
@@ -165,6 +205,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(ruined_ring_is_left_for_a_new_one, begin, end),
+		cmocka_unit_test_setup_teardown(who_sleeps_is_rung_again, begin, end),
 		cmocka_unit_test_setup_teardown(who_does_not_answer_is_not_waited_for, begin, end),
 		cmocka_unit_test(no_fabric_leaves_no_descriptor),
 	};

@@ -167,10 +167,12 @@ static bool sleep_on_link(struct hca_provider *v)
 
 static void woke(struct hca_provider *v)
 {
-	struct local_channel *c = port_of(v)->channel;
+	struct ibt_port *p = port_of(v);
 
-	if (c)
-		local_channel_woke(c);
+	if (p->wire->ops->woke)
+		p->wire->ops->woke(p->wire);
+	if (p->channel)
+		local_channel_woke(p->channel);
 }
 
 static bool has_deferred(struct hca_provider *v)

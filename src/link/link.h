@@ -43,6 +43,8 @@ struct link_ops {
 	bool (*sleep)(struct link *l);
 	/* A look that costs nothing: something is there for receive. Any thread. NULL: only receive tells. */
 	bool (*waits)(struct link *l);
+	/* After sleep, whatever it said. Any thread. NULL: that does not matter. */
+	void (*woke)(struct link *l);
 	/* Addresses may have come or gone; any thread. NULL: that does not matter. */
 	void (*interfaces_changed)(struct link *l);
 	void (*close)(struct link *l);

@@ -28,8 +28,10 @@ bool fabric_is_ours(void)
 }
 
 /* ---- coming ---- */
-static void take_fds(struct msghdr *m, int fd[FDS])
+/* False: this process may not open as many. */
+static bool take_fds(struct msghdr *m, int fd[FDS])
 {
+	bool all = !(m->msg_flags & MSG_CTRUNC);
 	unsigned kept = 0;
 
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
@@ -39,12 +41,13 @@ static void take_fds(struct msghdr *m, int fd[FDS])
 			int came;
 
 			memcpy(&came, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			if (kept < FDS)
-				fd[kept++] = fd_above_stdio(came);
-			else
+			if (kept == FDS)
 				close(came);
+			else if ((fd[kept++] = fd_above_stdio(came)) < 0)
+				all = false;
 		}
 	}
+	return all;
 }
 
 static int receive_welcome(int sock, struct attach_welcome *w, int fd[FDS])
@@ -62,7 +65,8 @@ static int receive_welcome(int sock, struct attach_welcome *w, int fd[FDS])
 		return errno == EAGAIN ? -ETIMEDOUT : -errno;
 	if (!n)
 		return -ECONNRESET;
-	take_fds(&m, fd);
+	if (!take_fds(&m, fd))
+		return -EMFILE;
 	if (n != (ssize_t)sizeof(*w) || w->magic != ATTACH_MAGIC || w->version != ATTACH_VERSION ||
 		w->nhcas > FABRIC_CAS)
 		return -EPROTO;

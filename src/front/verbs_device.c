@@ -264,12 +264,33 @@ int ibv_get_device_index(struct ibv_device *device)
 	return atoi(device->dev_name + strlen("uverbs")) + 1;
 }
 
+/* A host's files are not where those of the network's devices are: its adapters tell. */
+static bool root_of_host(char *root, size_t len)
+{
+	struct hca_adapter *a = verbs_adapter();
+	size_t n = 0;
+
+	if (!a || !a->on_fabric || hca_devices_refresh(a))
+		return false;
+	lock_take(&a->lock);
+	if (!list_empty(&a->devices)) {
+		const struct ibv_device *d = &container_of(a->devices.next, struct hca_device, node)->vd.ibv;
+		const char *end = strstr(d->ibdev_path, "/class/infiniband/");
+
+		n = end ? (size_t)(end - d->ibdev_path) : 0;
+		if (n < len)
+			memcpy(root, d->ibdev_path, n);
+	}
+	lock_drop(&a->lock);
+	return n && n < len;
+}
+
 const char *ibv_get_sysfs_path(void)
 {
 	CANCEL_SAFE;
 	static char root[256];
 
-	if (!root[0] && sysfs_root(root, sizeof(root)))
+	if (!root[0] && !root_of_host(root, sizeof(root)) && sysfs_root(root, sizeof(root)))
 		strcpy(root, "/sys");
 	return root;
 }

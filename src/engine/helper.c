@@ -33,6 +33,7 @@
 #include "base/fd.h"
 #include "base/guard.h"
 #include "base/log.h"
+#include "base/slice.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
 #include "hca/netdev.h"
@@ -40,7 +41,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -205,27 +205,6 @@ static bool stand_by(struct hca_engine *e)
 }
 
 /*
- * The helper runs for microseconds and then sleeps. Asking for a short slice (Linux 6.12 and later, no
- * privilege) lets it run at once even when every CPU is busy with programs that spin. Older kernels ignore
- * it.
- */
-static void ask_for_short_slice(void)
-{
-	struct {
-		uint32_t size, policy;
-		uint64_t flags;
-		int32_t nice;
-		uint32_t priority;
-		uint64_t runtime, deadline, period;
-	} attr = {.size = sizeof(attr)};
-
-	if (syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) || attr.policy != SCHED_OTHER)
-		return; /* as the program wants it */
-	attr.runtime = 100 * 1000;
-	syscall(SYS_sched_setattr, 0, &attr, 0);
-}
-
-/*
  * Drives; goes on looking for more for a moment instead of going to sleep while data streams in, or while a
  * peer READs: its next request follows the answer. Not for single writes: the program may be waiting for just
  * that one, on this CPU.
@@ -276,7 +255,7 @@ static void *helper_main(void *arg)
 
 	prctl(PR_SET_NAME, "anyrdma-helper");
 	prctl(PR_SET_TIMERSLACK, 1000);
-	ask_for_short_slice();
+	slice_ask_short();
 	hca_export_begin(e->adapter);
 	while (!atomic_load(&e->stop)) {
 		uint32_t seen = atomic_load(&e->drives), written = atomic_load(&e->written);

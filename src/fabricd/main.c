@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/slice.h"
 #include "subnet/packet.h"
 
 #include <dirent.h>
@@ -275,6 +276,7 @@ static int run(struct fabricd *d, struct options *o)
 	report(o, "ready\n");
 	close(o->report);
 	o->report = -1;
+	slice_ask_short(); /* behind what takes long: a large description */
 	err = loop_run(d->loop);
 	sm_close(d);
 	close_parts(d);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""join.py SM_LID PORT_GUID: joins the port to the broadcast group of IPoIB, which OpenSM has made; by libibumad, as `anyrdma run` gives it.
+"""join.py SM_LID PORT_GUID [PORT]: joins the port to the broadcast group of IPoIB, which OpenSM has made; by libibumad, as `anyrdma run` gives it.
 No program that Debian packages joins a group and leaves it so."""
 import ctypes
 import ipaddress
@@ -20,7 +20,7 @@ port_gid = struct.pack(">QQ", 0xfe80 << 48, int(sys.argv[2], 0))
 record = GROUP + port_gid + bytes(16) + bytes([FULL_MEMBER])
 
 assert umad.umad_init() == 0
-port = umad.umad_open_port(None, 0)
+port = umad.umad_open_port(None, int(sys.argv[3]) if len(sys.argv) > 3 else 0)
 agent = umad.umad_register(port, SA, 2, 1, None)
 message = ctypes.create_string_buffer(umad.umad_size() + 256)
 message[umad.umad_size():umad.umad_size() + len(question + record)] = question + record

@@ -12,6 +12,8 @@
 #   wire          the same through the network stack (ANYRDMA_LOCAL=off)
 #   veth-MTU      two namespaces joined by a veth pair of that MTU
 #   lossy         two namespaces; lossy_wire joins them
+#   fabric        hosts of an InfiniBand fabric, three switches apart, addressed by LID
+#   fabric-hops   the same, each packet through the switches (ANYRDMA_LOCAL=off)
 #   rxe-…, siw-…  one side is a guest with Linux's own RoCE, or iWARP: tests/interop/guest.sh
 # The namespaces have no names; they live as long as the processes in them, so nothing can be left behind.
 # Variables with a side in their name (ON_A, IP4_B, NETDEV_A) are read through namerefs.
@@ -43,6 +45,7 @@ declare -A PID=()        # name of a program that was started: its process id
 declare -A GID=()        # "side family": index in the side's GID table
 declare -a ON_A=() ON_B=() IDENTITY=() NAMESPACES=()
 GUEST= # the side that is a guest, if one is
+declare -a HOST_A=() HOST_B=() # on a fabric: the option that says which of its hosts a side is
 FAILURES=0
 NEXT_PORT=18515
 trap leave EXIT
@@ -54,6 +57,7 @@ leave() {
 		kill -9 "${PID[$name]}" 2>/dev/null || true
 		wait "${PID[$name]}" 2>/dev/null || true
 	done
+	[ "${#HOST_A[@]}" -eq 0 ] || the_fabric down >/dev/null 2>&1 || true
 	remove_run_dir
 	if [ -n "${KEEP_OUTPUT:-}" ]; then echo "outputs kept in $TMP"; else rm -rf "$TMP"; fi
 	exit "$status"
@@ -148,11 +152,10 @@ says() { grep -Eqs -- "$2" "$TMP/$1"; }
 # traffic: the bytes that our own interface (side A's, when both are ours) has sent and received; through shared memory, what the adapters of all live
 # processes say they have, and have moved themselves.
 traffic() {
-	if [ "$WORLD" != loopback ]; then
-		interface_traffic
-	else
-		"$HERE/../counters.py" traffic "$RUN_DIR"
-	fi
+	case $WORLD in
+	loopback | fabric*) "$HERE/../counters.py" traffic "$RUN_DIR" ;;
+	*) interface_traffic ;;
+	esac
 }
 
 interface_traffic() { awk -v dev="$(netdev "$([ "$GUEST" = A ] && echo B || echo A)"):" '$1 == dev { printf "%.0f", $2 + $10 }' /proc/net/dev; }
@@ -216,6 +219,13 @@ enter() {
 		own_network "$@" || skip "needs root or user namespaces to make network namespaces"
 		between_namespaces "${world#veth-}"
 		;;
+	fabric | fabric-hops)
+		unset ANYRDMA_LOCAL
+		[ "$world" = fabric ] || export ANYRDMA_LOCAL=off
+		own_network "$@" || own_ports
+		! in_own_network || ip link set lo up
+		on_loopback
+		;;
 	lossy)
 		own_network "$@" || skip "needs root or user namespaces to make network namespaces"
 		second_namespace
@@ -234,7 +244,23 @@ enter() {
 	has_ipv6 || ipv4_only
 	NAMESPACES=("$(network_of A)" "$(network_of B)")
 	mkdir -m 700 "$RUN_DIR"
+	[[ $world != fabric* ]] || on_hosts
 }
+
+# on_hosts: the two sides are the first and the last host of a fabric. $FABRIC is another description of one; with FABRIC_SM=off
+# its ports wait for a subnet manager.
+on_hosts() {
+	HOST_A=(--host node1)
+	export ANYRDMA_FABRIC=world
+	the_fabric up --quiet --name world --sm="${FABRIC_SM:-auto}" "${FABRIC:-tree:4,2,2}" >"$TMP/fabric" 2>&1 ||
+		fail "fabric up" "$TMP/fabric"
+	HOST_B=(--host "$(the_fabric hosts | awk 'NR > 1 { last = $1 } END { print last }')")
+}
+
+the_fabric() { "${SANITIZER[@]}" "$ANYRDMA" fabric "$@"; }
+
+# fabric_process: its id.
+fabric_process() { head -n 1 "$RUN_DIR/net-${NAMESPACES[0]}/fabric-world/lock"; }
 
 # has_ipv6: side A has its IPv6 address.
 has_ipv6() { on A ip -6 -o addr show dev "$NETDEV_A" 2>/dev/null | has -w "inet6 $IP6_A"; }
@@ -356,13 +382,13 @@ as_ordinary_user() {
 # become SIDE PROGRAM ARGS...: turns this (sub)shell into the program, so that its process id is the
 # program's; it dies with the script.
 become() {
-	local -n prefix=ON_$1
+	local -n prefix=ON_$1 host=HOST_$1
 	if [ "$1" = "$GUEST" ]; then
 		shift
 		exec "${prefix[@]}" "$@"
 	fi
 	shift
-	exec "${prefix[@]}" "${IDENTITY[@]}" setpriv --pdeathsig KILL "${SANITIZER[@]}" "$ANYRDMA" run "$@"
+	exec "${prefix[@]}" "${IDENTITY[@]}" setpriv --pdeathsig KILL "${SANITIZER[@]}" "$ANYRDMA" run "${host[@]}" "$@"
 }
 
 # start NAME SIDE PROGRAM ARGS...: runs it in the background; its output is $TMP/NAME.
@@ -423,12 +449,17 @@ gid() {
 	sed -n "s/.*GID\[ *\([0-9]*\)\]:[[:space:]]*$text\(,.*\)\?$/\1/p" "$TMP/devinfo_$1" | head -n 1
 }
 
-# device SIDE: the device on the side's interface; where it is ours, of the kind that talks to the guest's, or of the one that
+# device SIDE: the device on the side's interface, or of its host; where it is ours, of the kind that talks to the guest's, or of the one that
 # ANYRDMA_DEVICES says, or RoCE.
 device() {
 	local kind=${ANYRDMA_DEVICES:-roce}
 	[ "${GUEST_RDMA:-}" != siw ] || kind=iwarp
-	[ "$1" = "$GUEST" ] && echo "${GUEST_RDMA}0" || echo "${kind}_$(netdev "$1")"
+	[ "${#HOST_A[@]}" -eq 0 ] || kind=ib0
+	case $1,$kind in
+	"$GUEST",*) echo "${GUEST_RDMA}0" ;;
+	*,ib0) echo ib0 ;;
+	*) echo "${kind}_$(netdev "$1")" ;;
+	esac
 }
 
 # learn_gids: asks both sides for their tables, once.
@@ -438,7 +469,7 @@ learn_gids() {
 		run "$side" ibv_devinfo -v -d "$(device "$side")" >"$TMP/devinfo_$side" 2>&1 ||
 			fail "ibv_devinfo -v -d $(device "$side")" "$TMP/devinfo_$side"
 		for family in 4 6; do
-			GID["$side $family"]=$(gid "$side" "$family")
+			GID["$side $family"]=$([[ $WORLD = fabric* ]] && echo 0 || gid "$side" "$family")
 			[ -n "${GID["$side $family"]}" ] || fail "no GID for IPv$family on side $side" "$TMP/devinfo_$side"
 		done
 	done
@@ -447,11 +478,24 @@ learn_gids() {
 # active_mtu: the port's, in bytes; what a UD message may have.
 active_mtu() { awk '$1 == "active_mtu:" { print $2; exit }' "$TMP/devinfo_A"; }
 
+# by_gid SIDE FAMILY OPTION: how a side says its address: the GID of that family. On a fabric the LID is enough; the second family
+# is the same with a GRH.
+by_gid() { [[ $WORLD,$2 = fabric*,4 ]] || echo "$3" "${GID["$1 $2"]}"; }
+
+# addressed FAMILY: the same in words.
+addressed() {
+	case $WORLD,$1 in
+	fabric*,4) echo "by LID" ;;
+	fabric*,6) echo "with GRH" ;;
+	*) echo "IPv$1" ;;
+	esac
+}
+
 # start_pair NAME FAMILY PROGRAM ARGS...: the server on A, and once it listens the client on B. Leaves
 # programs NAME.server and NAME.client. They find each other by IPv4 whatever the GIDs are: these programs
 # listen on the first address that getaddrinfo gives.
 start_pair() {
-	local name=$1 family=$2 program=$3 port=$NEXT_PORT gid_option=-x host=$IP4_A
+	local name=$1 family=$2 program=$3 port=$NEXT_PORT gid_option=-x host=$IP4_A by_a by_b
 	shift 3
 	NEXT_PORT=$((NEXT_PORT + 1))
 	[ "${#GID[@]}" -gt 0 ] || learn_gids
@@ -460,9 +504,11 @@ start_pair() {
 	[ -z "$GUEST" ] || [[ $program != ib_@(read|atomic)_* ]] || set -- -o 16 "$@"
 	# A guest on a busy machine may say nothing for longer than perftest's usual half second of retries.
 	[ -z "$GUEST" ] || [[ $program != ib_* ]] || set -- -u 16 "$@"
-	start "$name.server" A "$program" -d "$(device A)" $gid_option "${GID["A $family"]}" -p "$port" "$@"
+	read -ra by_a < <(by_gid A "$family" $gid_option) || true
+	read -ra by_b < <(by_gid B "$family" $gid_option) || true
+	start "$name.server" A "$program" -d "$(device A)" "${by_a[@]}" -p "$port" "$@"
 	until_true "$PATIENCE" listens "${PID[$name.server]}" "$port" || true
-	start "$name.client" B "$program" -d "$(device B)" $gid_option "${GID["B $family"]}" -p "$port" "$@" "$host"
+	start "$name.client" B "$program" -d "$(device B)" "${by_b[@]}" -p "$port" "$@" "$host"
 }
 
 # finish_pair NAME LABEL: both end well, neither complains, and the client has a result.
@@ -488,7 +534,7 @@ content() { ! says "$1" "$COMPLAINTS"; }
 # pair FAMILY PROGRAM ARGS...: one run, start to verdict.
 pair() {
 	start_pair pair "$@"
-	finish_pair pair "IPv$1 ${*:2}"
+	finish_pair pair "$(addressed "$1") ${*:2}"
 }
 
 # ---- pairs that connect by address ---------------------------------------------------------------------

@@ -122,7 +122,7 @@ static void address_handles(struct vt *t)
 	struct ibv_ah_attr av;
 	struct ibv_ah *ah;
 
-	vt_fill_av(t, &t->gid, 0, &av);
+	vt_fill_av(t, &t->gid, t->port.lid, &av);
 	ah = ibv_create_ah(shared_pd, &av);
 	if (!ah)
 		return; /* iWARP */

@@ -79,6 +79,32 @@ static bool address_given(union ibv_gid *gid)
 	return inet_pton(AF_INET, address, gid->raw + 12) == 1 || inet_pton(AF_INET6, address, gid->raw) == 1;
 }
 
+/* The ports that endpoints are at. The first is known; another one has its addresses under the same index. */
+static bool find_places(struct vt *t)
+{
+	t->places = (unsigned)atoi(env("VERBS_PORTS", "1"));
+	t->place[0] = (struct vt_place){t->port_num, t->port.lid, t->gid};
+	for (unsigned i = 1; i < t->places && i < ARRAY_LEN(t->place); i++) {
+		struct vt_place *p = &t->place[i];
+		struct ibv_port_attr port;
+
+		p->port = (uint8_t)(i + 1);
+		if (ibv_query_port(t->ctx, p->port, &port) ||
+			ibv_query_gid(t->ctx, p->port, t->gid_index, &p->gid))
+			return false;
+		p->lid = port.lid;
+	}
+	return t->places >= 1 && t->places <= ARRAY_LEN(t->place);
+}
+
+static bool find_address(struct vt *t)
+{
+	if (address_given(&t->gid))
+		return true;
+	t->gid_index = find_gid(t, atoi(env("VERBS_GID", "4")));
+	return t->gid_index >= 0 && !ibv_query_gid(t->ctx, t->port_num, t->gid_index, &t->gid);
+}
+
 int vt_setup(void **state)
 {
 	const char *name = env("VERBS_DEVICE", "roce_lo");
@@ -95,11 +121,8 @@ int vt_setup(void **state)
 		print_error("%s: cannot be queried\n", name);
 		return -1;
 	}
-	if (address_given(&t->gid))
-		return 0;
-	t->gid_index = find_gid(t, atoi(env("VERBS_GID", "4")));
-	if (t->gid_index < 0 || ibv_query_gid(t->ctx, t->port_num, t->gid_index, &t->gid)) {
-		print_error("%s: no GID of the wanted family\n", name);
+	if (!find_address(t) || !find_places(t)) {
+		print_error("%s: no GID of the wanted family, or no port as wanted\n", name);
 		return -1;
 	}
 	return 0;
@@ -151,6 +174,7 @@ struct vt_ep *vt_ep_open(struct vt *t, const struct vt_opts *o)
 	int access = o->access == VT_NO_ACCESS ? 0 : o->access ? o->access : VT_ALL_ACCESS;
 
 	ep->t = t;
+	ep->at = &t->place[t->opened++ % t->places];
 	ep->next = t->eps;
 	t->eps = ep;
 	ep->pd = o->pd;
@@ -218,8 +242,8 @@ int vt_teardown(void **state)
 struct vt_addr vt_addr(const struct vt_ep *ep)
 {
 	return (struct vt_addr){
-		.gid = ep->t->gid,
-		.lid = ep->t->port.lid,
+		.gid = ep->at->gid,
+		.lid = ep->at->lid,
 		.qpn = ep->qp ? ep->qp->qp_num : 0,
 		.addr = (uintptr_t)ep->buf,
 		.rkey = ep->mr->rkey,
@@ -246,10 +270,12 @@ struct vt_conn vt_conn(const struct vt *t)
 
 void vt_fill_av(const struct vt *t, const union ibv_gid *gid, uint16_t lid, struct ibv_ah_attr *av)
 {
+	bool needed = t->port.link_layer == IBV_LINK_LAYER_ETHERNET || lid >= 0xc000; /* a group's */
+
 	*av = (struct ibv_ah_attr){
 		.dlid = lid,
 		.port_num = t->port_num,
-		.is_global = t->port.link_layer == IBV_LINK_LAYER_ETHERNET,
+		.is_global = needed || atoi(env("VERBS_GRH", "0")),
 		.grh = {.dgid = *gid, .sgid_index = t->gid_index, .hop_limit = 64},
 	};
 }
@@ -260,6 +286,7 @@ struct ibv_ah *vt_ah(struct vt_ep *ep, const struct vt_addr *to)
 	struct ibv_ah *ah;
 
 	vt_fill_av(ep->t, &to->gid, to->lid, &av);
+	av.port_num = ep->at->port;
 	ah = ibv_create_ah(ep->pd, &av);
 	assert_non_null(ah);
 	return ah;
@@ -268,7 +295,7 @@ struct ibv_ah *vt_ah(struct vt_ep *ep, const struct vt_addr *to)
 void vt_init(struct vt_ep *ep, const struct vt_conn *c)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
-		.port_num = ep->t->port_num,
+		.port_num = ep->at->port,
 		.qkey = VT_QKEY,
 		.qp_access_flags = c ? c->access : VT_ALL_ACCESS};
 	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
@@ -289,6 +316,7 @@ void vt_rtr(struct vt_ep *ep, const struct vt_addr *to, const struct vt_conn *c)
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 
 	vt_fill_av(ep->t, &to->gid, to->lid, &a.ah_attr);
+	a.ah_attr.port_num = ep->at->port;
 	if (ep->qp->qp_type == IBV_QPT_RC)
 		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	assert_int_equal(ibv_modify_qp(ep->qp, &a, mask), 0);
@@ -353,7 +381,7 @@ void vt_pair(struct vt *t, enum ibv_qp_type type, struct vt_ep **a, struct vt_ep
 
 void vt_ud_start(struct vt_ep *ep, uint32_t qkey)
 {
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = ep->t->port_num, .qkey = qkey};
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = ep->at->port, .qkey = qkey};
 
 	assert_int_equal(
 		ibv_modify_qp(ep->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY), 0);

@@ -11,6 +11,9 @@
  *   VERBS_CAPS      what the transport can do, e.g. "UC UD ATOMIC MCAST"; unset means everything. Also:
  * MODIFY, queue pairs are connected by ibv_modify_qp and not by rdma_cm alone; ACK, a SEND or WRITE is done
  * when the peer has it, and not when it has left
+ *   VERBS_PORTS     2: endpoints are at the first and the second port of the device in turn; 1 unless told
+ *   VERBS_GRH       1: addresses have a GRH where they need not
+ *   VERBS_PEER_HOST the host of a fabric that peers are on; that of the test unless told
  *   VERBS_DEADLINE  seconds a wait may take before it is a failure; 60 unless told
  *
  * Helpers fail the running test by cmocka's assertions. In another thread or in a peer process an
@@ -37,6 +40,13 @@
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
+/* Where an endpoint can be: a port of the device, and its addresses. */
+struct vt_place {
+	uint8_t port;
+	uint16_t lid;
+	union ibv_gid gid;
+};
+
 /* One test's world. */
 struct vt {
 	struct ibv_context *ctx;
@@ -45,12 +55,15 @@ struct vt {
 	uint8_t port_num;
 	int gid_index;
 	union ibv_gid gid;
+	struct vt_place place[2]; /* the first is what is above; endpoints take them in turn */
+	unsigned places, opened;
 	struct vt_ep *eps; /* newest first */
 };
 
 /* One end of a connection: a QP and what it needs. Pointers given in vt_opts are borrowed. */
 struct vt_ep {
 	struct vt *t;
+	const struct vt_place *at;
 	struct vt_ep *next;
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
@@ -144,6 +157,7 @@ void vt_cm_close(struct vt_ep *ep);
 /* A UD endpoint ready to send and receive. */
 void vt_ud_start(struct vt_ep *ep, uint32_t qkey);
 
+/* From the first port; vt_ah() and vt_rtr() begin where the endpoint is. */
 void vt_fill_av(const struct vt *t, const union ibv_gid *gid, uint16_t lid, struct ibv_ah_attr *av);
 struct ibv_ah *vt_ah(struct vt_ep *ep, const struct vt_addr *to);
 

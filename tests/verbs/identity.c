@@ -231,7 +231,8 @@ static void gid_table_steps_by_the_callers_entry(void **state)
 	n = _ibv_query_gid_table(t->ctx, &table[0].e, ARRAY_LEN(table), 0, sizeof(table[0]));
 	assert_true(n > 0);
 	for (ssize_t i = 0; i < n; i++) {
-		assert_int_equal(ibv_query_gid_ex(t->ctx, t->port_num, table[i].e.gid_index, &e, 0), 0);
+		assert_int_equal(
+			ibv_query_gid_ex(t->ctx, table[i].e.port_num, table[i].e.gid_index, &e, 0), 0);
 		assert_memory_equal(&table[i].e, &e, sizeof(e));
 	}
 	assert_int_not_equal(ibv_query_gid_ex(t->ctx, t->port_num, 0, &e, 1), 0);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <net/if.h>
 #include <netinet/ip.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -45,12 +46,29 @@ static bool is_ipv4(const struct vt *t)
 	return t->gid.raw[10] == 0xff && t->gid.raw[11] == 0xff;
 }
 
+static bool is_ethernet(const struct vt *t)
+{
+	return t->port.link_layer == IBV_LINK_LAYER_ETHERNET;
+}
+
+/* Of the flags of a datagram's completion: InfiniBand has a GRH only when the address had one. */
+static unsigned int grh_flag(const struct vt_ep *from)
+{
+	struct ibv_ah_attr av;
+
+	vt_fill_av(from->t, &from->at->gid, from->at->lid, &av);
+	return av.is_global ? IBV_WC_GRH : 0;
+}
+
 /* What ibv_init_ah_from_wc() will read: an IPv4 header in the last 20 bytes, or a whole GRH. */
-static void check_grh(struct vt *t, const uint8_t *grh)
+static void check_grh(const struct vt_ep *from, const struct vt_ep *to, const uint8_t *grh)
 {
 	const struct iphdr *ip = (const void *)(grh + 20);
 	const struct ibv_grh *g = (const void *)grh;
+	struct vt *t = from->t;
 
+	if (!grh_flag(from))
+		return;
 	if (is_ipv4(t)) {
 		assert_int_equal(ip->version, 4);
 		assert_int_equal(ip->ihl, 5);
@@ -60,9 +78,23 @@ static void check_grh(struct vt *t, const uint8_t *grh)
 		assert_memory_equal(&ip->daddr, t->gid.raw + 12, 4);
 	} else {
 		assert_int_equal(ntohl(g->version_tclass_flow) >> 28, 6);
-		assert_memory_equal(&g->sgid, &t->gid, 16);
-		assert_memory_equal(&g->dgid, &t->gid, 16);
+		assert_memory_equal(&g->sgid, &from->at->gid, 16);
+		assert_memory_equal(&g->dgid, &to->at->gid, 16);
 	}
+}
+
+/* UCX asks the service level of RoCE, which has none: over UDP, and IPv6 or IPv4. */
+static void check_source(const struct vt_ep *from, const struct ibv_wc *wc)
+{
+	const struct vt *t = from->t;
+
+	if (is_ethernet(t)) {
+		assert_int_equal(wc->sl, 8 | (is_ipv4(t) ? 2 : 1));
+		return;
+	}
+	assert_int_equal(wc->slid, from->at->lid);
+	assert_int_equal(wc->sl, 0);
+	assert_int_equal(wc->dlid_path_bits, 0);
 }
 
 static void every_length_arrives_behind_forty_bytes(void **state)
@@ -89,10 +121,10 @@ static void every_length_arrives_behind_forty_bytes(void **state)
 		assert_int_equal(wc.byte_len, VT_GRH + len);
 		assert_int_equal(wc.src_qp, a->qp->qp_num);
 		assert_int_equal(wc.qp_num, b->qp->qp_num);
-		assert_int_equal(wc.wc_flags & (IBV_WC_GRH | IBV_WC_WITH_IMM), IBV_WC_GRH);
+		assert_int_equal(wc.wc_flags & (IBV_WC_GRH | IBV_WC_WITH_IMM), grh_flag(a));
 		assert_int_equal(wc.pkey_index, 0);
-		check_grh(t, b->buf);
-		assert_int_equal(wc.sl, 8 | (is_ipv4(t) ? 2 : 1)); /* UCX asks: over UDP, and IPv6 or IPv4 */
+		check_grh(a, b, b->buf);
+		check_source(a, &wc);
 		vt_check(b->buf + VT_GRH, len, i);
 		vt_check_all(b->buf + VT_GRH + len, 64, 0x55);
 	}
@@ -113,7 +145,7 @@ static void immediate_data_comes_along(void **state)
 	vt_recv(b, 2, 0, 1000);
 	wc = vt_deliver(
 		a, b, 2, .op = IBV_WR_SEND_WITH_IMM, .id = 1, .len = 100, .imm = 0x12345678, TO(b, ah));
-	assert_int_equal(wc.wc_flags & (IBV_WC_GRH | IBV_WC_WITH_IMM), IBV_WC_GRH | IBV_WC_WITH_IMM);
+	assert_int_equal(wc.wc_flags & (IBV_WC_GRH | IBV_WC_WITH_IMM), grh_flag(a) | IBV_WC_WITH_IMM);
 	assert_int_equal(ntohl(wc.imm_data), 0x12345678);
 	assert_int_equal(ibv_destroy_ah(ah), 0);
 }
@@ -132,16 +164,18 @@ static void answer_goes_back_by_the_completion(void **state)
 	ah = ah_to(a, b);
 	vt_recv(b, 2, 0, 1000);
 	wc = vt_deliver(a, b, 2, .op = IBV_WR_SEND, .id = 1, .len = 10, TO(b, ah));
-	assert_int_equal(ibv_init_ah_from_wc(t->ctx, t->port_num, &wc, (struct ibv_grh *)b->buf, &attr), 0);
-	assert_int_equal(attr.port_num, t->port_num);
+	assert_int_equal(ibv_init_ah_from_wc(t->ctx, b->at->port, &wc, (struct ibv_grh *)b->buf, &attr), 0);
+	assert_int_equal(attr.port_num, b->at->port);
+	assert_int_equal(attr.is_global, !!grh_flag(a));
+	assert_int_equal(attr.dlid, is_ethernet(t) ? attr.dlid : a->at->lid);
 	if (attr.is_global) {
 		union ibv_gid sgid;
 
-		assert_memory_equal(&attr.grh.dgid, &t->gid, 16);
-		assert_int_equal(ibv_query_gid(t->ctx, t->port_num, attr.grh.sgid_index, &sgid), 0);
-		assert_memory_equal(&sgid, &t->gid, 16);
+		assert_memory_equal(&attr.grh.dgid, &a->at->gid, 16);
+		assert_int_equal(ibv_query_gid(t->ctx, b->at->port, attr.grh.sgid_index, &sgid), 0);
+		assert_memory_equal(&sgid, &b->at->gid, 16);
 	}
-	back = ibv_create_ah_from_wc(b->pd, &wc, (struct ibv_grh *)b->buf, t->port_num);
+	back = ibv_create_ah_from_wc(b->pd, &wc, (struct ibv_grh *)b->buf, b->at->port);
 	assert_non_null(back);
 	vt_recv(a, 4, 0, 1000);
 	vt_fill(b->buf, 50, 9);
@@ -260,22 +294,24 @@ static void one_qp_reaches_many(void **state)
 {
 	struct vt *t = *state;
 	struct vt_ep *a, *to[5];
-	struct ibv_ah *ah;
+	struct ibv_ah *ah[ARRAY_LEN(to)];
 
 	vt_need("UD");
 	a = ud(t);
-	for (size_t i = 0; i < ARRAY_LEN(to); i++)
+	for (size_t i = 0; i < ARRAY_LEN(to); i++) {
 		to[i] = ud(t);
-	ah = ah_to(a, to[0]);
+		ah[i] = ah_to(a, to[i]);
+	}
 	for (int round = 0; round < 20; round++) {
 		for (size_t i = 0; i < ARRAY_LEN(to); i++) {
 			vt_recv(to[i], round, 0, 1000);
 			vt_fill(a->buf, 100, round + i);
-			vt_deliver(a, to[i], round, .op = IBV_WR_SEND, .id = i, .len = 100, TO(to[i], ah));
+			vt_deliver(a, to[i], round, .op = IBV_WR_SEND, .id = i, .len = 100, TO(to[i], ah[i]));
 			vt_check(to[i]->buf + VT_GRH, 100, round + i);
 		}
 	}
-	assert_int_equal(ibv_destroy_ah(ah), 0);
+	for (size_t i = 0; i < ARRAY_LEN(ah); i++)
+		assert_int_equal(ibv_destroy_ah(ah[i]), 0);
 }
 
 static void rdma_is_not_for_ud(void **state)
@@ -333,14 +369,22 @@ static bool interface_has_multicast(struct vt *t)
 	return yes;
 }
 
-static union ibv_gid group(struct vt *t)
+/* On a subnet the ports must have joined: VERBS_GROUP is what they did, VERBS_MLID its LID (on_fabric.sh). */
+static bool has_multicast(struct vt *t)
 {
-	union ibv_gid g = {0};
+	return is_ethernet(t) ? interface_has_multicast(t) : getenv("VERBS_GROUP") != NULL;
+}
 
-	if (t->gid.raw[10] == 0xff && t->gid.raw[11] == 0xff)
-		inet_pton(AF_INET6, "::ffff:239.77.1.2", &g);
+static struct vt_addr group(struct vt *t)
+{
+	struct vt_addr g = {.lid = 0xc001};
+	const char *name = getenv("VERBS_GROUP");
+
+	if (name && getenv("VERBS_MLID"))
+		g.lid = (uint16_t)strtoul(getenv("VERBS_MLID"), NULL, 0);
 	else
-		inet_pton(AF_INET6, "ff05::4d01:2", &g);
+		name = is_ipv4(t) ? "::ffff:239.77.1.2" : "ff05::4d01:2";
+	assert_int_equal(inet_pton(AF_INET6, name, &g.gid), 1);
 	return g;
 }
 
@@ -348,11 +392,11 @@ static void multicast_copies_to_every_member(void **state)
 {
 	struct vt *t = *state;
 	struct vt_ep *a, *m[3];
-	struct vt_addr to = {.gid = group(t), .lid = 0xc001};
+	struct vt_addr to = group(t);
 	struct ibv_ah *ah;
 
 	vt_need("MCAST");
-	if (!interface_has_multicast(t)) {
+	if (!has_multicast(t)) {
 		print_message("SKIP  the interface has no multicast\n");
 		skip();
 	}
@@ -387,7 +431,7 @@ static void multicast_copies_to_every_member(void **state)
 static void only_ud_and_only_groups_attach(void **state)
 {
 	struct vt *t = *state;
-	union ibv_gid g = group(t);
+	union ibv_gid g = group(t).gid;
 	struct vt_ep *rc, *a;
 
 	vt_need("MCAST");

@@ -261,8 +261,11 @@ void vt_peer_start(struct vt_peer *p, const char *role)
 	p->pid = fork();
 	assert_true(p->pid >= 0);
 	if (p->pid == 0) {
+		const char *host = getenv("VERBS_PEER_HOST");
+
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != parent || fcntl(sv[1], F_SETFD, 0))
+		if (getppid() != parent || fcntl(sv[1], F_SETFD, 0) ||
+			(host && setenv("ANYRDMA_HOST", host, 1)))
 			_exit(126);
 		execl(exe, "peer", "--role", role, fd, NULL);
 		_exit(127);

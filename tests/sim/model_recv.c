@@ -12,7 +12,8 @@ static bool flags_fit(const struct sim_wr *w, const struct ibv_wc *wc, bool ud)
 {
 	bool imm = w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || w->opcode == IBV_WR_SEND_WITH_IMM;
 	bool inv = w->opcode == IBV_WR_SEND_WITH_INV;
-	unsigned must = (imm ? IBV_WC_WITH_IMM : 0u) | (inv ? IBV_WC_WITH_INV : 0u) | (ud ? IBV_WC_GRH : 0u);
+	bool grh = ud && !wc->slid; /* on Ethernet; by LID there is none */
+	unsigned must = (imm ? IBV_WC_WITH_IMM : 0u) | (inv ? IBV_WC_WITH_INV : 0u) | (grh ? IBV_WC_GRH : 0u);
 
 	if (wc->wc_flags != must)
 		return false;

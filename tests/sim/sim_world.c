@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "sim_world.h"
 
-#include "wire/lrh.h"
-
+#include "base/gid.h"
 #include "cm/router.h"
 #include "ib/port.h"
 #include "mad/gsi.h"
+#include "wire/lrh.h"
 #include "seeds.h"
 
 #include <stdio.h>
@@ -231,8 +231,8 @@ static struct ibv_ah_attr path_to(const uint8_t gid[16])
 	struct ibv_ah_attr a = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}};
 
 	memcpy(a.grh.dgid.raw, gid, 16);
-	a.dlid = gid_is_mcast(gid) ? LID_MCAST
-				   : gid_lid(gid); /* where there are LIDs; then also the GRH is there */
+	a.dlid = gid_is_mcast(gid) ? LID_MCAST : gid_lid(gid); /* where there are LIDs */
+	a.is_global = !gid_lid(gid);
 	return a;
 }
 

@@ -6,12 +6,18 @@
  *
  *   two_test [--seed N] [--seeds COUNT] [--trace] [kill]
  *
+ * On a host of a fabric (ANYRDMA_HOST) they are on its hosts node1 and node2.
+ *
  * `kill`: one of the two is killed, at a moment that is drawn. The other gets an error for everything it
  * still had to do, soon, and its memory is what some prefix of the dead one's work would have left.
  */
+#include "base/env.h"
+#include "base/gid.h"
 #include "cm/router.h"
 #include "draw.h"
+#include "fabric/attach.h"
 #include "hca/adapter.h"
+#include "hca/device.h"
 #include "hca/local.h"
 #include "life.h"
 #include "mad/gsi.h"
@@ -52,29 +58,53 @@ static void leave(void)
 }
 
 /* ---- a real node ---- */
+static void go_to_host(unsigned me)
+{
+	if (!getenv("ANYRDMA_HOST"))
+		return;
+	setenv("ANYRDMA_HOST", me ? "node2" : "node1", 1);
+	env_forget();
+}
+
+static bool is_ours(const struct hca_device *d)
+{
+	return d->kind == HCA_INFINIBAND || (d->loopback && d->kind != HCA_IWARP);
+}
+
+/* What the peer sends to. */
+static void address_of(struct hca_port *p, uint8_t gid[16])
+{
+	if (hca_port_is_ib(p))
+		gid_of_lid(hca_port_lids(p).base, gid);
+	else
+		hca_port_gid(p, 0, gid);
+}
+
 void two_node_open(struct model *m, unsigned me)
 {
 	static const struct mad_router *const routers[] = {&cm_router, NULL};
 	struct sim_node *n = &m->world.node[me];
 	struct hca_device *dev = NULL;
 
+	go_to_host(me);
 	hca_adapter_init(&n->adapter);
 	if (mad_gsi_open(&n->adapter, routers)) /* others' MADs come to us, too */
 		model_fail(m, NULL, "cannot make QP1");
 	n->adapter.local = hca_local_wanted();
+	n->adapter.on_fabric = fabric_is_ours();
 	if (hca_devices_refresh(&n->adapter))
 		model_fail(m, NULL, "cannot read the network interfaces");
 	list_for_each(node, &n->adapter.devices)
 	{
 		struct hca_device *d = container_of(node, struct hca_device, node);
 
-		dev = d->loopback && d->kind != HCA_IWARP ? d : dev;
+		dev = is_ours(d) ? d : dev;
 	}
 	n->ctx = dev ? hca_context_open(dev) : NULL;
 	n->pd = n->ctx ? hca_pd_alloc(n->ctx) : NULL;
 	if (!n->pd)
 		model_fail(m, NULL, "cannot open the loopback's device");
-	hca_port_gid(hca_device_port(dev, 1), 0, n->gid);
+	address_of(hca_device_port(dev, 1), n->gid);
 	n->up = true;
 }
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # middleware.sh WORLD [iwarp]: what stands between programs and verbs: UCX, libfabric, Open MPI over them; and fio, qperf, QEMU.
+# On a fabric what connects by LID: UCX, Open MPI over it on eight hosts, qperf.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
 enter "$1" "$@"
@@ -55,6 +56,16 @@ mpi() {
 	say "ok    Open MPI over UCX $1"
 }
 
+# mpi_on_hosts TRANSPORTS: eight processes, each on a host of its own.
+mpi_on_hosts() {
+	UCX_TLS=self,$1 UCX_NET_DEVICES=ib0:1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+		start client A mpirun.openmpi --oversubscribe -n 8 --mca pml ucx --mca btl self --mca osc ucx \
+		-x UCX_TLS -x UCX_NET_DEVICES "$ANYRDMA" run --host auto bash -c 'echo "on $ANYRDMA_HOST"; exec "$0"' "$TMP/mpi_ring"
+	finish client && says client 'sum 400 of 400' && content client || fail "Open MPI over UCX $1 on eight hosts ($WORLD)" "$TMP/client"
+	[ "$(grep -o 'on node[1-8]$' "$TMP/client" | sort -u | wc -l)" -eq 8 ] || fail "not on eight hosts" "$TMP/client"
+	say "ok    Open MPI over UCX $1, on eight hosts"
+}
+
 # blocks VERB: fio sends with no retries when nothing is posted, so its receiver posts for all 128 of them before it is asked.
 blocks() {
 	local how=(--ioengine=rdma --bs=64k --size=8m --port="$NEXT_PORT")
@@ -79,12 +90,13 @@ migrate() {
 	say "ok    QEMU's migration by rdma:"
 }
 
-# measure TEST...: qperf asks for no GID, so it connects by address.
+# measure TEST...: qperf asks for no GID, so it connects by address, or on a fabric by LID.
 measure() {
-	local test
+	local test how=(-cm 1)
+	[ "${#HOST_A[@]}" -eq 0 ] || how=()
 	serve_tcp server qperf --listen_port
 	for test; do
-		start client B qperf -lp "$PORT" -cm 1 -t 1 "$IP4_A" "$test"
+		start client B qperf -lp "$PORT" "${how[@]}" -t 1 "$IP4_A" "$test"
 		finish client && says client ' = ' || fail "qperf $test ($WORLD)" "$TMP/server" "$TMP/client"
 		say "ok    qperf $test"
 	done
@@ -102,6 +114,12 @@ else
 	ucx rc_verbs,ud_verbs ucp_get -n 200 -s 100000
 	ucx rc_verbs,ud_verbs ucp_fadd -n 1000 -s 8
 	ucx ud_verbs tag_bw -n 200 -s 100003
+fi
+if [ "${#HOST_A[@]}" -gt 0 ]; then
+	measure rc_lat rc_bw rc_bi_bw rc_rdma_read_bw rc_rdma_write_bw ver_rc_fetch_add uc_lat uc_bw uc_rdma_write_bw ud_lat ud_bw
+	mpi_on_hosts rc_verbs,ud_verbs
+	done_testing
+	exit
 fi
 for verb in write read send; do
 	blocks "$verb"

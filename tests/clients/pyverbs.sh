@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# pyverbs.sh [iwarp]: rdma-core's own test suite, in Python over Debian's bindings. What asks for hardware we do not
+# pyverbs.sh [iwarp|fabric]: rdma-core's own test suite, in Python over Debian's bindings. What asks for hardware we do not
 # pose as (mlx5, efa, XRC, raw packets) it skips by itself; of the rest none may fail, and no fewer may run than did.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -8,8 +8,12 @@ SUITE=/usr/share/doc/rdma-core/tests # of the package python3-pyverbs
 PYTHON=/usr/bin/python3              # whose modules Debian's are
 
 [ -e "$SUITE/run_tests.py" ] || skip "needs python3-pyverbs, with its documentation"
-enter loopback "$@"
-export ANYRDMA_DEVICES=${1:-}
+if [ "${1:-}" = fabric ]; then
+	enter fabric "$@"
+else
+	enter loopback "$@"
+	export ANYRDMA_DEVICES=${1:-}
+fi
 
 unpack() {
 	cp -r "$SUITE" "$TMP/tests"
@@ -58,5 +62,5 @@ what_iwarp_has() {
 }
 
 unpack
-if [ "$ANYRDMA_DEVICES" = iwarp ]; then what_iwarp_has; else whole_suite; fi
+if [ "${ANYRDMA_DEVICES:-}" = iwarp ]; then what_iwarp_has; else whole_suite; fi
 done_testing

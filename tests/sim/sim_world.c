@@ -5,8 +5,8 @@
 #include "cm/router.h"
 #include "ib/port.h"
 #include "mad/gsi.h"
-#include "wire/lrh.h"
 #include "seeds.h"
+#include "wire/lrh.h"
 
 #include <stdio.h>
 #include <stdlib.h>

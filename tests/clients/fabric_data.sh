@@ -1,0 +1,176 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# fabric_data.sh WORLD PART: what programs on hosts see of their subnet: cables that are cut under load (cables), several LIDs of
+# a port and service levels (lids), partitions (keys), groups (groups), a cable that carries short packets alone (mtu).
+# shellcheck source=tests/clients/lib.sh
+. "$(dirname "$0")/lib.sh"
+part=${2:-cables}
+FABRIC=star:3 FABRIC_SM=off
+case $part in
+cables) FABRIC=fat-tree:4 FABRIC_SM=auto ;;
+groups) FABRIC_SM=auto ;;
+mtu) FABRIC=$TMP/short FABRIC_SM=auto ;;
+esac
+[ "$FABRIC_SM" = auto ] || [ -n "$(command -v opensm || command -v /usr/sbin/opensm)" ] || skip "needs opensm"
+# The ports of hosts take 4096 bytes, the cable between the switches 256.
+[ "$part" != mtu ] || cat >"$FABRIC" <<-'END'
+	Switch 2 "S1"
+	[1] "S2"[1]
+	[2] "node1"[1]
+
+	Switch 2 "S2"
+	[2] "node2"[1]
+
+	Ca 1 "node1"
+
+	Ca 1 "node2"
+
+	@mtu "S1"[1] 256
+END
+enter "$1" "$@"
+PATH=$PATH:/usr/sbin
+
+# managed OPTIONS...: by OpenSM.
+managed() { the_fabric sm opensm -- "$@" >"$TMP/sm" 2>&1 || fail "fabric sm opensm $*" "$TMP/sm"; }
+
+field() { the_fabric hosts | awk -v host="$1" -v column="$2" '$1 == host { print $column }'; }
+lid_of() { field "$1" 5; }
+guid_of() { field "$1" 6; }
+osm_log() { echo "$RUN_DIR/net-${NAMESPACES[0]}/fabric-world/opensm/opensm.log"; }
+
+# at HOST PROGRAM ARGS...: its output is $TMP/out.
+at() { run A --host "$1" timeout "$PATIENCE" "${@:2}" >"$TMP/out" 2>&1; }
+
+# ucx TRANSPORTS TEST ARGS...
+ucx() {
+	local port=$NEXT_PORT
+	NEXT_PORT=$((NEXT_PORT + 1))
+	UCX_TLS=$1 UCX_NET_DEVICES=ib0:1 start server A ucx_perftest -t "$2" "${@:3}" -p "$port"
+	until_true "$PATIENCE" listens "${PID[server]}" "$port" || true
+	UCX_TLS=$1 UCX_NET_DEVICES=ib0:1 start client B ucx_perftest -t "$2" "${@:3}" -p "$port" "$IP4_A"
+}
+
+# ---- cables ----
+# loaded MIB: so much more has moved, or the pair is done.
+loaded() {
+	local until
+	until=$(($(traffic) + ($1 << 20)))
+	until_true "$PATIENCE" load_beyond "$until" || fail "nothing moves" "$TMP/load.server" "$TMP/load.client"
+}
+
+load_beyond() { gone "${PID[load.client]}" || traffic_beyond "$1"; }
+
+# The first host's two uplinks: whichever the path takes is cut and mended as long as the pair runs, but never both.
+cables() {
+	local agg cuts=0
+	start_pair load 4 ib_send_bw -F -D 3 -s 65536
+	loaded 1
+	while ! gone "${PID[load.client]}"; do
+		agg=$((cuts++ % 2 + 1))
+		the_fabric cut "edge1[$agg]" >"$TMP/out" 2>&1 || fail "cut" "$TMP/out"
+		loaded 1
+		the_fabric mend "edge1[$agg]" >"$TMP/out" 2>&1 || fail "mend" "$TMP/out"
+		loaded 1
+	done
+	finish_pair load "ib_send_bw, while one uplink and then the other is cut and mended"
+	[ "$cuts" -ge 2 ] || fail "the load was over before both were cut"
+}
+
+# ---- LIDs ----
+lids() {
+	local bits
+	managed -l 1
+	for bits in 0 1; do
+		export UCX_IB_LID_PATH_BITS=$bits
+		ucx rc_verbs,ud_verbs tag_lat -n 500
+		verdict "UCX by path bits $bits" 'Final:' ''
+		ucx ud_verbs tag_bw -n 100 -s 10003
+		verdict "UCX by path bits $bits, datagrams alone" 'Final:' ''
+	done
+	unset UCX_IB_LID_PATH_BITS
+	pair 4 ib_send_lat -F -n 20 -S 3
+	pair 4 ib_write_bw -F -n 20 -S 7
+	pair 6 ib_send_bw -F -n 20 -c UD -s 1024 -S 5
+	pair 4 ibv_rc_pingpong -c -l 2
+}
+
+# ---- partitions ----
+violations() { at "$1" smpquery portinfo "$(lid_of "$1")" 1 && sed -n 's/^PkeyViolations:\.*//p' "$TMP/out"; }
+
+traps() { until_true 10 grep -q "num:$1" "$(osm_log)" || fail "no trap $1" "$(osm_log)"; }
+
+# limited_members LABEL: node2 and node3.
+limited_members() {
+	HOST_A=(--host node2)
+	start_pair limited 4 ib_send_bw -F -n 20 --pkey_index 1 -u 10
+	! finish limited.client || fail "two limited members talk" "$TMP/limited.server" "$TMP/limited.client"
+	kill_hard limited.server
+	broke limited "limited members"
+	HOST_A=(--host node1)
+	say "ok    two limited members of a partition do not talk$1"
+}
+
+# Node1 is a full member of Blue, node2 and node3, the far end, limited ones.
+keys() {
+	cat >"$TMP/partitions" <<-END
+		Default=0x7fff, ipoib : ALL=full;
+		Blue=0x0123 : $(guid_of node1)=full, $(guid_of node2)=limited, $(guid_of node3)=limited;
+	END
+	managed -P "$TMP/partitions"
+	pair 4 ib_send_bw -F -n 20 --pkey_index 1
+	pair 4 ib_send_lat -F -n 20 -c UD --pkey_index 1
+	UCX_IB_PKEY=0x123 ucx rc_verbs,ud_verbs tag_lat -n 500
+	verdict "UCX in a partition" 'Final:' ''
+	limited_members ": the switch sees to it"
+	traps 259
+	say "ok    and tells OpenSM, by trap 259"
+	the_fabric sm stop
+	managed -P "$TMP/partitions" -Z off
+	limited_members ", nor where switches do not look"
+	[ "$(violations node2)" -gt 0 ] || fail "nobody has counted it" "$TMP/out"
+	traps 257
+	say "ok    the port counts it, and tells OpenSM, by trap 257"
+	key_removed
+}
+
+# Under a connection: it ends as if the peer were gone.
+key_removed() {
+	HOST_A=(--host node1)
+	start_pair removed 4 ib_send_bw -F -D 60 --pkey_index 1 -u 10
+	more_traffic 1
+	echo "Default=0x7fff, ipoib : ALL=full;" >"$TMP/partitions"
+	kill -HUP "$(pgrep -x opensm -P "$(fabric_process)")"
+	! finish removed.client || fail "it goes on without its P_Key" "$TMP/removed.server" "$TMP/removed.client"
+	kill_hard removed.server
+	broke removed "a connection whose P_Key is removed"
+	say "ok    a P_Key that is removed under a connection ends it"
+}
+
+# broke PAIR WHAT: its client was told that nobody answers.
+broke() { says "$1.client" 'transport retry counter exceeded|Failed status 12' || fail "$2" "$TMP/$1.client"; }
+
+# ---- groups ----
+groups() {
+	pair 4 ib_send_bw -F -n 100 -c UD -s 1024 --mcg
+	pair 4 ib_send_lat -F -n 100 -c UD -s 1024 --mcg
+}
+
+# ---- a cable that carries short packets alone ----
+mtu() {
+	at node1 ibv_devinfo && says out 'active_mtu:.*4096' || fail "the host's own port" "$TMP/out"
+	pair 4 ibv_rc_pingpong -c -m 256 -s 20000
+	pair 4 ibv_uc_pingpong -c -m 256 -s 20000
+	pair 4 ibv_ud_pingpong -c -s 256
+	start_pair long 4 ib_send_bw -F -n 20 -m 4096 -s 20000 -u 10
+	! finish long.client || fail "packets pass that are too long" "$TMP/long.server" "$TMP/long.client"
+	kill_hard long.server
+	broke long "packets that are too long"
+	say "ok    packets that are too long for a cable on the way do not arrive"
+	pair 4 ib_send_bw -F -n 20 -m 256 -s 20000
+}
+
+case $part in
+cables | lids | keys | groups | mtu) "$part" ;;
+*) fail "no such part: $part" ;;
+esac
+done_testing

@@ -107,32 +107,8 @@ static uint32_t addressee(const uint8_t mad[MAD_LEN])
 	return owner > 0 ? (uint32_t)owner : 0;
 }
 
-static bool refuse(const uint8_t mad[MAD_LEN], uint8_t answer[MAD_LEN])
-{
-	struct cm_msg m, no;
-
-	if (!cm_msg_parse(mad, MAD_LEN, &m))
-		return false;
-	no = (struct cm_msg){.tid = m.tid};
-	if (m.attr == CM_REQ) {
-		no.attr = CM_REJ;
-		no.remote_id = m.local_id;
-		no.rej.about = CM_ABOUT_REQ;
-		no.rej.reason = CM_REJ_INVALID_SERVICE_ID;
-	} else if (m.attr == CM_SIDR_REQ) {
-		no.attr = CM_SIDR_REP;
-		no.local_id = m.local_id;
-		no.sidr_rep.status = CM_SIDR_UNSUPPORTED;
-		no.sidr_rep.service_id = m.sidr_req.service_id;
-	} else {
-		return false;
-	}
-	cm_msg_pack(&no, answer);
-	return true;
-}
-
 const struct mad_router cm_router = {.mgmt_class = MAD_CLASS_CM,
 	.state_size = sizeof(struct router),
 	.route = route,
 	.addressee = addressee,
-	.refuse = refuse};
+	.refuse = cm_refuse};

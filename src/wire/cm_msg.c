@@ -373,3 +373,27 @@ int cm_owner(const uint8_t *mad, size_t len, uint64_t *service_id)
 		return m.rej.reason == CM_REJ_TIMEOUT && m.local_id ? CM_OWNER_ANY : CM_OWNER_NONE;
 	return (int)comm_id_slot(m.remote_id);
 }
+
+bool cm_refuse(const uint8_t mad[MAD_LEN], uint8_t answer[MAD_LEN])
+{
+	struct cm_msg m, no;
+
+	if (!cm_msg_parse(mad, MAD_LEN, &m))
+		return false;
+	no = (struct cm_msg){.tid = m.tid};
+	if (m.attr == CM_REQ) {
+		no.attr = CM_REJ;
+		no.remote_id = m.local_id;
+		no.rej.about = CM_ABOUT_REQ;
+		no.rej.reason = CM_REJ_INVALID_SERVICE_ID;
+	} else if (m.attr == CM_SIDR_REQ) {
+		no.attr = CM_SIDR_REP;
+		no.local_id = m.local_id;
+		no.sidr_rep.status = CM_SIDR_UNSUPPORTED;
+		no.sidr_rep.service_id = m.sidr_req.service_id;
+	} else {
+		return false;
+	}
+	cm_msg_pack(&no, answer);
+	return true;
+}

@@ -215,6 +215,8 @@ enum {
 	CM_OWNER_NONE = -3,    /* malformed, or can be no connection's */
 };
 int cm_owner(const uint8_t *mad, size_t len, uint64_t *service_id);
+/* Turns a request that nobody listens for into its refusal; false: it is none, and wants no answer. */
+bool cm_refuse(const uint8_t mad[MAD_LEN], uint8_t answer[MAD_LEN]);
 
 /* ---- the RDMA IP CM service (IBA annex A11) ---- */
 
@@ -233,6 +235,13 @@ bool cm_ip_parse(const uint8_t p[CM_IP_LEN], struct cm_ip *ip);
 
 /* A service id is a port space and a port. */
 enum cm_port_space { CM_PS_IPOIB = 0x0002, CM_PS_TCP = 0x0106, CM_PS_UDP = 0x0111, CM_PS_IB = 0x013f };
+
+/* Which requests somebody listens for: of a service, for an address (a GID where it is none of IP). */
+struct cm_listen {
+	uint64_t service_id;
+	uint8_t addr[16]; /* all zero: for any of these families; GIDs are of the second */
+	bool v4, v6;
+};
 
 static inline uint64_t cm_service_id(enum cm_port_space ps, uint16_t port)
 {

@@ -25,12 +25,19 @@ void mad_agent_remove(struct mad_agent_table *t, unsigned place)
 	t->agent[place] = (struct mad_agent){0};
 }
 
+/* Of a class whose answers somebody takes there is one agent: nobody else here asks. */
+static bool is_answer_for(const struct mad_agent *a, const struct mad_hdr *h)
+{
+	return a->ops->answers && h->method & MAD_METHOD_RESPONSE && h->base_version == MAD_BASE_VERSION &&
+	       h->mgmt_class == a->takes.mgmt_class && h->class_version == a->takes.class_version;
+}
+
 const struct mad_agent *mad_agent_of(const struct mad_agent_table *t, const uint8_t mad[MAD_LEN])
 {
 	struct mad_hdr h = mad_hdr_get(mad);
 
 	for (const struct mad_agent *a = t->agent; a < t->agent + MAD_AGENTS; a++) {
-		if (a->ops && mad_class_has(&a->takes, &h))
+		if (a->ops && (mad_class_has(&a->takes, &h) || is_answer_for(a, &h)))
 			return a;
 	}
 	return NULL;

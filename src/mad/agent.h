@@ -17,6 +17,7 @@ struct mad_from {
 	uint32_t src_qpn;
 	uint16_t pkey;
 	uint8_t tclass, hop_limit;
+	uint8_t sl; /* InfiniBand */
 };
 
 /*
@@ -25,6 +26,7 @@ struct mad_from {
  */
 struct mad_agent_ops {
 	void (*receive)(void *arg, const uint8_t mad[MAD_LEN], const struct mad_from *from, uint64_t now);
+	bool answers;                           /* those of its class are its, too */
 	void (*timer)(void *arg, uint64_t now); /* what mad_arm asked for; NULL when it is never called */
 	void (*changed)(void *arg);             /* devices, perhaps; may be NULL */
 };

@@ -91,6 +91,21 @@ static void what_nobody_asked_for_is_nobodys(void **state)
 	assert_null(mad_agent_of(&t, mad)); /* another base version */
 }
 
+static void answers_go_to_who_asks_for_those_of_its_class(void **state)
+{
+	static const struct mad_agent_ops asks = {.receive = receive, .answers = true};
+	struct mad_class nobody_asks = {.mgmt_class = SA, .class_version = 2};
+	struct mad_agent_table t = {0};
+	int perf, sa;
+
+	add(&t, TAKES(PERF, 1, GET), &perf);
+	assert_true(mad_agent_add(&t, &nobody_asks, &asks, &sa) >= 0);
+	assert_ptr_equal(taker(&t, SA, 2, RESPONSE | GET), &sa);
+	assert_null(taker(&t, SA, 2, GET));
+	assert_null(taker(&t, SA, 1, RESPONSE | GET));
+	assert_null(taker(&t, PERF, 1, RESPONSE | GET));
+}
+
 static void a_method_has_one_agent(void **state)
 {
 	struct mad_agent_table t = {0};
@@ -155,6 +170,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(class_version_and_method_say_who_takes_a_mad),
 		cmocka_unit_test(what_nobody_asked_for_is_nobodys),
+		cmocka_unit_test(answers_go_to_who_asks_for_those_of_its_class),
 		cmocka_unit_test(a_method_has_one_agent),
 		cmocka_unit_test(who_is_removed_leaves_its_methods_and_its_place),
 		cmocka_unit_test(a_full_table_refuses_but_tells_duplicates_apart),

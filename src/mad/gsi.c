@@ -71,7 +71,12 @@ int mad_send(struct hca_adapter *a, const struct frame_dest *to, const uint8_t m
 
 struct frame_dest mad_reply_to(const struct mad_from *from)
 {
-	struct frame_dest to = {.ifindex = from->ifindex, .tclass = from->tclass, .hop_limit = 64};
+	struct frame_dest to = {.ifindex = from->ifindex,
+		.tclass = from->tclass,
+		.hop_limit = 64,
+		.sl = from->sl,
+		.slid = gid_lid(from->dgid),
+		.dlid = gid_lid(from->sgid)};
 
 	memcpy(to.sgid, from->dgid, 16);
 	memcpy(to.dgid, from->sgid, 16);
@@ -100,6 +105,7 @@ static struct mad_from from_of(const struct frame_in *in)
 		.pkey = bth_pkey(in->bytes),
 		.tclass = in->tclass,
 		.hop_limit = in->hop_limit,
+		.sl = in->sl,
 	};
 
 	memcpy(from.sgid, in->sgid, 16);

@@ -91,6 +91,7 @@ bool ports_entry_get(const struct ports_entry *e, uint32_t i, struct host_port_c
 		return false;
 	*c = unpack(e->head);
 	memcpy(c->addr, e->addr, 16);
+	c->host = e->host;
 	*id = id_of(i, e->head);
 	return true;
 }
@@ -110,7 +111,7 @@ static bool is_any(const struct host_port_claim *c)
 
 int ports_conflict(const struct host_port_claim *a, const struct host_port_claim *b, bool reuse)
 {
-	if (a->ps != b->ps || a->port != b->port)
+	if (a->ps != b->ps || a->port != b->port || a->host != b->host)
 		return 0;
 	if (reuse && b->reuse)
 		return 0;
@@ -182,7 +183,7 @@ bool ports_entry_listens(const struct ports_entry *e, uint16_t ps, const uint8_t
 	host_port_id id;
 
 	return (e->head & UINT32_MAX) == ((uint32_t)ps << AT_PS | port) && ports_entry_get(e, 0, &c, &id) &&
-	       c.listening && is_for(&c, dgid, !gid_is_v4(dgid));
+	       !c.host && c.listening && is_for(&c, dgid, !gid_is_v4(dgid));
 }
 
 uint32_t ports_table_owner(const struct ports_table *t, uint16_t ps, const uint8_t dgid[16], uint16_t port)
@@ -210,7 +211,8 @@ host_port_id ports_table_add(struct ports_table *t, const struct host_port_claim
 			t->h.used = i + 1;
 		e->head = pack(c) | ((e->head >> AT_GENERATION) + 1) << AT_GENERATION;
 		memcpy(e->addr, c->addr, 16);
-		e->pid = (uint64_t)getpid();
+		e->pid = (uint32_t)getpid();
+		e->host = c->host;
 		mark(t, i);
 		return id_of(i, e->head);
 	}

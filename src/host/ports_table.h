@@ -25,7 +25,8 @@ enum {
 struct ports_entry {
 	uint64_t head; /* see ports_table.c; a free one keeps its generation */
 	uint8_t addr[16];
-	uint64_t pid; /* for people */
+	uint32_t pid;  /* for people */
+	uint32_t host; /* which one of a fabric; 0: this machine */
 };
 
 struct ports_header {
@@ -52,6 +53,7 @@ struct host_port_claim {
 	uint8_t addr[16];   /* as a GID: IPv4 as ::ffff:a.b.c.d. All zero: the wildcard of either family */
 	bool afonly, reuse; /* RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR */
 	bool listening;
+	uint32_t host; /* ports of hosts of a fabric are apart from each other's, and from the machine's: 0 */
 	uint16_t slot; /* of the process; the table's users need not set it */
 };
 
@@ -77,7 +79,7 @@ int ports_conflict(const struct host_port_claim *a, const struct host_port_claim
  */
 int ports_table_allows(struct ports_table *t, const struct host_port_claim *c, host_port_id self, bool reuse,
 	bool (*alive)(void *arg, uint32_t slot), void *arg);
-/* A port of [low, high] nobody has in this port space, searched from `start` on; 0: none. */
+/* A port of [low, high] nobody has in this port space on any host, searched from `start` on; 0: none. */
 uint16_t ports_table_pick(
 	const struct ports_table *t, uint16_t ps, uint16_t low, uint16_t high, uint32_t start);
 /* Enters a claim; 0 when there is no free entry below `room`. */
@@ -90,7 +92,7 @@ void ports_table_drop(struct ports_table *t, host_port_id id, uint32_t slot);
 void ports_entry_free(struct ports_entry *e);
 /* Lowers `used` to what is used. */
 void ports_table_trim(struct ports_table *t);
-/* Whether the entry listens for a request to this address. */
+/* Whether the entry listens for a request to this address of the machine. */
 bool ports_entry_listens(const struct ports_entry *e, uint16_t ps, const uint8_t dgid[16], uint16_t port);
 /* The slot of who does; 0: nobody. */
 uint32_t ports_table_owner(const struct ports_table *t, uint16_t ps, const uint8_t dgid[16], uint16_t port);

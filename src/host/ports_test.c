@@ -172,6 +172,25 @@ static void requests_find_who_listens(void **state)
 	host_ports_close(b);
 }
 
+static void hosts_of_a_fabric_have_ports_of_their_own(void **state)
+{
+	struct host_ports *a = at(1), *b = at(2);
+	struct host_port_claim c = {.ps = TCP, .port = PORT, .host = 7};
+	const uint8_t any4[16] = {[10] = 0xff, [11] = 0xff};
+	host_port_id id;
+
+	assert_int_equal(claim(a, c, &id), 0);
+	assert_int_equal(host_ports_listen(a, id), 0);
+	assert_int_equal(host_ports_owner(b, TCP, any4, PORT), 0); /* the machine's requests are not for it */
+	assert_int_equal(claim(b, c, &id), -EADDRNOTAVAIL);
+	c.host = 8;
+	assert_int_equal(claim(b, c, &id), 0);
+	c.host = 0;
+	assert_int_equal(claim(b, c, &id), 0);
+	host_ports_close(a);
+	host_ports_close(b);
+}
+
 /* ---- processes that die ---- */
 /* A process that claims the port, says so, and is killed when told. */
 static pid_t claimer(uint32_t slot, int *said)
@@ -496,6 +515,7 @@ int main(void)
 		cmocka_unit_test(claims_get_in_each_others_way_by_the_kernels_rules),
 		cmocka_unit_test(who_shares_a_port_cannot_listen),
 		cmocka_unit_test(requests_find_who_listens),
+		cmocka_unit_test(hosts_of_a_fabric_have_ports_of_their_own),
 		cmocka_unit_test(a_killed_process_has_no_ports),
 		cmocka_unit_test(a_new_process_of_a_slot_does_not_inherit),
 		cmocka_unit_test(a_kill_at_any_moment_leaves_nothing),

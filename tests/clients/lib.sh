@@ -121,7 +121,7 @@ gone() { ! kill -0 "$1" 2>/dev/null; }
 has() { grep "$@" >/dev/null; }
 
 # listens_rdma PID PORT: the process on side A listens on the RDMA port, or is over. A claim is four words behind the
-# records of processes, its port and flags first and the process id last (src/host/ports_table.h).
+# records of processes, its port and flags first, the process id and a host's number last (src/host/ports_table.h).
 listens_rdma() {
 	local port pid
 	gone "$1" && return 0
@@ -129,10 +129,10 @@ listens_rdma() {
 		guest_listens_rdma "$2"
 		return
 	fi
-	port=$(printf %04x "$2") pid=$(printf %016x "$1")
+	port=$(printf %04x "$2") pid=$(printf %08x "$1")
 	od -An -v -tx8 -w32 -j16416 "$RUN_DIR/net-${NAMESPACES[0]}/processes-${ANYRDMA_PORT:-4791}" 2>/dev/null |
 		awk -v port="$port" -v pid="$pid" \
-			'$4 == pid && substr($1, 13) == port && substr($1, 5, 1) ~ /[37bf]/ { found = 1 }
+			'substr($4, 9) == pid && substr($1, 13) == port && substr($1, 5, 1) ~ /[37bf]/ { found = 1 }
 			END { exit !found }'
 }
 

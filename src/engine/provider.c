@@ -58,6 +58,11 @@ static int nobody(struct hca_provider *p, uint32_t slot, const struct frame_in *
 	return -ESRCH;
 }
 
+static int tells_nobody(struct hca_provider *p, const struct cm_listen *what, bool on)
+{
+	return 0;
+}
+
 static void nothing_due(struct hca_provider *p, uint64_t now)
 {
 }
@@ -87,6 +92,7 @@ void hca_provider_init(struct hca_provider *p, const struct hca_provider_ops *op
 	DEFAULT(mcast, no_mcast);
 	DEFAULT(send_frames, no_frames);
 	DEFAULT(hand_over, nobody);
+	DEFAULT(listen, tells_nobody);
 	DEFAULT(is_busy, no);
 	DEFAULT(expire, nothing_due);
 	DEFAULT(tidy, nothing_to_tidy);
@@ -190,6 +196,13 @@ int hca_engine_send(struct hca_engine *e, const struct frame_batch *b)
 	struct hca_provider *p = e->provider[HCA_FRAMES];
 
 	return p ? p->ops.send_frames(p, b) : -ENETDOWN;
+}
+
+int hca_engine_listen(struct hca_engine *e, const struct cm_listen *what, bool on)
+{
+	struct hca_provider *p = e->provider[HCA_FRAMES];
+
+	return p ? p->ops.listen(p, what, on) : 0;
 }
 
 int hca_engine_hand_over(struct hca_engine *e, uint32_t slot, const struct frame_in *in, bool wait)

@@ -6,6 +6,7 @@
 #include "base/fd.h"
 #include "base/memfile.h"
 #include "fabric/client.h"
+#include "fabric/names.h"
 #include "fabric/shared.h"
 #include "fabric/trunk.h"
 
@@ -18,7 +19,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-enum { FDS = 2 };
+enum { FD_TABLE, FD_NAMES, FD_TRUNK, FDS };
 
 bool fabric_is_ours(void)
 {
@@ -89,12 +90,15 @@ static int say_hello(int sock, uint32_t slot)
 
 static int map(struct fabric_attachment *a, const int fd[FDS], bool trunk)
 {
-	a->table = memfile_map(fd[0], a->welcome.table_size, PROT_READ, NULL);
+	a->table = memfile_map(fd[FD_TABLE], a->welcome.table_size, PROT_READ, NULL);
 	if (!a->table || a->table->magic != FABRIC_MAGIC || a->table->version != FABRIC_VERSION ||
 		a->table->size != a->welcome.table_size)
 		return -EPROTO;
+	a->names = memfile_map(fd[FD_NAMES], a->welcome.names_size, PROT_READ, NULL);
+	if (!a->names || !fabric_names_are_whole(a->names, a->welcome.names_size))
+		return -EPROTO;
 	if (trunk)
-		a->trunk = memfile_map(fd[1], sizeof(*a->trunk), PROT_READ | PROT_WRITE, NULL);
+		a->trunk = memfile_map(fd[FD_TRUNK], sizeof(*a->trunk), PROT_READ | PROT_WRITE, NULL);
 	return trunk && !a->trunk ? -EPROTO : 0;
 }
 
@@ -102,7 +106,7 @@ int fabric_attach(struct fabric_attachment *a, uint32_t slot, unsigned patience_
 {
 	const struct fabric_socket to = {"attach", SOCK_SEQPACKET, patience_ms};
 	char name[FABRIC_NAME] = "";
-	int fd[FDS] = {-1, -1}, err;
+	int fd[FDS] = {-1, -1, -1}, err;
 
 	*a = (struct fabric_attachment){.fd = -1};
 	a->fd = fabric_connect_to(name, &to);
@@ -125,11 +129,14 @@ void fabric_detach(struct fabric_attachment *a)
 {
 	if (a->table)
 		munmap((void *)(uintptr_t)a->table, a->welcome.table_size);
+	if (a->names)
+		munmap((void *)(uintptr_t)a->names, a->welcome.names_size);
 	if (a->trunk)
 		munmap(a->trunk, sizeof(*a->trunk));
 	if (a->fd >= 0)
 		close(fd_take(&a->fd));
 	a->table = NULL;
+	a->names = NULL;
 	a->trunk = NULL;
 }
 

@@ -4,11 +4,14 @@
  * SEQPACKET socket `attach` in the fabric's directory. Both are of one machine and one user (SO_PEERCRED).
  *
  *   HELLO    the program: which host it is on, and its slot (host/slot.h); 0: it only looks
- *   WELCOME  the fabric: the host's adapters; with it come descriptors of the table (fabric/shared.h), which
- *            can only be read, and for a program with a slot those of its trunk (fabric/trunk.h)
+ *   WELCOME  the fabric: the host's adapters; with it come descriptors of the table (fabric/shared.h) and of
+ *            the names (fabric/names.h), which can only be read, and for a program with a slot that of its
+ *            trunk (fabric/trunk.h)
  *
  * From then on either side sends single bytes: RING, something lies in the trunk and you slept; CHANGED, look
- * at the table again. The socket's end is the other's death.
+ * at the table again. And a program with a slot says for which requests of connections it listens (LISTEN,
+ * UNLISTEN): QP1 is the fabric's. Nobody answers to that: what a fabric refuses is counted, and a program
+ * counts its own. The socket's end is the other's death, and nothing that it had is left.
  */
 #ifndef FABRIC_ATTACH_H
 #define FABRIC_ATTACH_H
@@ -19,11 +22,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct fabric_names;
 struct fabric_table;
 struct trunk;
 
-enum { ATTACH_MAGIC = 0x61747461, ATTACH_VERSION = 1 };
-enum attach_byte { ATTACH_RING = 'r', ATTACH_CHANGED = 'c' };
+enum { ATTACH_MAGIC = 0x61747461, ATTACH_VERSION = 2, ATTACH_LISTENERS = 1024 /* of one program */ };
+enum attach_byte {
+	ATTACH_RING = 'r',
+	ATTACH_CHANGED = 'c',
+	ATTACH_LISTEN = 'l',
+	ATTACH_UNLISTEN = 'u'
+}; /* the first of a message */
+
+/* Which requests: of this service, for this address. */
+enum attach_families { ATTACH_V4 = 1, ATTACH_V6 = 2 /* and GIDs */ };
+struct attach_listen {
+	uint8_t type;     /* ATTACH_LISTEN, ATTACH_UNLISTEN */
+	uint8_t families; /* where the address is the wildcard, all zero: of which families */
+	uint8_t unused[6];
+	uint64_t service_id;
+	uint8_t addr[16]; /* an IP address or a GID of the host */
+};
 
 struct attach_hello {
 	uint32_t magic, version;
@@ -43,8 +62,9 @@ struct attach_welcome {
 	uint32_t magic, version;
 	int32_t error; /* an errno: ENODEV no such host, EADDRINUSE the slot is another's, EPROTO version */
 	uint32_t nhcas;
-	uint64_t table_size;
-	char tree[FABRIC_PATH]; /* the host's device files: class/ and dev/ */
+	uint64_t table_size, names_size;
+	uint32_t host_tag, unused; /* not 0: tells ports of hosts apart (host/ports.h) */
+	char tree[FABRIC_PATH];    /* the host's device files: class/ and dev/ */
 	struct attach_hca hca[FABRIC_CAS];
 };
 
@@ -52,6 +72,7 @@ struct attach_welcome {
 struct fabric_attachment {
 	int fd; /* the socket; not blocking */
 	const struct fabric_table *table;
+	const struct fabric_names *names;
 	struct trunk *trunk; /* NULL: it only looks */
 	struct attach_welcome welcome;
 };

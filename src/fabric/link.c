@@ -8,14 +8,17 @@
 #include "base/memfile.h"
 #include "fabric/attach.h"
 #include "fabric/client.h"
+#include "fabric/listens.h"
 #include "fabric/shared.h"
 #include "fabric/trunk.h"
 #include "host/slot.h"
+#include "wire/ibt.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -34,6 +37,7 @@ struct fabric_link {
 	uint32_t slot;
 	int slot_fd;
 	struct trunk_ring *_Atomic coming; /* that of rx, for who only looks */
+	struct fabric_listens listens;
 	unsigned polls;
 	_Atomic unsigned sleepers;
 	_Atomic uint64_t tx_lost;
@@ -46,6 +50,8 @@ static struct fabric_link *of(struct link *l)
 
 static void begin(struct fabric_link *l)
 {
+	munmap((void *)(uintptr_t)l->at.names, l->at.welcome.names_size); /* those of the devices do */
+	l->at.names = NULL;
 	l->tx = (struct trunk_tx){.ring = &l->at.trunk->to_fabric};
 	l->rx = (struct trunk_rx){.ring = &l->at.trunk->to_program};
 	l->gone = false;
@@ -156,8 +162,17 @@ static void reattach(struct fabric_link *l)
 	vacate(l->at.trunk, sizeof(*l->at.trunk));
 	l->at = again;
 	begin(l);
+	fabric_listens_again(&l->listens);
 	lock_drop(&l->lock);
 	log_info("attached to the fabric again");
+}
+
+/* What found no room before. */
+static void tell_listens(struct fabric_link *l)
+{
+	lock_take(&l->lock);
+	fabric_listens_tell(&l->listens, l->at.fd);
+	lock_drop(&l->lock);
 }
 
 /* Who polls comes here often: it tries again no sooner than who sleeps, whom the timer wakes. */
@@ -173,6 +188,8 @@ static void attend_fabric(struct fabric_link *l)
 	fabric_hear(l->at.fd, &gone);
 	if (gone)
 		lose(l);
+	else
+		tell_listens(l);
 }
 
 static void attend(struct fabric_link *l)
@@ -207,6 +224,7 @@ static void deliver_packet(
 		.dlid = t->dlid,
 		.flow_label = t->flow_label,
 		.has_grh = t->has_grh,
+		.handed = bth_dqpn(bytes) == QP_GSI, /* the fabric knows whose it is */
 		.grh = &t->grh};
 
 	gid_of_lid(t->slid, in.sgid);
@@ -309,6 +327,19 @@ static int fabric_mcast(struct link *link, const uint8_t mgid[16], uint32_t ifin
 	return 0;
 }
 
+static int fabric_listen(struct link *link, const struct cm_listen *what, bool on)
+{
+	struct fabric_link *l = of(link);
+	int err;
+
+	lock_take(&l->lock);
+	err = fabric_listens_change(&l->listens, what, on);
+	if (!err && !l->gone)
+		fabric_listens_tell(&l->listens, l->at.fd);
+	lock_drop(&l->lock);
+	return err;
+}
+
 static void fabric_abandon(struct link *link)
 {
 	atomic_store(of(link)->table, &fabric_none); /* it is not there in a child */
@@ -323,6 +354,7 @@ static void fabric_close(struct link *link)
 	atomic_store(l->table, &fabric_none);
 	fabric_detach(&l->at);
 	close(l->slot_fd);
+	fabric_listens_fini(&l->listens);
 	lock_fini(&l->lock);
 	free(l);
 }
@@ -334,6 +366,7 @@ static const struct link_ops fabric_ops = {
 	.hand_over = fabric_hand_over,
 	.mcast = fabric_mcast,
 	.waits = fabric_waits,
+	.listen = fabric_listen,
 	.sleep = fabric_sleep,
 	.woke = fabric_woke,
 	.close = fabric_close,

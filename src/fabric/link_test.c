@@ -3,6 +3,7 @@
 #include "base/memfile.h"
 #include "fabric/attach.h"
 #include "fabric/link.h"
+#include "fabric/names.h"
 #include "fabric/shared.h"
 #include "fabric/trunk.h"
 #include "host/rundir.h"
@@ -45,28 +46,31 @@ static void *shared(size_t size, int *fd)
 /* One program comes. */
 static void *welcome(void *arg)
 {
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
-	struct attach_welcome w = {
-		.magic = ATTACH_MAGIC, .version = ATTACH_VERSION, .table_size = sizeof(struct fabric_table)};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))] = {0};
+	struct attach_welcome w = {.magic = ATTACH_MAGIC,
+		.version = ATTACH_VERSION,
+		.table_size = sizeof(struct fabric_table),
+		.names_size = fabric_names_size(0, 0)};
 	struct iovec iov = {&w, sizeof(w)};
 	struct msghdr m = {
 		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
 	struct cmsghdr *head = CMSG_FIRSTHDR(&m);
 	struct attach_hello hello;
-	int fd[2];
+	int fd[3];
 	struct fabric_table *t = shared(sizeof(*t), &fd[0]);
 
 	t->magic = FABRIC_MAGIC;
 	t->version = FABRIC_VERSION;
 	t->size = sizeof(*t);
-	trunk = shared(sizeof(*trunk), &fd[1]);
+	munmap(fabric_names_init(shared(w.names_size, &fd[1]), 0, 0), w.names_size);
+	trunk = shared(sizeof(*trunk), &fd[2]);
 	conn = accept(listener, NULL, NULL);
 	assert_int_equal(recv(conn, &hello, sizeof(hello), 0), sizeof(hello));
 	*head = (struct cmsghdr){CMSG_LEN(sizeof(fd)), SOL_SOCKET, SCM_RIGHTS};
 	memcpy(CMSG_DATA(head), fd, sizeof(fd));
 	assert_int_equal(sendmsg(conn, &m, 0), sizeof(w));
-	close(fd[0]);
-	close(fd[1]);
+	for (unsigned i = 0; i < 3; i++)
+		close(fd[i]);
 	munmap(t, sizeof(*t));
 	return NULL;
 }

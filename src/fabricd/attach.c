@@ -71,8 +71,10 @@ static void hang_up(struct attach_conn *c)
 
 	loop_remove(all->d->loop, c->fd);
 	loop_timer_stop(&c->timer);
+	sa_client_forget(c);
 	trunk_close(c);
 	close(c->fd);
+	free(c->listen);
 	list_del(&c->node);
 	all->nconns--;
 	free(c);
@@ -113,9 +115,11 @@ static int check_hello(
 	return h->slot && c->all->slot[h->slot] ? EADDRINUSE : 0;
 }
 
+enum { WELCOME_FDS = 3 };
+
 static int send_welcome(struct attach_conn *c, const struct attach_welcome *w, const int *fd, unsigned nfds)
 {
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(WELCOME_FDS * sizeof(int))] = {0};
 	struct iovec iov = {(void *)(uintptr_t)w, sizeof(*w)};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
 
@@ -145,7 +149,7 @@ static int welcome(struct attach_conn *c, const struct attach_hello *h)
 	struct fabricd *d = c->all->d;
 	struct attach_welcome w = {.magic = ATTACH_MAGIC, .version = ATTACH_VERSION};
 	struct topo_host *host = host_of(d, h);
-	int err = check_hello(c, h, host), fd[2] = {d->table_fd, -1};
+	int err = check_hello(c, h, host), fd[WELCOME_FDS] = {d->table_fd, c->all->names_fd, -1};
 
 	if (err)
 		return refuse(c, &w, err);
@@ -153,38 +157,65 @@ static int welcome(struct attach_conn *c, const struct attach_hello *h)
 		w.tree[0] = '\0';
 	c->host = host;
 	if (h->slot) {
-		fd[1] = trunk_open(c);
-		if (fd[1] < 0)
-			return refuse(c, &w, -fd[1]);
+		fd[2] = trunk_open(c);
+		if (fd[2] < 0)
+			return refuse(c, &w, -fd[2]);
 		c->slot = h->slot;
 		c->all->slot[c->slot] = c;
 		attach_tell(c, true);
 	}
 	w.table_size = subnet_table(d->subnet)->size;
+	w.names_size = c->all->names_size;
+	w.host_tag = attach_host_tag(d, host);
 	for (; w.nhcas < host->nhcas && w.nhcas < FABRIC_CAS; w.nhcas++)
 		describe_hca(host->hca[w.nhcas], w.nhcas, &w.hca[w.nhcas]);
-	err = send_welcome(c, &w, fd, h->slot ? 2 : 1);
-	if (fd[1] >= 0)
-		close(fd[1]);
+	err = send_welcome(c, &w, fd, h->slot ? 3 : 2);
+	if (fd[2] >= 0)
+		close(fd[2]);
 	return err;
+}
+
+union message {
+	uint8_t type;
+	struct attach_hello hello;
+	struct attach_listen listen;
+};
+
+/* Whether it is something that a program says once it is there. */
+static bool take_message(struct attach_conn *c, const union message *m, size_t len)
+{
+	if (len == 1)
+		return m->type == ATTACH_RING;
+	if (len != sizeof(m->listen) || !c->slot || (m->type != ATTACH_LISTEN && m->type != ATTACH_UNLISTEN))
+		return false;
+	attach_listen(c, &m->listen);
+	return true;
+}
+
+static bool take_hello(struct attach_conn *c, const union message *m, size_t len)
+{
+	if (len != sizeof(m->hello) || m->hello.magic != ATTACH_MAGIC)
+		return false;
+	loop_timer_stop(&c->timer);
+	return true;
 }
 
 /* 1: go on; 0: nothing more; -errno: it is over. */
 static int read_one(struct attach_conn *c)
 {
-	struct attach_hello h;
-	ssize_t n = recv(c->fd, &h, sizeof(h), MSG_DONTWAIT | MSG_TRUNC);
+	union message m;
+	ssize_t n = recv(c->fd, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
 
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 	if (!n)
 		return -ECONNRESET;
-	if (c->host)
-		return n == 1 ? 1 : -EPROTO;
-	if (n != (ssize_t)sizeof(h) || h.magic != ATTACH_MAGIC)
-		return -EPROTO;
-	loop_timer_stop(&c->timer);
-	return welcome(c, &h) ? -EPROTO : 1;
+	if (c->host && take_message(c, &m, (size_t)n))
+		return 1;
+	if (!c->host && take_hello(c, &m, (size_t)n))
+		return welcome(c, &m.hello) ? -EPROTO : 1;
+	c->all->count.nonsense++;
+	return -EPROTO;
 }
 
 void attach_read(struct attach_conn *c)
@@ -266,6 +297,11 @@ void attach_describe(const struct fabricd *d, FILE *out)
 			"Packets of programs that were refused: %" PRIu64
 			"; for programs that are not there: %" PRIu64 "; that found no room: %" PRIu64 ".\n",
 			c->refused, c->unknown, c->overruns);
+	if (c->nonsense || c->listeners)
+		fprintf(out,
+			"Programs cut off for what they said: %" PRIu64
+			"; listeners that were refused: %" PRIu64 ".\n",
+			c->nonsense, c->listeners);
 }
 
 /* ---- life ---- */
@@ -302,7 +338,12 @@ int attach_open(struct fabricd *d)
 	struct attach *all = calloc(1, sizeof(*all));
 	int err = all ? list_ports(all, d->subnet) : -ENOMEM;
 
+	if (!err) {
+		all->names_fd = attach_names(&d->topo, &all->names_size);
+		err = all->names_fd < 0 ? all->names_fd : 0;
+	}
 	if (err) {
+		free(all ? all->port : NULL);
 		free(all);
 		return err;
 	}
@@ -315,10 +356,12 @@ int attach_open(struct fabricd *d)
 	if (err) {
 		if (all->listener >= 0)
 			close(all->listener);
+		close(all->names_fd);
 		free(all->port);
 		free(all);
 		return err;
 	}
+	sa_client_open(all);
 	loop_before_sleep(d->loop, trunk_before_sleep, all);
 	d->attach = all;
 	return 0;
@@ -334,6 +377,8 @@ void attach_close(struct fabricd *d)
 		hang_up(container_of(all->conns.next, struct attach_conn, node));
 	loop_remove(d->loop, all->listener);
 	close(all->listener);
+	sa_client_close(all);
+	close(all->names_fd);
 	free(all->port);
 	free(all);
 	d->attach = NULL;

@@ -1,186 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Programs at the socket `attach` of a fabric of two hosts with one cable, good ones and others. */
-#include "base/memfile.h"
-#include "fabric/shared.h"
-#include "fabricd/attach_parts.h"
-#include "subnet/packet.h"
-#include "subnet/topo_make.h"
-#include "wire/qpn.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-enum { SLOT_A = 3, SLOT_B = 9, LID_A = 1, LID_B = 2 };
-
-static struct fabricd d;
-static int coming = -1;
-
-/* ---- the fabric: its connections are ours ---- */
-int fabricd_listen(struct fabricd *f, const char *name, int type)
-{
-	return socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-}
-
-int fabricd_accept(int listener)
-{
-	int fd = coming;
-
-	coming = -1;
-	return fd < 0 ? -EAGAIN : fd;
-}
-
-int trees_path(struct fabricd *f, struct topo_host *h, char *buf, size_t len)
-{
-	snprintf(buf, len, "/tree/%s", h->name);
-	return 0;
-}
-
-static void arrived(void *arg, struct subnet_port *at, const struct packet *p)
-{
-	trunk_arrived(arg, at, p);
-}
-
-static void changed(void *arg, struct subnet_port *at, enum subnet_change what)
-{
-	attach_changed(arg, at, what);
-}
-
-static void *table(void *arg, size_t len)
-{
-	return attach_table(arg, len);
-}
-
-static int begin(void **state)
-{
-	static const struct subnet_ops ops = {.arrived = arrived, .changed = changed, .table = table};
-	char err[TOPO_ERROR];
-
-	d = (struct fabricd){.loop = loop_open(), .subnet = subnet_open(&ops, &d, 1)};
-	if (!d.loop || !d.subnet || topo_make(d.subnet, "pair", 1, err) || topo_complete(&d.topo, d.subnet) ||
-		subnet_start(d.subnet, 1) || attach_open(&d))
-		return -1;
-	for (uint16_t i = 0; i < 2; i++) {
-		struct fabric_port *p = subnet_port(d.topo.host[i].hca[0], 1)->shared;
-
-		p->lid = (uint16_t)(LID_A + i);
-		p->state = PORT_ACTIVE;
-		fabric_lid_set(subnet_table(d.subnet), p->lid, subnet_port(d.topo.host[i].hca[0], 1)->index);
-	}
-	return 0;
-}
-
-static int end(void **state)
-{
-	attach_close(&d);
-	subnet_close(d.subnet);
-	topo_fini(&d.topo);
-	loop_close(d.loop);
-	close(d.table_fd);
-	return 0;
-}
-
-/* What there is to do now. */
-static void run(void)
-{
-	trunk_before_sleep(d.attach, 0);
-}
-
-/* ---- programs ---- */
-struct program {
-	int fd;
-	struct attach_conn *conn;
-	struct attach_welcome welcome;
-	int passed[2];
-	unsigned npassed;
-	struct trunk *trunk;
-	struct trunk_tx tx;
-	struct trunk_rx rx;
-};
-
-static struct attach_conn *last(void)
-{
-	return container_of(d.attach->conns.prev, struct attach_conn, node);
-}
-
-static void come(struct program *p)
-{
-	int fd[2];
-
-	*p = (struct program){0};
-	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, fd), 0);
-	p->fd = fd[0];
-	coming = fd[1];
-	attach_accept(d.attach);
-	p->conn = last();
-}
-
-static ssize_t hear(struct program *p)
-{
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
-	struct iovec iov = {&p->welcome, sizeof(p->welcome)};
-	struct msghdr m = {
-		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
-	ssize_t n = recvmsg(p->fd, &m, 0);
-	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
-
-	if (c) {
-		p->npassed = (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-		memcpy(p->passed, CMSG_DATA(c), p->npassed * sizeof(int));
-	}
-	return n;
-}
-
-static int hello(struct program *p, const char *host, uint32_t slot)
-{
-	struct attach_hello h = {.magic = ATTACH_MAGIC, .version = ATTACH_VERSION, .slot = slot};
-
-	come(p);
-	snprintf(h.host, sizeof(h.host), "%s", host);
-	assert_int_equal(send(p->fd, &h, sizeof(h), 0), sizeof(h));
-	attach_read(p->conn);
-	assert_int_equal(hear(p), sizeof(p->welcome));
-	return p->welcome.error;
-}
-
-static void attach(struct program *p, unsigned host, uint32_t slot)
-{
-	assert_int_equal(hello(p, d.topo.host[host].name, slot), 0);
-	assert_int_equal(p->npassed, 2);
-	p->trunk = memfile_map(p->passed[1], sizeof(*p->trunk), PROT_READ | PROT_WRITE, NULL);
-	assert_non_null(p->trunk);
-	p->tx.ring = &p->trunk->to_fabric;
-	p->rx.ring = &p->trunk->to_program;
-	close(p->passed[0]);
-	close(p->passed[1]);
-}
-
-/* It is killed. */
-static void leave(struct program *p)
-{
-	close(p->fd);
-	if (p->trunk)
-		munmap(p->trunk, sizeof(*p->trunk));
-	attach_read(p->conn);
-}
-
-static void put(struct program *p, const struct trunk_packet *head, const uint8_t *bytes, uint32_t len)
-{
-	struct trunk_packet *to = trunk_reserve(&p->tx, len);
-
-	assert_non_null(to);
-	memcpy(to + 1, bytes, len);
-	trunk_commit(&p->tx, head, len);
-}
+#include "fabricd/attach_stage_test.h"
 
 static uint32_t qpn_in(uint32_t slot)
 {
@@ -206,7 +26,7 @@ static void who_only_looks_gets_a_table_to_read(void **state)
 	const struct fabric_table *t;
 
 	assert_int_equal(hello(&p, "", 0), 0);
-	assert_int_equal(p.npassed, 1);
+	assert_int_equal(p.npassed, 2);
 	assert_int_equal(p.welcome.nhcas, 1);
 	assert_string_equal(p.welcome.hca[0].name, "ib0");
 	assert_null(memfile_map(p.passed[0], p.welcome.table_size, PROT_READ | PROT_WRITE, NULL));
@@ -215,6 +35,7 @@ static void who_only_looks_gets_a_table_to_read(void **state)
 	assert_int_equal(fabric_port(t, p.welcome.hca[0].port[0])->lid, LID_A);
 	munmap((void *)(uintptr_t)t, p.welcome.table_size);
 	close(p.passed[0]);
+	close(p.passed[1]);
 	leave(&p);
 	assert_int_equal(d.attach->nconns, 0);
 }
@@ -237,6 +58,7 @@ static void refusals_say_why(void **state)
 static void nonsense_ends_a_connection(void **state)
 {
 	struct attach_hello h = {.magic = ATTACH_MAGIC + 1, .version = ATTACH_VERSION};
+	const struct attach_listen listen = {.type = ATTACH_LISTEN};
 	uint8_t longer[sizeof(h) + 1] = {0};
 	struct program p;
 
@@ -252,7 +74,11 @@ static void nonsense_ends_a_connection(void **state)
 	attach(&p, 0, SLOT_A);
 	send(p.fd, longer, 2, 0);
 	attach_read(p.conn);
+	assert_int_equal(hello(&p, "", 0), 0); /* who only looks listens for nothing */
+	send(p.fd, &listen, sizeof(listen), 0);
+	attach_read(p.conn);
 	assert_int_equal(d.attach->nconns, 0);
+	assert_int_equal(d.attach->count.nonsense, 5);
 }
 
 static void changes_are_told_to_programs_of_that_host(void **state)

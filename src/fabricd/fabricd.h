@@ -74,6 +74,8 @@ void attach_describe(const struct fabricd *d, FILE *out);
 /* Memory for the table of the fabric, which programs can map; NULL: none. */
 void *attach_table(struct fabricd *d, size_t len);
 void attach_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what);
+/* A MAD that reached QP1 of an adapter: true, it was a program's. */
+bool gsi_arrived(struct fabricd *d, struct subnet_port *at, const struct packet *p);
 /* What reached an adapter for a program's queue pairs, or a group's. */
 void trunk_arrived(struct fabricd *d, struct subnet_port *at, const struct packet *p);
 

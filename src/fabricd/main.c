@@ -53,7 +53,7 @@ static void arrived(void *arg, struct subnet_port *at, const struct packet *p)
 {
 	if (bth_dqpn(p->bth) > GSI_QPN)
 		trunk_arrived(arg, at, p);
-	else
+	else if (!gsi_arrived(arg, at, p))
 		umad_arrived(arg, at, p);
 }
 

@@ -2,13 +2,15 @@
 /*
  * Packets between programs and the subnet. A program says by which port of its host a packet leaves, and with
  * which addresses; all of that is checked, since the ring is the program's memory as well: a packet has a
- * LID, a P_Key and a GID of that port, and is a queue pair's of that program. What reaches an adapter for
- * other queue pairs than 0 and 1 goes to the program whose slot the queue pair's number names.
+ * LID, a P_Key and a GID of that port, and is a queue pair's of that program, or a MAD of QP1 (gsi.c). What
+ * reaches an adapter for other queue pairs than 0 and 1 goes to the program whose slot the queue pair's
+ * number names.
  *
  * A packet is copied twice: out of the one ring, so that nobody changes it under the switches, and into the
  * other, once it has arrived.
  */
 #include "fabricd/attach_parts.h"
+#include "fabricd/umad_parts.h"
 
 #include "base/clock.h"
 #include "base/fence.h"
@@ -77,7 +79,8 @@ static bool is_own(const struct attach_conn *c, const uint8_t *bth, uint32_t len
 static bool may_send(const struct attach_conn *c, const struct subnet_port *from,
 	const struct trunk_packet *t, const uint8_t *bth)
 {
-	if (t->len < BTH_LEN || t->len % 4 || !from || bth_dqpn(bth) <= GSI_QPN || !is_own(c, bth, t->len))
+	if (t->len < BTH_LEN || t->len % 4 || !from || bth_dqpn(bth) == SMI_QPN ||
+		(bth_dqpn(bth) != GSI_QPN && !is_own(c, bth, t->len)))
 		return false;
 	return fabric_port_has_lid(from->shared, t->slid) &&
 	       fabric_port_has_pkey(from->shared, bth_pkey(bth)) &&
@@ -118,9 +121,14 @@ static void send_packet(
 		memcpy(p.grh.dgid, t->grh.dgid, 16);
 	}
 	packet_set_lengths(&p);
+	if (bth_dqpn(body) != GSI_QPN) {
+		loop_back(c->all->d, from, &p);
+		subnet_inject(c->all->d->subnet, from, &p, now);
+	} else if (!gsi_send(c, from, &p, now)) {
+		c->all->count.refused++;
+		return;
+	}
 	c->all->count.sent++;
-	loop_back(c->all->d, from, &p);
-	subnet_inject(c->all->d->subnet, from, &p, now);
 }
 
 static unsigned take_packets(struct attach_conn *c, uint64_t now)
@@ -154,7 +162,7 @@ void trunk_finish(struct attach_conn *c)
 }
 
 /* ---- to programs ---- */
-static void put(struct attach_conn *c, const struct subnet_port *at, const struct packet *p)
+void trunk_put(struct attach_conn *c, const struct subnet_port *at, const struct packet *p)
 {
 	struct trunk_packet t = {.port = at->index,
 		.slid = p->lrh.slid,
@@ -180,7 +188,7 @@ static void put(struct attach_conn *c, const struct subnet_port *at, const struc
 	c->unrung = true;
 }
 
-static bool is_on(const struct attach_conn *c, const struct subnet_port *at)
+bool trunk_is_on(const struct attach_conn *c, const struct subnet_port *at)
 {
 	for (unsigned i = 0; i < c->host->nhcas; i++)
 		if (c->host->hca[i] == at->node)
@@ -195,8 +203,8 @@ static void put_to_all(struct attach *all, const struct subnet_port *at, const s
 	{
 		struct attach_conn *c = container_of(n, struct attach_conn, node);
 
-		if (c->trunk && !c->broken && is_on(c, at))
-			put(c, at, p);
+		if (c->trunk && !c->broken && trunk_is_on(c, at))
+			trunk_put(c, at, p);
 	}
 }
 
@@ -217,8 +225,8 @@ void trunk_arrived(struct fabricd *d, struct subnet_port *at, const struct packe
 		return;
 	}
 	c = all->slot[qpn_slot(qpn)];
-	if (c && !c->broken && is_on(c, at))
-		put(c, at, p);
+	if (c && !c->broken && trunk_is_on(c, at))
+		trunk_put(c, at, p);
 	else
 		all->count.unknown++;
 }
@@ -250,6 +258,8 @@ static unsigned take_all(struct attach *all)
 	}
 	if (n)
 		all->busy = now;
+	if (all->d->umad)
+		umad_qp_flush(all->d->umad);
 	ring_all(all);
 	return n;
 }
@@ -278,4 +288,5 @@ void trunk_before_sleep(void *arg, uint64_t now)
 			break;
 	if (clock_ns() - all->busy <= LOOK_NS || !fall_asleep(all))
 		loop_hurry(all->d->loop);
+	sa_client_set_timer(all);
 }

@@ -26,6 +26,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct cm_listen;
 struct frame_batch;
 struct frame_in;
 struct hca_adapter;
@@ -191,6 +192,8 @@ EXPORTED int hca_engine_wait_fd(struct hca_engine *e, int fd);
 EXPORTED int hca_engine_wait_fds(struct hca_engine *e, struct pollfd *fds, unsigned n, int ms);
 /* Sends frames that belong to no QP; any thread. 0 or -errno. */
 int hca_engine_send(struct hca_engine *e, const struct frame_batch *b);
+/* Listens for requests of connections, or no more, see hca_provider_ops.listen; any thread. */
+EXPORTED int hca_engine_listen(struct hca_engine *e, const struct cm_listen *what, bool on);
 /* Gives a frame to the process of another slot, see hca_provider_ops.hand_over; any thread. */
 int hca_engine_hand_over(struct hca_engine *e, uint32_t slot, const struct frame_in *in, bool wait);
 uint64_t hca_clock_monotonic(void *arg);

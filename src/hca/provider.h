@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct cm_listen;
 struct hca_engine;
 struct hca_path;
 struct hca_provider;
@@ -95,6 +96,9 @@ struct hca_provider_ops {
 	 * nobody is there. `wait`: for a moment, when there is no room. Any thread.
 	 */
 	int (*hand_over)(struct hca_provider *p, uint32_t slot, const struct frame_in *in, bool wait);
+	/* Says for which requests of connections this process listens, or no more: 0 or -errno; any thread.
+	 */
+	int (*listen)(struct hca_provider *p, const struct cm_listen *what, bool on);
 
 	/* ---- driving; drive lock ---- */
 	/* Whether to look for what has come. woken: bits of providers; busy: others have connections. */

@@ -142,6 +142,13 @@ static int send_frames(struct hca_provider *v, const struct frame_batch *b)
 	return l->ops->send(l, b);
 }
 
+static int listen_for(struct hca_provider *v, const struct cm_listen *what, bool on)
+{
+	struct link *l = port_of(v)->wire;
+
+	return l->ops->listen ? l->ops->listen(l, what, on) : 0;
+}
+
 static int hand_over(struct hca_provider *v, uint32_t slot, const struct frame_in *in, bool wait)
 {
 	struct link *l = port_of(v)->link;
@@ -256,6 +263,7 @@ static const struct hca_provider_ops port_ops = {
 	.mcast = mcast,
 	.send_frames = send_frames,
 	.hand_over = hand_over,
+	.listen = listen_for,
 	.due = due,
 	.receive = receive,
 	.fds = fds,

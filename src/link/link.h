@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct cm_listen;
 struct link;
 
 struct link_stats {
@@ -36,6 +37,11 @@ struct link_ops {
 	int (*hand_over)(struct link *l, uint32_t slot, const struct frame_in *in, bool wait);
 	/* Joins or leaves a multicast group on an interface: 0 or -errno. */
 	int (*mcast)(struct link *l, const uint8_t mgid[16], uint32_t ifindex, bool join);
+	/*
+	 * Whose frames for QP1 are is decided beyond the link: this process takes, or takes no more, those
+	 * that ask for this. 0 or -errno; any thread. NULL: nobody has to be told.
+	 */
+	int (*listen)(struct link *l, const struct cm_listen *what, bool on);
 	/*
 	 * Before sleeping on fds[]: false: something is there that they do not tell of. Any thread. NULL:
 	 * they tell of all.

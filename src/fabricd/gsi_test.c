@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: MIT */
+/* QP1 of programs: whose a message of the connection manager is, what a program may send, what it may ask. */
+#include "fabricd/attach_stage_test.h"
+
+#include "base/gid.h"
+#include "wire/cm_msg.h"
+#include "wire/sa.h"
+
+enum { SLOT_C = 12, PORT = 7471, GSI_FRAME = BTH_LEN + DETH_LEN + MAD_LEN };
+
+static const uint8_t ip_b[16] = {[10] = 0xff, [11] = 0xff, [12] = 10, 47, 0, 2};
+
+/* ---- what programs say ---- */
+static void say_listen(struct program *p, uint8_t type, uint16_t port, const uint8_t *addr)
+{
+	struct attach_listen l = {.type = type,
+		.families = ATTACH_V4 | ATTACH_V6,
+		.service_id = cm_service_id(CM_PS_TCP, port)};
+
+	if (addr)
+		memcpy(l.addr, addr, 16);
+	assert_int_equal(send(p->fd, &l, sizeof(l), 0), sizeof(l));
+	attach_read(p->conn);
+}
+
+static void put_mad(struct program *p, unsigned host, const uint8_t mad[MAD_LEN])
+{
+	uint8_t bytes[GSI_FRAME];
+	const struct trunk_packet head = {.port = subnet_port(d.topo.host[host].hca[0], 1)->index,
+		.slid = (uint16_t)(LID_A + host),
+		.dlid = (uint16_t)(LID_B - host)};
+
+	bth_put(bytes, IBT_UD | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, GSI_QPN, false, 5);
+	put_be32(bytes + BTH_LEN, GSI_QKEY);
+	put_be32(bytes + BTH_LEN + 4, GSI_QPN);
+	memcpy(bytes + BTH_LEN + DETH_LEN, mad, MAD_LEN);
+	put(p, &head, bytes, GSI_FRAME);
+	run();
+}
+
+static void send_cm(struct program *p, unsigned host, const struct cm_msg *m)
+{
+	uint8_t mad[MAD_LEN];
+
+	cm_msg_pack(m, mad);
+	put_mad(p, host, mad);
+}
+
+static struct cm_msg request(uint32_t slot, uint16_t port)
+{
+	const struct cm_ip ip = {.version = 4,
+		.port = 40000,
+		.src = {[10] = 0xff, 0xff, 10, 47, 0, 1},
+		.dst = {[10] = 0xff, 0xff, 10, 47, 0, 2}};
+	struct cm_msg m = {.attr = CM_REQ,
+		.local_id = comm_id_make(slot, 77),
+		.req.service_id = cm_service_id(CM_PS_TCP, port)};
+
+	cm_ip_pack(&ip, m.priv);
+	return m;
+}
+
+static bool got_cm(struct program *p, enum cm_attr attr)
+{
+	struct trunk_packet t;
+	struct cm_msg m;
+	uint8_t *there;
+	bool is;
+
+	if (trunk_take(&p->rx, &t, &there) != 1)
+		return false;
+	is = t.len == GSI_FRAME && cm_msg_parse(there + BTH_LEN + DETH_LEN, MAD_LEN, &m) && m.attr == attr;
+	trunk_done(&p->rx);
+	return is;
+}
+
+/* ---- listeners ---- */
+static void request_reaches_who_listens(void **state)
+{
+	struct program a, b, c;
+	struct cm_msg m = request(SLOT_A, PORT);
+
+	attach(&a, 0, SLOT_A);
+	attach(&b, 1, SLOT_B);
+	attach(&c, 1, SLOT_C);
+	say_listen(&b, ATTACH_LISTEN, PORT, NULL);
+	say_listen(&c, ATTACH_LISTEN, PORT + 1, ip_b);
+	send_cm(&a, 0, &m);
+	assert_true(got_cm(&b, CM_REQ));
+	m = request(SLOT_A, PORT + 1);
+	send_cm(&a, 0, &m);
+	assert_true(got_cm(&c, CM_REQ));
+	m = request(SLOT_A, PORT + 2);
+	unwanted = 0;
+	send_cm(&a, 0, &m);
+	assert_int_equal(unwanted, 1);
+	say_listen(&b, ATTACH_UNLISTEN, PORT, NULL);
+	m = request(SLOT_A, PORT);
+	send_cm(&a, 0, &m);
+	assert_int_equal(unwanted, 2);
+	assert_false(trunk_has_packet(&b.rx) || trunk_has_packet(&c.rx));
+	leave(&a);
+	leave(&b);
+	leave(&c);
+}
+
+static void listener_is_one_programs_until_it_dies(void **state)
+{
+	struct program a, b, c;
+	struct cm_msg m = request(SLOT_A, PORT);
+
+	attach(&a, 0, SLOT_A);
+	attach(&b, 1, SLOT_B);
+	attach(&c, 1, SLOT_C);
+	say_listen(&b, ATTACH_LISTEN, PORT, NULL);
+	say_listen(&c, ATTACH_LISTEN, PORT, NULL); /* the same */
+	say_listen(&c, ATTACH_LISTEN, PORT, ip_b); /* a part of it */
+	assert_int_equal(d.attach->count.listeners, 2);
+	say_listen(&a, ATTACH_LISTEN, PORT, NULL); /* another host has ports of its own */
+	assert_int_equal(d.attach->count.listeners, 2);
+	send_cm(&a, 0, &m);
+	assert_true(got_cm(&b, CM_REQ));
+	assert_false(trunk_has_packet(&c.rx));
+	leave(&b);
+	unwanted = 0;
+	send_cm(&a, 0, &m);
+	assert_int_equal(unwanted, 1);
+	say_listen(&c, ATTACH_LISTEN, PORT, ip_b);
+	send_cm(&a, 0, &m);
+	assert_true(got_cm(&c, CM_REQ));
+	leave(&a);
+	leave(&c);
+}
+
+static void listeners_beyond_the_bound_are_refused(void **state)
+{
+	enum { MORE = 10 };
+	struct program b;
+
+	attach(&b, 1, SLOT_B);
+	for (unsigned i = 0; i < ATTACH_LISTENERS + MORE; i++)
+		say_listen(&b, ATTACH_LISTEN, (uint16_t)(1 + i), NULL);
+	assert_int_equal(d.attach->count.listeners, MORE);
+	assert_int_equal(b.conn->nlisten, ATTACH_LISTENERS);
+	leave(&b);
+}
+
+/* ---- ids ---- */
+static void answer_goes_to_the_slot_of_its_id(void **state)
+{
+	struct program a, b;
+	struct cm_msg rep = {
+		.attr = CM_REP, .local_id = comm_id_make(SLOT_B, 5), .remote_id = comm_id_make(SLOT_A, 77)};
+
+	attach(&a, 0, SLOT_A);
+	attach(&b, 1, SLOT_B);
+	send_cm(&b, 1, &rep);
+	assert_true(got_cm(&a, CM_REP));
+	leave(&a);
+	unwanted = 0;
+	send_cm(&b, 1, &rep);
+	assert_int_equal(unwanted, 1);
+	leave(&b);
+}
+
+/* Its REJ names the id of its request, and nobody's else. */
+static void who_gives_up_is_heard_by_who_got_the_request(void **state)
+{
+	struct program a, b;
+	struct cm_msg m = request(SLOT_A, PORT);
+	struct cm_msg rej = {.attr = CM_REJ, .local_id = m.local_id, .rej.reason = CM_REJ_TIMEOUT};
+
+	attach(&a, 0, SLOT_A);
+	attach(&b, 1, SLOT_B);
+	say_listen(&b, ATTACH_LISTEN, PORT, NULL);
+	send_cm(&a, 0, &m);
+	assert_true(got_cm(&b, CM_REQ));
+	send_cm(&a, 0, &rej);
+	assert_true(got_cm(&b, CM_REJ));
+	leave(&a);
+	leave(&b);
+}
+
+static void what_is_not_its_own_a_program_cannot_send(void **state)
+{
+	struct program a, b;
+	struct cm_msg m = request(SLOT_B, PORT); /* another's id */
+	uint8_t mad[MAD_LEN];
+
+	attach(&a, 0, SLOT_A);
+	attach(&b, 1, SLOT_B);
+	say_listen(&b, ATTACH_LISTEN, PORT, NULL);
+	d.attach->count = (struct attach_counts){0};
+	send_cm(&a, 0, &m);
+	m = (struct cm_msg){.attr = CM_DREQ, .local_id = m.local_id, .remote_id = comm_id_make(SLOT_B, 1)};
+	send_cm(&a, 0, &m);
+	memset(mad, 0, MAD_LEN); /* no MAD at all */
+	put_mad(&a, 0, mad);
+	mad[0] = MAD_BASE_VERSION;
+	mad[1] = MAD_CLASS_PERF;
+	mad[2] = 1;
+	mad[3] = MAD_METHOD_SET;
+	put_mad(&a, 0, mad);
+	mad[1] = MAD_CLASS_SUBN;
+	put_mad(&a, 0, mad);
+	assert_int_equal(d.attach->count.refused, 5);
+	assert_false(trunk_has_packet(&b.rx));
+	leave(&a);
+	leave(&b);
+}
+
+/* ---- the SA ---- */
+static void ask(struct program *p, uint8_t method, uint16_t attr, uint64_t tid)
+{
+	const struct mad_hdr h = {.base_version = MAD_BASE_VERSION,
+		.mgmt_class = MAD_CLASS_SA,
+		.class_version = SA_CLASS_VERSION,
+		.method = method,
+		.tid = tid,
+		.attr = attr};
+	uint8_t mad[MAD_LEN] = {0};
+
+	mad_hdr_put(mad, &h);
+	put_mad(p, 0, mad);
+}
+
+/* What the subnet manager, at host B, was asked last. */
+static uint8_t asked_of_sm[MAD_LEN];
+static unsigned nasked;
+
+static void manager_hears(struct fabricd *f, struct subnet_port *at, const struct packet *p)
+{
+	struct packet_addr a;
+	const uint8_t *mad;
+
+	if (packet_mad_parse(p, &a, &mad) && a.dlid == LID_B && mad[1] == MAD_CLASS_SA) {
+		memcpy(asked_of_sm, mad, MAD_LEN);
+		nasked++;
+	}
+}
+
+static void manager_answers(void)
+{
+	struct subnet_port *at = subnet_port(d.topo.host[1].hca[0], 1);
+	const struct ibmad_addr to = {.lid = LID_A, .qpn = GSI_QPN, .qkey = GSI_QKEY};
+
+	asked_of_sm[3] |= MAD_METHOD_RESPONSE;
+	umad_qp_put_mad(NULL, at, GSI_QPN, &to, asked_of_sm);
+	run();
+}
+
+static bool got_answer(struct program *p, uint64_t tid)
+{
+	struct trunk_packet t;
+	uint8_t *there;
+	bool is;
+
+	if (trunk_take(&p->rx, &t, &there) != 1)
+		return false;
+	is = t.len == GSI_FRAME && get_be64(there + BTH_LEN + DETH_LEN + 8) == tid;
+	trunk_done(&p->rx);
+	return is;
+}
+
+static void answer_of_the_sa_goes_to_who_asked(void **state)
+{
+	struct program a, c;
+
+	subnet_port(d.topo.host[0].hca[0], 1)->shared->sm_lid = LID_B;
+	hears = manager_hears;
+	nasked = 0;
+	attach(&a, 0, SLOT_A);
+	attach(&c, 0, SLOT_C);
+	ask(&a, MAD_METHOD_GET, SA_PATH, 0x1234567800000001);
+	assert_int_equal(nasked, 1);
+	manager_answers();
+	assert_true(got_answer(&a, 0x1234567800000001));
+	ask(&c, MAD_METHOD_GET, SA_PATH, 0x1234567800000001); /* two may have the same number */
+	manager_answers();
+	assert_true(got_answer(&c, 0x1234567800000001));
+	manager_answers(); /* twice is once too often */
+	assert_false(trunk_has_packet(&a.rx) || trunk_has_packet(&c.rx));
+	ask(&a, MAD_METHOD_GET, SA_PATH, 3);
+	leave(&a);
+	manager_answers(); /* nobody waits any more */
+	assert_false(trunk_has_packet(&c.rx));
+	leave(&c);
+	hears = NULL;
+}
+
+static void what_connections_do_not_need_is_not_asked(void **state)
+{
+	struct program a;
+
+	subnet_port(d.topo.host[0].hca[0], 1)->shared->sm_lid = LID_B;
+	hears = manager_hears;
+	nasked = 0;
+	attach(&a, 0, SLOT_A);
+	d.attach->count = (struct attach_counts){0};
+	ask(&a, MAD_METHOD_SET, SA_PATH, 1);
+	ask(&a, SA_GET_TABLE, SA_PATH, 1);
+	ask(&a, MAD_METHOD_SET, SA_SERVICE, 1);
+	assert_int_equal(d.attach->count.refused, 3);
+	for (unsigned i = 0; i < ATTACH_QUESTIONS + 5; i++)
+		ask(&a, MAD_METHOD_GET, SA_PATH, i);
+	assert_int_equal(d.attach->count.refused, 8);
+	assert_int_equal(nasked, ATTACH_QUESTIONS);
+	leave(&a);
+	hears = NULL;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(request_reaches_who_listens, begin, end),
+		cmocka_unit_test_setup_teardown(listener_is_one_programs_until_it_dies, begin, end),
+		cmocka_unit_test_setup_teardown(listeners_beyond_the_bound_are_refused, begin, end),
+		cmocka_unit_test_setup_teardown(answer_goes_to_the_slot_of_its_id, begin, end),
+		cmocka_unit_test_setup_teardown(who_gives_up_is_heard_by_who_got_the_request, begin, end),
+		cmocka_unit_test_setup_teardown(what_is_not_its_own_a_program_cannot_send, begin, end),
+		cmocka_unit_test_setup_teardown(answer_of_the_sa_goes_to_who_asked, begin, end),
+		cmocka_unit_test_setup_teardown(what_connections_do_not_need_is_not_asked, begin, end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

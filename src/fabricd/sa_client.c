@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What programs ask the subnet's administration, as ib_sa does it in a kernel: a program's question comes
+ * from its QP1, goes to the subnet manager's LID as one of this client's, with its transactions and repeats
+ * (mad/ib), and the answer goes back with the program's own transaction id. Each port has a client, from its
+ * first question on.
+ */
+#include "fabric/shared.h"
+#include "fabricd/attach_parts.h"
+#include "fabricd/umad_parts.h"
+#include "subnet/packet.h"
+#include "wire/sa.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { OWN_TIDS = 1u << 30, TIMEOUT_MS = 500, RETRIES = 3 }; /* those of programs' agents count from 1 */
+
+struct sa_port {
+	struct list node;
+	struct attach *all;
+	struct subnet_port *at;
+	struct ibmad_port mad;
+	struct ibmad_agent *agent;
+	struct list questions;
+	uint32_t last; /* of our transactions */
+};
+
+struct question {
+	struct list node;
+	struct attach_conn *conn; /* NULL: it is gone */
+	uint64_t tid;             /* the program's */
+	uint32_t own;
+};
+
+/* ---- answers ---- */
+static struct question *find(struct sa_port *s, uint32_t own)
+{
+	list_for_each(n, &s->questions)
+	{
+		struct question *q = container_of(n, struct question, node);
+
+		if (q->own == own)
+			return q;
+	}
+	return NULL;
+}
+
+static void free_question(struct question *q)
+{
+	if (q->conn)
+		q->conn->nquestions--;
+	list_del(&q->node);
+	free(q);
+}
+
+static void answer(
+	struct sa_port *s, const struct question *q, const struct ibmad_addr *from, const uint8_t *msg)
+{
+	uint8_t mad[MAD_LEN], room[PACKET_MAD_LEN];
+	struct packet_addr a = {.slid = from->lid,
+		.dlid = s->at->shared->lid,
+		.sl = from->sl,
+		.pkey = s->at->shared->pkey[0],
+		.sqpn = GSI_QPN,
+		.dqpn = GSI_QPN,
+		.qkey = GSI_QKEY};
+	struct packet p;
+
+	memcpy(mad, msg, MAD_LEN);
+	put_be64(mad + 8, q->tid);
+	packet_mad_make(&p, room, &a, mad);
+	trunk_put(q->conn, s->at, &p);
+}
+
+/* Who gets no answer from us waits no longer than it wanted to. */
+static void on_deliver(void *arg, struct ibmad_agent *agent, const struct ibmad_addr *from, unsigned status,
+	const uint8_t *msg, size_t len)
+{
+	struct sa_port *s = arg;
+	struct question *q = find(s, get_be32(msg + 12));
+
+	if (!q)
+		return;
+	if (!status && len >= MAD_LEN && q->conn && !q->conn->broken)
+		answer(s, q, from, msg);
+	free_question(q);
+}
+
+static void on_send(void *arg, unsigned qp, const struct ibmad_addr *to, const uint8_t mad[MAD_LEN])
+{
+	struct sa_port *s = arg;
+
+	umad_qp_put_mad(s->all->d->umad, s->at, qp, to, mad);
+}
+
+static const struct ibmad_ops ops = {on_send, on_deliver};
+
+bool sa_client_arrived(struct attach *all, struct subnet_port *at, const struct packet *p)
+{
+	struct packet_addr a;
+	const uint8_t *mad;
+
+	if (!packet_mad_parse(p, &a, &mad))
+		return false;
+	list_for_each(n, &all->sa_ports)
+	{
+		struct sa_port *s = container_of(n, struct sa_port, node);
+		const struct ibmad_addr from = {.qpn = a.sqpn, .lid = a.slid, .sl = a.sl};
+
+		if (s->at == at)
+			return ibmad_receive(&s->mad, GSI_QPN, &from, mad, loop_now(all->d->loop));
+	}
+	return false;
+}
+
+/* ---- questions ---- */
+static struct sa_port *open_port(struct attach *all, struct subnet_port *at)
+{
+	static const struct ibmad_reg reg = {.qp = GSI_QPN};
+	struct sa_port *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->all = all;
+	s->at = at;
+	list_init(&s->questions);
+	ibmad_port_init(&s->mad, &ops, s);
+	s->mad.last_tid_high = OWN_TIDS;
+	if (ibmad_register(&s->mad, &reg, NULL, &s->agent)) {
+		ibmad_port_fini(&s->mad);
+		free(s);
+		return NULL;
+	}
+	list_add_tail(&all->sa_ports, &s->node);
+	return s;
+}
+
+static struct sa_port *port_of(struct attach *all, struct subnet_port *at)
+{
+	list_for_each(n, &all->sa_ports)
+	{
+		struct sa_port *s = container_of(n, struct sa_port, node);
+
+		if (s->at == at)
+			return s;
+	}
+	return open_port(all, at);
+}
+
+/* What connections need, and no more: a program that wants all of it has libibumad. */
+static bool may_ask(const struct mad_hdr *h)
+{
+	if (h->base_version != MAD_BASE_VERSION || h->class_version != SA_CLASS_VERSION)
+		return false;
+	return h->method == MAD_METHOD_GET && h->attr == SA_PATH;
+}
+
+static bool send_question(struct sa_port *s, uint32_t own, const uint8_t mad[MAD_LEN])
+{
+	const struct fabric_port *port = s->at->shared;
+	const struct ibmad_addr to = {
+		.qpn = GSI_QPN, .qkey = GSI_QKEY, .lid = port->sm_lid, .sl = port->sm_sl};
+	uint8_t copy[MAD_LEN];
+
+	memcpy(copy, mad, MAD_LEN);
+	put_be64(copy + 8, own); /* the upper half is the agent's */
+	return !ibmad_send(s->agent, &to, copy, MAD_LEN, TIMEOUT_MS, RETRIES, loop_now(s->all->d->loop));
+}
+
+static struct question *add(struct sa_port *s, struct attach_conn *c, uint64_t tid)
+{
+	struct question *q = calloc(1, sizeof(*q));
+
+	if (!q)
+		return NULL;
+	q->conn = c;
+	q->tid = tid;
+	q->own = ++s->last;
+	list_add_tail(&s->questions, &q->node);
+	c->nquestions++;
+	return q;
+}
+
+bool sa_client_ask(struct attach_conn *c, struct subnet_port *from, const uint8_t mad[MAD_LEN])
+{
+	const struct mad_hdr h = mad_hdr_get(mad);
+	struct sa_port *s;
+	struct question *q;
+
+	if (!may_ask(&h) || c->nquestions >= ATTACH_QUESTIONS)
+		return false;
+	s = port_of(c->all, from);
+	q = s ? add(s, c, h.tid) : NULL;
+	if (q && !send_question(s, q->own, mad))
+		free_question(q);
+	return true; /* what is lost for want of memory is not the program's fault */
+}
+
+void sa_client_forget(struct attach_conn *c)
+{
+	list_for_each(n, &c->all->sa_ports)
+	{
+		struct sa_port *s = container_of(n, struct sa_port, node);
+
+		list_for_each(m, &s->questions)
+		{
+			struct question *q = container_of(m, struct question, node);
+
+			if (q->conn == c)
+				q->conn = NULL;
+		}
+	}
+}
+
+/* ---- life ---- */
+static void expire(void *arg, uint64_t now)
+{
+	struct attach *all = arg;
+
+	list_for_each(n, &all->sa_ports) ibmad_expire(&container_of(n, struct sa_port, node)->mad, now);
+}
+
+void sa_client_set_timer(struct attach *all)
+{
+	uint64_t first = UINT64_MAX;
+
+	list_for_each(n, &all->sa_ports)
+	{
+		uint64_t due = ibmad_deadline(&container_of(n, struct sa_port, node)->mad);
+
+		first = due < first ? due : first;
+	}
+	loop_timer_set(all->d->loop, &all->sa_timer, first);
+}
+
+void sa_client_open(struct attach *all)
+{
+	list_init(&all->sa_ports);
+	loop_timer_init(&all->sa_timer, expire, all);
+}
+
+void sa_client_close(struct attach *all)
+{
+	loop_timer_stop(&all->sa_timer);
+	list_for_each_safe(n, &all->sa_ports)
+	{
+		struct sa_port *s = container_of(n, struct sa_port, node);
+
+		list_for_each_safe(m, &s->questions) free_question(container_of(m, struct question, node));
+		ibmad_port_fini(&s->mad);
+		free(s);
+	}
+}

@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 /* ---- addresses ---- */
-static bool is_any(const struct sockaddr *sa)
+bool rcm_is_any(const struct sockaddr *sa)
 {
 	uint8_t gid[16];
 
@@ -37,6 +37,12 @@ static bool is_loopback(const struct sockaddr *sa)
 	if (sa->sa_family == AF_INET6)
 		return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)sa)->sin6_addr);
 	return be32toh(((const struct sockaddr_in *)sa)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
+bool rcm_gid_of(const struct rcm_id *id, const struct sockaddr *addr, uint8_t gid[16])
+{
+	gid_of_sockaddr(addr, gid);
+	return !rcm_is_on_fabric(id) || verbs_fabric_gid_of_ip(id->cm->host.adapter, gid, gid);
 }
 
 /* ---- the device ---- */
@@ -68,11 +74,13 @@ int rcm_bind_device(struct rcm_id *id, const uint8_t gid[16], uint32_t ifindex)
 	cm_host_unlock(&id->cm->host);
 	id->pub.verbs = d->verbs;
 	id->pub.port_num = id->path.port = port->num;
-	id->path.pkey = hca_port_default_pkey(port);
+	if (!id->path.pkey)
+		id->path.pkey = hca_port_default_pkey(port);
+	id->path.lmc = attr.lmc;
 	if (!id->pub.pd)
 		id->pub.pd = d->pd;
 	memcpy(id->path.local, gid, 16);
-	id->path.ifindex = d->ifindex;
+	id->path.ifindex = hca_port_is_ib(port) ? port->ib.index + 1 : d->ifindex;
 	id->path.sgid_index = index;
 	if (!id->path.mtu || id->path.mtu > attr.active_mtu)
 		id->path.mtu = attr.active_mtu;
@@ -95,10 +103,12 @@ static int try_bind(const struct sockaddr *sa, int type, int protocol)
 }
 
 /* An address of the host's without a device is ENODEV, any other EADDRNOTAVAIL. */
-static int why_no_device(const struct sockaddr *addr)
+static int why_no_device(const struct rcm_id *id, const struct sockaddr *addr)
 {
 	struct sockaddr_storage sa = {0};
 
+	if (rcm_is_on_fabric(id))
+		return -EADDRNOTAVAIL;
 	memcpy(&sa, addr, sockaddr_len(addr));
 	sockaddr_set_port((struct sockaddr *)&sa, 0);
 	return try_bind((struct sockaddr *)&sa, SOCK_DGRAM, 0) == -EADDRNOTAVAIL ? -EADDRNOTAVAIL : -ENODEV;
@@ -126,13 +136,14 @@ static int claim_port(struct rcm_id *id, struct sockaddr *sa)
 		.v6 = sa->sa_family == AF_INET6,
 		.afonly = id->afonly,
 		.reuse = id->reuse,
+		.host = verbs_fabric_host_tag(id->cm->host.adapter),
 	};
 	int err;
 
 	if (!ports)
 		return -ENODEV;
 	gid_of_sockaddr(sa, c.addr);
-	if (is_any(sa))
+	if (rcm_is_any(sa))
 		memset(c.addr, 0, 16);
 	err = host_ports_claim(ports, &c, &id->port);
 	if (!err)
@@ -167,9 +178,10 @@ int rcm_bind_address(struct rcm_id *id)
 	struct sockaddr *sa = &id->pub.route.addr.src_addr;
 	uint8_t gid[16];
 
-	if (id->dev || is_any(sa))
+	if (id->dev || rcm_is_any(sa))
 		return 0;
-	gid_of_sockaddr(sa, gid);
+	if (!rcm_gid_of(id, sa, gid))
+		return -ENODEV;
 	return rcm_bind_device(id, gid, sockaddr_scope(sa));
 }
 
@@ -197,7 +209,7 @@ int rcm_bind(struct rcm_id *id, const struct sockaddr *addr)
 	if (id->pub.ps != RDMA_PS_TCP || !is_loopback(addr) || sockaddr_port(addr))
 		err = rcm_bind_address(id);
 	if (err == -ENODEV)
-		err = why_no_device(addr);
+		err = why_no_device(id, addr);
 	if (!err)
 		err = may_claim(addr);
 	if (!err)
@@ -217,6 +229,18 @@ int rcm_bind_any(struct rcm_id *id, sa_family_t family)
 }
 
 /* ---- resolving ---- */
+/* Our address on the fabric; who speaks to the loopback's speaks from it. */
+static int source_on_fabric(const struct rcm_id *id, const struct sockaddr *dst, struct sockaddr_storage *src)
+{
+	uint8_t ip[16];
+
+	gid_of_sockaddr(dst, ip);
+	if (!is_loopback(dst) && !verbs_fabric_own_ip(id->cm->host.adapter, dst->sa_family == AF_INET6, ip))
+		return -ENETUNREACH;
+	gid_to_sockaddr(ip, 0, 0, src);
+	return 0;
+}
+
 /* Our address on the way to dst: 0 or -errno. */
 static int source_for(const struct sockaddr *dst, struct sockaddr_storage *src)
 {
@@ -244,14 +268,15 @@ static int choose_source(struct rcm_id *id)
 	struct sockaddr_storage src;
 	int err;
 
-	if (is_any(&addr->src_addr)) {
-		err = source_for(&addr->dst_addr, &src);
+	if (rcm_is_any(&addr->src_addr)) {
+		err = rcm_is_on_fabric(id) ? source_on_fabric(id, &addr->dst_addr, &src)
+					   : source_for(&addr->dst_addr, &src);
 		if (err)
 			return err;
 		memcpy(&addr->src_storage, &src, sizeof(src));
 		sockaddr_set_port(&addr->src_addr, port);
 	}
-	if (is_any(&addr->dst_addr)) { /* this host */
+	if (rcm_is_any(&addr->dst_addr)) { /* this host */
 		memcpy(&addr->dst_storage, &addr->src_storage, sizeof(addr->dst_storage));
 		sockaddr_set_port(&addr->dst_addr, to_port);
 	}
@@ -264,11 +289,13 @@ static int resolve(struct rcm_id *id)
 	uint8_t gid[16];
 	int err;
 
-	gid_of_sockaddr(&addr->src_addr, gid);
+	if (!rcm_gid_of(id, &addr->src_addr, gid))
+		return -ENODEV;
 	err = rcm_bind_device(id, gid, sockaddr_scope(&addr->src_addr));
 	if (err)
 		return err;
-	gid_of_sockaddr(&addr->dst_addr, id->path.remote);
+	if (!rcm_gid_of(id, &addr->dst_addr, id->path.remote))
+		return -EHOSTUNREACH;
 	id->path.tclass = id->tos;
 	id->path.ack_timeout = id->has_ack_timeout ? id->ack_timeout : RCM_PACKET_LIFE_TIME + 1;
 	return 0;
@@ -319,7 +346,7 @@ static bool knows_hop(struct rcm_id *id)
 	struct cm_neigh *hop = &id->resolving.hop;
 	struct rcm *cm = id->cm;
 
-	if (remembered(id))
+	if (rcm_is_on_fabric(id) || remembered(id))
 		return true;
 	cm_neigh_find(hop, &addr->src_addr, &addr->dst_addr, id->path.ifindex);
 	if (!cm_neigh_known(hop))

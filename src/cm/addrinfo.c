@@ -2,6 +2,10 @@
 /* Addresses for endpoints, by name. */
 #include "cm/addrinfo.h"
 
+#include "base/gid.h"
+#include "cm/verbs.h"
+#include "hca/adapter.h"
+
 #include <netdb.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -22,11 +26,26 @@ static char *copy_name(const char *name)
 	return name ? strdup(name) : NULL;
 }
 
+/* The address of a host of our fabric, as text, in the place of its name. */
+static const char *address_of(const char *node, bool v6, char text[INET6_ADDRSTRLEN])
+{
+	struct hca_adapter *a = node ? verbs_adapter() : NULL;
+	uint8_t ip[16];
+
+	if (!a || !a->on_fabric)
+		return node;
+	ibv_free_device_list(ibv_get_device_list(NULL)); /* whoever asks is attached to the fabric */
+	if (!verbs_fabric_ip_of_name(a, node, v6, ip))
+		return node;
+	return inet_ntop(v6 ? AF_INET6 : AF_INET, v6 ? ip : ip + 12, text, INET6_ADDRSTRLEN);
+}
+
 static int look_up(const char *node, const char *service, const struct rdma_addrinfo *hints, bool passive,
 	struct rdma_addrinfo *out)
 {
 	struct addrinfo ask = {.ai_socktype = hints->ai_port_space == RDMA_PS_UDP ? SOCK_DGRAM : SOCK_STREAM},
 			*found;
+	char text[INET6_ADDRSTRLEN];
 	int err;
 
 	if (hints->ai_flags & RAI_NUMERICHOST)
@@ -35,6 +54,8 @@ static int look_up(const char *node, const char *service, const struct rdma_addr
 		ask.ai_flags |= AI_PASSIVE;
 	if (hints->ai_flags & RAI_FAMILY)
 		ask.ai_family = hints->ai_family;
+	if (!(hints->ai_flags & RAI_NUMERICHOST))
+		node = address_of(node, ask.ai_family == AF_INET6, text);
 	err = getaddrinfo(node, service, &ask, &found);
 	if (err)
 		return err;

@@ -7,6 +7,7 @@
 #include "cm/iwarp.h"
 #include "cm/listen.h"
 #include "cm/qp.h"
+#include "cm/route.h"
 #include "hca/adapter.h"
 #include "hca/qp.h"
 
@@ -15,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTH = HCA_MAX_RD_ATOMIC, ACK_DELAY = 15 };
+enum { MAX_DEPTH = HCA_MAX_RD_ATOMIC };
 
 /* ---- parameters ---- */
 static uint8_t depth(uint8_t asked, uint8_t otherwise)
@@ -71,8 +72,8 @@ static int put_request_priv(const struct rcm_id *id, struct cm_msg *m, const str
 		.port = sockaddr_port(&addr->src_addr),
 	};
 
-	memcpy(ip.src, id->path.local, 16);
-	memcpy(ip.dst, id->path.remote, 16);
+	gid_of_sockaddr(&addr->src_addr, ip.src);
+	gid_of_sockaddr(&addr->dst_addr, ip.dst);
 	cm_ip_pack(&ip, m->priv);
 	return put_priv(id, m, CM_IP_LEN, p ? p->private_data : NULL, p ? p->private_data_len : 0);
 }
@@ -103,12 +104,14 @@ static void fill_req(struct rcm_id *id, struct cm_msg *m, const struct rdma_conn
 		.srq = has_srq(id, p),
 		.primary =
 			{
-				.local_lid = 0xffff,
-				.remote_lid = 0xffff,
-				.rate = IBV_RATE_100_GBPS,
+				.local_lid = path->slid ? path->slid : 0xffff,
+				.remote_lid = path->dlid ? path->dlid : 0xffff,
+				.sl = path->sl,
+				.flow_label = path->flow_label,
+				.rate = path->rate ? path->rate : IBV_RATE_100_GBPS,
 				.tclass = path->tclass,
 				.hop_limit = path->hop_limit,
-				.subnet_local = 1,
+				.subnet_local = !path->has_grh,
 				.ack_timeout = path->ack_timeout,
 			},
 	};
@@ -117,19 +120,32 @@ static void fill_req(struct rcm_id *id, struct cm_msg *m, const struct rdma_conn
 	memcpy(m->req.primary.remote_gid, path->remote, 16);
 }
 
+/* As the core has it: on a fabric the addresses are those of LIDs. */
+static struct cm_path path_of(const struct rcm_id *id)
+{
+	const struct rcm_path *p = &id->path;
+	struct cm_path path = {
+		.via = cm_via_pack((struct cm_via){.ifindex = p->ifindex, .tclass = p->tclass, .sl = p->sl})};
+
+	memcpy(path.local, p->local, 16);
+	memcpy(path.remote, p->remote, 16);
+	if (p->slid) {
+		gid_of_lid(p->slid, path.local);
+		gid_of_lid(p->dlid, path.remote);
+	}
+	return path;
+}
+
 /* Hands a REQ or SIDR_REQ to the core. */
 static int begin(struct rcm_id *id, struct cm_msg *m)
 {
 	struct cm_host *h = &id->cm->host;
-	struct cm_path path = {
-		.via = cm_via_pack((struct cm_via){.ifindex = id->path.ifindex, .tclass = id->path.tclass})};
+	struct cm_path path = path_of(id);
 	struct cm_conn *c = calloc(1, sizeof(*c));
 	int err;
 
 	if (!c)
 		return -ENOMEM;
-	memcpy(path.local, id->path.local, 16);
-	memcpy(path.remote, id->path.remote, 16);
 	c->user = id;
 	cm_host_lock(h);
 	if (m->attr == CM_REQ)
@@ -140,7 +156,7 @@ static int begin(struct rcm_id *id, struct cm_msg *m)
 		free(c);
 	else
 		id->conn = c;
-	if (!err)
+	if (!err && !rcm_is_on_fabric(id)) /* where who routes requests says that nobody listens */
 		rcm_probe_watch(id);
 	cm_host_unlock(h);
 	return err;
@@ -213,7 +229,7 @@ static void fill_rep(struct rcm_id *id, struct cm_msg *m, const struct rdma_conn
 		.vendor_l = (uint8_t)vendor,
 		.responder_resources = id->path.responder_resources,
 		.initiator_depth = id->path.initiator_depth,
-		.target_ack_delay = ACK_DELAY,
+		.target_ack_delay = RCM_ACK_DELAY,
 		.flow_control = p ? p->flow_control & 1 : 0,
 		.rnr_retry = p ? p->rnr_retry_count & 7 : 7,
 		.srq = has_srq(id, p),

@@ -55,13 +55,13 @@ static int complete(struct rcm_id *id, int cancel)
 
 static int resolve(struct rcm_id *id, const struct rdma_addrinfo *res, int cancel)
 {
-	enum { TIMEOUT_MS = 2000 };
-	int err = rcm_resolve_addr(id, res->ai_src_addr, res->ai_dst_addr, TIMEOUT_MS);
+	enum { RESOLVE_MS = 2000 };
+	int err = rcm_resolve_addr(id, res->ai_src_addr, res->ai_dst_addr, RESOLVE_MS);
 
 	if (!err)
 		err = complete(id, cancel);
 	if (!err)
-		err = rcm_resolve_route(id);
+		err = rcm_resolve_route(id, RESOLVE_MS);
 	return err ? err : complete(id, cancel);
 }
 

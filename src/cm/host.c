@@ -6,23 +6,25 @@
 #include "base/random.h"
 #include "hca/adapter.h"
 #include "mad/gsi.h"
+#include "wire/sa.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* ---- via: two numbers in the place of a pointer, so that nobody has to own it ---- */
-_Static_assert(sizeof(void *) == 8, "a path's via holds 40 bits");
+/* ---- via: three numbers in the place of a pointer, so that nobody has to own it ---- */
+_Static_assert(sizeof(void *) == 8, "a path's via holds 48 bits");
 
 void *cm_via_pack(struct cm_via v)
 {
-	return (void *)((uintptr_t)v.tclass << 32 | v.ifindex);
+	return (void *)((uintptr_t)v.sl << 40 | (uintptr_t)v.tclass << 32 | v.ifindex);
 }
 
 struct cm_via cm_via_of(const struct cm_path *path)
 {
 	uintptr_t v = (uintptr_t)path->via;
 
-	return (struct cm_via){.ifindex = (uint32_t)v, .tclass = (uint8_t)(v >> 32)};
+	return (struct cm_via){
+		.ifindex = (uint32_t)v, .tclass = (uint8_t)(v >> 32), .sl = (uint8_t)(v >> 40)};
 }
 
 /* ---- what the core calls ---- */
@@ -30,7 +32,12 @@ static void send_mad(void *arg, const struct cm_path *path, const uint8_t mad[MA
 {
 	struct cm_host *h = arg;
 	struct cm_via via = cm_via_of(path);
-	struct frame_dest to = {.ifindex = via.ifindex, .tclass = via.tclass, .hop_limit = 64};
+	struct frame_dest to = {.ifindex = via.ifindex,
+		.tclass = via.tclass,
+		.hop_limit = 64,
+		.sl = via.sl,
+		.slid = gid_lid(path->local),
+		.dlid = gid_lid(path->remote)};
 
 	memcpy(to.sgid, path->local, 16);
 	memcpy(to.dgid, path->remote, 16);
@@ -46,8 +53,8 @@ static uint32_t draw(void *arg)
 static void receive(void *arg, const uint8_t mad[MAD_LEN], const struct mad_from *from, uint64_t now)
 {
 	struct cm_host *h = arg;
-	struct cm_path path = {
-		.via = cm_via_pack((struct cm_via){.ifindex = from->ifindex, .tclass = from->tclass})};
+	struct cm_path path = {.via = cm_via_pack((struct cm_via){
+				       .ifindex = from->ifindex, .tclass = from->tclass, .sl = from->sl})};
 
 	if (!atomic_load(&h->open))
 		return;
@@ -97,6 +104,22 @@ static const struct mad_class cm_class = {
 	.mgmt_class = MAD_CLASS_CM, .class_version = CM_CLASS_VERSION, .methods = {1ull << MAD_METHOD_SEND}};
 static const struct mad_agent_ops agent_ops = {.receive = receive, .timer = timer, .changed = changed};
 
+/* ---- the subnet's administration ---- */
+static void receive_answer(void *arg, const uint8_t mad[MAD_LEN], const struct mad_from *from, uint64_t now)
+{
+	struct cm_host *h = arg;
+
+	if (!atomic_load(&h->open))
+		return;
+	cm_host_lock(h);
+	h->answer(h, mad);
+	cm_host_unlock(h);
+}
+
+static const struct mad_class sa_class = {
+	.mgmt_class = MAD_CLASS_SA, .class_version = SA_CLASS_VERSION}; /* nobody asks us */
+static const struct mad_agent_ops sa_ops = {.receive = receive_answer, .answers = true};
+
 /*
  * Servers stop listening between two clients for a moment (perftest -R does between two connections), and the
  * way through a kernel is longer than ours: 0.3 s in all.
@@ -112,10 +135,16 @@ int cm_host_open(struct cm_host *h, struct hca_adapter *a, const struct cm_host_
 	h->ops = (struct cm_ops){
 		.send = send_mad, .event = user->event, .incoming = user->incoming, .random = draw};
 	h->changed = user->changed;
+	h->answer = user->answer;
 	lock_init_unbiased(&h->lock);
 	h->agent = mad_register(a, &cm_class, &agent_ops, h);
 	if (h->agent < 0)
 		return h->agent;
+	h->sa = a->on_fabric ? mad_register(a, &sa_class, &sa_ops, h) : 0;
+	if (h->sa < 0) {
+		mad_unregister(a, h->agent);
+		return h->sa;
+	}
 	/* Only now has the process its slot. */
 	cm_core_init(&h->core, &h->ops, h, a->slot, ca_guid, h->bucket, CM_HOST_BUCKETS);
 	h->core.no_listener_retries = NO_LISTENER_RETRIES;
@@ -126,6 +155,8 @@ int cm_host_open(struct cm_host *h, struct hca_adapter *a, const struct cm_host_
 void cm_host_close(struct cm_host *h)
 {
 	atomic_store(&h->open, false);
+	if (h->adapter->on_fabric)
+		mad_unregister(h->adapter, h->sa);
 	mad_unregister(h->adapter, h->agent);
 }
 

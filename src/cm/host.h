@@ -21,6 +21,7 @@ enum { CM_HOST_BUCKETS = 1024 };
 struct cm_host {
 	struct hca_adapter *adapter;
 	int agent; /* what QP1 calls us */
+	int sa;    /* on a fabric, for answers of the subnet's administration */
 	struct lock lock;
 	int cancel;       /* of the thread that holds it: it sends, and must not be cancelled there */
 	atomic_bool open; /* MADs that come before or after are nobody's */
@@ -30,6 +31,7 @@ struct cm_host {
 	uint64_t armed;       /* the deadline that the adapter knows */
 	struct cm_ops ops;
 	void (*changed)(struct cm_host *h);
+	void (*answer)(struct cm_host *h, const uint8_t mad[MAD_LEN]);
 };
 
 /* What of the core's callbacks is the user's: called with the lock held, by any thread. */
@@ -38,6 +40,8 @@ struct cm_host_user {
 	struct cm_conn *(*incoming)(void *arg, struct cm_conn *listener, const struct cm_path *path,
 		const struct cm_msg *m, uint16_t *refuse);
 	void (*changed)(struct cm_host *h); /* devices, perhaps */
+	/* On a fabric: an answer of the subnet's administration. */
+	void (*answer)(struct cm_host *h, const uint8_t mad[MAD_LEN]);
 };
 
 /* Something of the user's that is to be looked at later: due() is called as the callbacks are. */
@@ -61,10 +65,10 @@ void cm_host_unlock(struct cm_host *h);
 void cm_host_wait(struct cm_host *h, pthread_cond_t *cond);
 uint64_t cm_host_now(const struct cm_host *h);
 
-/* A path's `via`: the interface it leads through and the traffic class. */
+/* A path's `via`: the interface it leads through, the traffic class, and on InfiniBand the service level. */
 struct cm_via {
 	uint32_t ifindex;
-	uint8_t tclass;
+	uint8_t tclass, sl;
 };
 void *cm_via_pack(struct cm_via v);
 struct cm_via cm_via_of(const struct cm_path *path);

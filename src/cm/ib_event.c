@@ -15,12 +15,23 @@
 #include <string.h>
 
 /* ---- what a message says of the path ---- */
+/* Of a fabric: the primary path, from the sender's side. */
+static void learn_lids(struct rcm_path *p, const struct cm_req *r)
+{
+	p->slid = r->primary.remote_lid;
+	p->dlid = r->primary.local_lid;
+	p->pkey = r->pkey;
+	p->has_grh = !r->primary.subnet_local;
+}
+
 static void learn_req(struct rcm_id *id, const struct cm_msg *m)
 {
 	const struct cm_req *r = &m->req;
 	struct rcm_path *p = &id->path;
 
 	p->mtu = r->mtu;
+	p->sl = r->primary.sl;
+	p->rate = r->primary.rate;
 	p->tclass = r->primary.tclass;
 	p->hop_limit = r->primary.hop_limit;
 	p->flow_label = r->primary.flow_label;
@@ -35,7 +46,10 @@ static void learn_req(struct rcm_id *id, const struct cm_msg *m)
 	p->srq = r->srq;
 	id->remote_ece = (struct ibv_ece){.vendor_id = r->vendor_id, .options = m->attr_mod};
 	/* What we answer goes the way the request asks for, as all data will. */
-	id->conn->path.via = cm_via_pack((struct cm_via){.ifindex = p->ifindex, .tclass = p->tclass});
+	id->conn->path.via =
+		cm_via_pack((struct cm_via){.ifindex = p->ifindex, .tclass = p->tclass, .sl = p->sl});
+	if (p->slid)
+		learn_lids(p, r);
 }
 
 static void learn_rep(struct rcm_id *id, const struct cm_msg *m)

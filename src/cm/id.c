@@ -18,6 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool rcm_is_on_fabric(const struct rcm_id *id)
+{
+	return id->cm->host.adapter->on_fabric;
+}
+
 /* ---- life ---- */
 /* Host lock held, but for ids nobody knows yet. */
 struct rcm_id *rcm_id_new(struct rcm *cm, enum rdma_port_space ps, enum ibv_qp_type type)
@@ -35,6 +40,7 @@ struct rcm_id *rcm_id_new(struct rcm *cm, enum rdma_port_space ps, enum ibv_qp_t
 	lock_init(&id->groups_lock);
 	list_init(&id->groups);
 	list_init(&id->listen_node);
+	list_init(&id->question.node);
 	list_add_tail(&cm->ids, &id->node);
 	return id;
 }
@@ -45,6 +51,7 @@ void rcm_id_cut(struct rcm_id *id)
 	struct cm_conn *c = id->conn;
 
 	rcm_listen_stop(id, now);
+	rcm_question_forget(id);
 	cm_host_timer_clear(&id->cm->host, &id->resolving.timer);
 	rcm_probe_leave(id);
 	rcm_iwarp_close(id);

@@ -8,6 +8,7 @@
 #include "base/lock.h"
 #include "cm/addr.h"
 #include "cm/device.h"
+#include "cm/path.h"
 #include "cm/probe.h"
 #include "cm/service.h"
 #include "host/ports_table.h"
@@ -29,6 +30,10 @@ struct rcm_path {
 	uint16_t pkey;
 	uint8_t mtu, tclass, hop_limit, ack_timeout;
 	uint32_t flow_label;
+	uint16_t slid, dlid; /* InfiniBand, as are the next: 0 elsewhere */
+	uint16_t from_lid;   /* who sent the request; dlid is where it says to answer */
+	uint8_t sl, lmc, rate, life;
+	bool has_grh;
 	uint32_t remote_qpn, rq_psn, sq_psn, qkey;
 	uint8_t responder_resources, initiator_depth; /* ours */
 	uint8_t retry_count, rnr_retry, flow_control, srq;
@@ -65,6 +70,8 @@ struct rcm_id {
 	struct cm_conn *conn;          /* its `user` is the id */
 	struct iwarp_conn *iwarp_conn; /* likewise */
 	struct rcm_resolving resolving;
+	struct rcm_question question;
+	struct cm_listen listen; /* what the fabric was told; a service id of 0: nothing */
 	struct rcm_probe probe;
 	struct rcm_listener *listener;
 	struct list listen_node;
@@ -87,6 +94,9 @@ static inline bool rcm_is_iwarp(const struct rcm_id *id)
 {
 	return id->dev && id->dev->verbs->device->transport_type == IBV_TRANSPORT_IWARP;
 }
+
+/* Of a fabric, with LIDs and a subnet manager. */
+bool rcm_is_on_fabric(const struct rcm_id *id);
 
 static inline __be16 rcm_src_port(const struct rcm_id *id)
 {

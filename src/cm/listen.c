@@ -23,6 +23,29 @@ uint64_t rcm_service_of(const struct rcm_id *id, __be16 port)
 	return cm_service_id((enum cm_port_space)id->pub.ps, be16toh(port));
 }
 
+/* Who routes requests for us, as a fabric does, is told of the id's. */
+static int tell(struct rcm_id *id, bool on)
+{
+	int err =
+		id->listen.service_id ? hca_engine_listen(&id->cm->host.adapter->engine, &id->listen, on) : 0;
+
+	if (err || !on)
+		id->listen.service_id = 0;
+	return err;
+}
+
+static int tell_of(struct rcm_id *id)
+{
+	const struct sockaddr *sa = &id->pub.route.addr.src_addr;
+	bool v4 = sa->sa_family == AF_INET;
+
+	id->listen = (struct cm_listen){
+		.service_id = rcm_service_of(id, rcm_src_port(id)), .v4 = v4 || !id->afonly, .v6 = !v4};
+	if (!rcm_is_any(sa))
+		gid_of_sockaddr(sa, id->listen.addr);
+	return tell(id, true);
+}
+
 /* host lock held */
 static int join_listener(struct rcm_id *id, uint64_t service)
 {
@@ -62,6 +85,7 @@ void rcm_listen_stop(struct rcm_id *id, uint64_t now)
 {
 	struct rcm_listener *l = id->listener;
 
+	tell(id, false);
 	id->listener = NULL;
 	list_del(&id->listen_node);
 	if (!l || !list_empty(&l->ids))
@@ -86,7 +110,7 @@ static int listen_ib(struct rcm_id *id)
 
 	if (a->no_udp && !id->dev && verbs_device_any(a, IBV_TRANSPORT_IWARP))
 		return 0; /* bound to no address: iWARP alone will do */
-	err = hca_adapter_has(a, HCA_ROCE);
+	err = hca_adapter_has(a, a->on_fabric ? HCA_INFINIBAND : HCA_ROCE);
 	if (err)
 		return err;
 	cm_host_lock(&id->cm->host);
@@ -137,6 +161,8 @@ int rcm_listen(struct rcm_id *id, int backlog)
 		return err;
 	/* We are ready before others send us requests. */
 	err = host_ports_listen(id->cm->host.adapter->ports, id->port);
+	if (!err)
+		err = tell_of(id);
 	if (err)
 		leave_listener(id);
 	else
@@ -199,6 +225,22 @@ struct rcm_id *rcm_id_for_request(struct rcm_id *listener, enum ibv_qp_type type
 	return id;
 }
 
+/* On a fabric packets have LIDs, and a request says its addresses itself: rcm_request_bind() looks at them.
+ */
+static struct rcm_id *id_on_fabric(
+	struct rcm_id *listener, enum ibv_qp_type type, const struct cm_path *path, const struct cm_ip *ip)
+{
+	struct cm_via via = cm_via_of(path);
+	struct rcm_id *id = rcm_id_for_request(listener, type, ip->dst, ip->src, via.ifindex, ip->port);
+
+	if (!id)
+		return NULL;
+	id->path.slid = gid_lid(path->local);
+	id->path.dlid = id->path.from_lid = gid_lid(path->remote);
+	id->path.sl = via.sl;
+	return id;
+}
+
 static struct rcm_id *id_for_message(
 	struct rcm_id *listener, const struct cm_path *path, const struct cm_msg *m, const struct cm_ip *ip)
 {
@@ -206,6 +248,8 @@ static struct rcm_id *id_for_message(
 				: m->req.transport == CM_TRANSPORT_UC ? IBV_QPT_UC
 								      : IBV_QPT_RC;
 
+	if (rcm_is_on_fabric(listener))
+		return id_on_fabric(listener, type, path, ip);
 	return rcm_id_for_request(
 		listener, type, path->local, path->remote, cm_via_of(path).ifindex, ip->port);
 }
@@ -214,11 +258,14 @@ struct cm_conn *rcm_incoming(void *arg, struct cm_conn *listener, const struct c
 	const struct cm_msg *m, uint16_t *refuse)
 {
 	bool sidr = m->attr == CM_SIDR_REQ;
-	struct rcm_id *by = listening_id(listener->user, path->local), *id;
+	struct rcm *cm = container_of(arg, struct rcm, host);
+	struct rcm_id *by = NULL, *id;
 	struct cm_conn *c;
 	struct cm_ip ip;
 
-	if (!by || !cm_ip_parse(m->priv, &ip)) {
+	if (cm_ip_parse(m->priv, &ip))
+		by = listening_id(listener->user, cm->host.adapter->on_fabric ? ip.dst : path->local);
+	if (!by) {
 		*refuse = sidr ? CM_SIDR_UNSUPPORTED : CM_REJ_INVALID_SERVICE_ID;
 		return NULL;
 	}

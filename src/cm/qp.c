@@ -6,6 +6,7 @@
 #include "cm/mcast.h"
 #include "hca/qp.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,10 @@
 void rcm_fill_ah(const struct rcm_id *id, const uint8_t dgid[16], struct ibv_ah_attr *ah)
 {
 	*ah = (struct ibv_ah_attr){
-		.is_global = 1,
+		.is_global = !id->path.slid || id->path.has_grh,
+		.dlid = id->path.dlid,
+		.sl = id->path.slid ? id->path.sl : 0,
+		.src_path_bits = (uint8_t)(id->path.slid & ((1u << id->path.lmc) - 1)),
 		.port_num = id->path.port,
 		.grh =
 			{
@@ -29,7 +33,9 @@ void rcm_fill_ah(const struct rcm_id *id, const uint8_t dgid[16], struct ibv_ah_
 
 static void init_attr(const struct rcm_id *id, struct ibv_qp_attr *a, int *mask)
 {
-	a->pkey_index = 0;
+	int index = ibv_get_pkey_index(id->pub.verbs, id->path.port, htobe16(id->path.pkey));
+
+	a->pkey_index = index > 0 ? (uint16_t)index : 0;
 	a->port_num = id->path.port;
 	*mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 	if (rcm_is_ud(id)) {

@@ -26,6 +26,9 @@ int rcm_fill_route(struct rcm_id *id)
 	if (!route->path_rec)
 		return -ENOMEM;
 	*route->path_rec = (struct ibv_sa_path_rec){
+		.slid = htobe16(p->slid),
+		.dlid = htobe16(p->dlid),
+		.sl = p->sl,
 		.flow_label = htobe32(p->flow_label),
 		.hop_limit = p->hop_limit,
 		.traffic_class = p->tclass,
@@ -35,9 +38,9 @@ int rcm_fill_route(struct rcm_id *id)
 		.mtu_selector = 2, /* exactly */
 		.mtu = p->mtu,
 		.rate_selector = 2,
-		.rate = IBV_RATE_100_GBPS,
+		.rate = p->rate ? p->rate : IBV_RATE_100_GBPS,
 		.packet_life_time_selector = 2,
-		.packet_life_time = RCM_PACKET_LIFE_TIME,
+		.packet_life_time = p->life ? p->life : RCM_PACKET_LIFE_TIME,
 	};
 	memcpy(route->path_rec->sgid.raw, p->local, 16);
 	memcpy(route->path_rec->dgid.raw, p->remote, 16);
@@ -55,9 +58,11 @@ static int route_resolved(struct rcm_id *id)
 	return rcm_tell(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
 }
 
-int rcm_resolve_route(struct rcm_id *id)
+int rcm_resolve_route(struct rcm_id *id, int timeout_ms)
 {
-	return id->state == RCM_ADDR ? route_resolved(id) : -EINVAL;
+	if (id->state != RCM_ADDR)
+		return -EINVAL;
+	return rcm_is_on_fabric(id) ? rcm_path_ask(id, timeout_ms) : route_resolved(id);
 }
 
 /* ---- a path that the program brings ---- */
@@ -82,6 +87,11 @@ int rcm_set_path(struct rcm_id *id, const void *value, size_t len)
 		return -EINVAL;
 	if ((r->mtu & 0x3f) >= IBV_MTU_256 && (r->mtu & 0x3f) < p->mtu)
 		p->mtu = r->mtu & 0x3f;
+	if (rcm_is_on_fabric(id)) {
+		p->slid = be16toh(r->slid);
+		p->dlid = be16toh(r->dlid);
+		p->sl = be16toh(r->qosclass_sl) & 15;
+	}
 	p->tclass = r->tclass;
 	p->flow_label = be32toh(r->flowlabel_hoplimit) >> 8 & 0xfffff;
 	if (r->packetlifetime & 0x3f && !id->has_ack_timeout)

@@ -9,6 +9,7 @@
 #include "cm/ib_event.h"
 #include "cm/id.h"
 #include "cm/listen.h"
+#include "cm/path.h"
 #include "cm/verbs.h"
 #include "hca/adapter.h"
 #include "observe/probe.h"
@@ -52,8 +53,10 @@ static void in_child(void)
 
 static int open_host(struct rcm *cm)
 {
-	static const struct cm_host_user user = {
-		.event = rcm_ib_event, .incoming = rcm_incoming, .changed = on_change};
+	static const struct cm_host_user user = {.event = rcm_ib_event,
+		.incoming = rcm_incoming,
+		.changed = on_change,
+		.answer = rcm_sa_answer};
 	struct hca_adapter *a = verbs_adapter();
 	int n, err = a ? 0 : -ENOMEM;
 	struct ibv_device **list = err ? NULL : ibv_get_device_list(&n);
@@ -75,6 +78,7 @@ static int open_rcm(struct rcm **out)
 	list_init(&cm->ids);
 	list_init(&cm->listeners);
 	list_init(&cm->devices);
+	list_init(&cm->questions);
 	lock_init(&cm->device_lock);
 	pthread_cond_init(&cm->acked, NULL);
 	err = open_host(cm);

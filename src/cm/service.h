@@ -7,7 +7,7 @@
  *   event.c     event channels; what an event makes of a QP when the program takes it
  *   device.c    opened devices
  *   addr.c      which device, which port: binding and resolving; neigh.c: the first hop there
- *   route.c     the path there
+ *   route.c     the path there; path.c: on a fabric, as its administration says
  *   listen.c    listening; ids for requests that come in
  *   connect.c   connecting, accepting, disconnecting; ib_event.c: what the core tells of that
  *   probe.c     whether anybody is there at all
@@ -39,6 +39,8 @@ struct rcm {
 	struct cm_host host;
 	struct list ids;       /* all of the process; host lock */
 	struct list listeners; /* struct rcm_listener; host lock */
+	struct list questions; /* to the subnet's administration: struct rcm_question; host lock */
+	uint64_t asked;        /* ever */
 	pthread_cond_t acked;  /* with the host's lock */
 	struct {
 		uint8_t remote[16];

@@ -37,7 +37,7 @@ int rdma_resolve_addr(
 int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
 {
 	CANCEL_SAFE;
-	int err = rcm_resolve_route(rcm_id(id));
+	int err = rcm_resolve_route(rcm_id(id), timeout_ms);
 
 	CANCEL_WAITS;
 	return rdmacm_result(err ? err : rcm_complete(rcm_id(id)));

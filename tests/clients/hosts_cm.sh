@@ -1,0 +1,116 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# hosts_cm.sh builtin|opensm: strangers' programs that connect by address, on two hosts of a fabric: through one switch and
+# through five, paths from the built-in subnet manager or from OpenSM.
+# shellcheck source=tests/clients/lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/clients/cm.sh
+. "$HERE/cm.sh"
+export ANYRDMA_FABRIC=cm
+MANAGER=$1
+enter loopback "$@"
+fabric() { env "${SANITIZER[@]}" "$ANYRDMA" fabric "$@"; }
+
+# up SHAPE FAR: a new fabric; servers are on node1, clients on the host of this number.
+up() {
+	local sm=auto
+	[ "$MANAGER" = builtin ] || sm=off
+	fabric up "$1" --name cm "--sm=$sm" >"$TMP/up" 2>&1 || fail "fabric up $1" "$TMP/up"
+	[ "$MANAGER" = builtin ] || fabric sm opensm >"$TMP/sm" 2>&1 || fail "fabric sm opensm" "$TMP/sm"
+	ON_A=(env ANYRDMA_HOST=node1) ON_B=(env "ANYRDMA_HOST=node$2")
+	IP4_A=10.47.0.1 IP4_B=10.47.0.$2
+	ipv4_only >/dev/null
+	say "      $1, $MANAGER"
+}
+
+down() { fabric down >"$TMP/down" 2>&1 || fail "fabric down" "$TMP/down"; }
+
+# any_address: a server that is bound to a port only; 127.0.0.1 is its own adapter.
+any_address() {
+	serve server rping -s -a 0.0.0.0 -v -C 10
+	start client B rping -c -a "$IP4_A" -I "$IP4_B" -p "$PORT" -v -C 10
+	verdict "rping to a server at 0.0.0.0" 'rdma-ping-9:' 'rdma-ping-9:'
+	serve server rping -s -a 0.0.0.0 -v -C 10
+	start client A rping -c -a 127.0.0.1 -p "$PORT" -v -C 10
+	verdict "rping to itself at 127.0.0.1" 'rdma-ping-9:' 'rdma-ping-9:'
+}
+
+# by_name: rdma_getaddrinfo() knows the names of hosts.
+by_name() {
+	serve server rdma_server -s node1
+	start client B rdma_client -s node1 -p "$PORT"
+	verdict "rdma_server, rdma_client at node1" 'end 0' 'end 0'
+}
+
+# same_port: each host has ports of its own; a second server on one of them is told.
+same_port() {
+	local port
+	serve server rping -s -a "$IP4_A" -C 10 -v
+	port=$PORT
+	start other B rping -s -a "$IP4_B" -p "$port" -C 10 -v
+	until_true "$PATIENCE" listens_rdma "${PID[other]}" "$port" || true
+	start client A rping -s -a "$IP4_A" -p "$port"
+	! finish client && says client 'rdma_bind_addr: Address already in use' ||
+		fail "two servers on one port of a host" "$TMP/server" "$TMP/client"
+	start client A rping -c -a "$IP4_B" -p "$port" -C 10 -v
+	start client_b B rping -c -a "$IP4_A" -p "$port" -C 10 -v
+	local name
+	for name in client client_b server other; do
+		finish "$name" && says "$name" 'rdma-ping-9:' || fail "$name: two hosts with one port" "$TMP/$name"
+	done
+	say "ok    two hosts with one port"
+}
+
+nobody_there() {
+	start client B ucmatose -s "$IP4_A" -p 7999
+	finish client || true
+	says client 'RDMA_CM_EVENT_REJECTED, error: 8' || fail "connect to a port nobody has" "$TMP/client"
+	start client B ucmatose -s 10.47.99.99
+	finish client || true
+	says client 'RDMA_CM_EVENT_ADDR_ERROR, error: -113' || fail "an address nobody has" "$TMP/client"
+	say "ok    nobody listens, nobody has the address"
+}
+
+# killed: a server that is killed leaves no listener behind, a client no connection.
+killed() {
+	serve server rping -s -P -a "$IP4_A"
+	start victim B rping -c -a "$IP4_A" -p "$PORT" -v
+	until_true "$PATIENCE" says victim rdma-ping- || fail "no ping" "$TMP/server" "$TMP/victim"
+	kill_hard victim
+	start client B rping -c -a "$IP4_A" -p "$PORT" -v -C 10
+	finish client && says client 'rdma-ping-9:' || fail "the next client" "$TMP/server" "$TMP/client"
+	kill_hard server
+	start client B ucmatose -s "$IP4_A" -p "$PORT"
+	finish client || true
+	says client 'RDMA_CM_EVENT_REJECTED, error: 8' || fail "a killed server" "$TMP/client"
+	NEXT_PORT=$PORT
+	ping 4
+	say "ok    killed clients and servers"
+}
+
+all() {
+	ping 4
+	any_address
+	by_name
+	same_port
+	connected 4 -c 10 -C 20
+	datagrams 4 -c 5 -C 20
+	synchronous
+	connects 100
+	nobody_there
+	killed
+	measure ib_send_bw
+	measure ib_write_lat
+	measure ib_read_bw
+	measure ib_send_lat -c UD
+	eight_clients
+}
+
+if [ "$MANAGER" = opensm ] && ! command -v opensm /usr/sbin/opensm >/dev/null; then skip "needs opensm"; fi
+up star:4 4
+all
+down
+up fat-tree:4 16
+all
+down
+done_testing

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* GIDs, and the IP addresses they are: an IPv4 address is a mapped one (::ffff:a.b.c.d). */
+/*
+ * GIDs, and the IP addresses they are: an IPv4 address is a mapped one (::ffff:a.b.c.d). Socket addresses are
+ * of IP, or InfiniBand's own, a GID and a service id, whose lower 16 bits are its port (AF_IB).
+ */
 #ifndef BASE_GID_H
 #define BASE_GID_H
 
 #include <arpa/inet.h>
+#include <infiniband/ib.h>
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -78,13 +82,22 @@ static inline void gid_of_sockaddr(const struct sockaddr *sa, uint8_t gid[16])
 {
 	if (sa->sa_family == AF_INET6)
 		memcpy(gid, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
+	else if (sa->sa_family == AF_IB)
+		memcpy(gid, &((const struct sockaddr_ib *)sa)->sib_addr, 16);
 	else
 		gid_of_v4(&((const struct sockaddr_in *)sa)->sin_addr, gid);
 }
 
 static inline socklen_t sockaddr_len(const struct sockaddr *sa)
 {
+	if (sa->sa_family == AF_IB)
+		return sizeof(struct sockaddr_ib);
 	return sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
+static inline bool sockaddr_is_ib(const struct sockaddr *sa)
+{
+	return sa->sa_family == AF_IB;
 }
 
 static inline bool sockaddr_is_ip(const struct sockaddr *sa)
@@ -92,15 +105,22 @@ static inline bool sockaddr_is_ip(const struct sockaddr *sa)
 	return sa->sa_family == AF_INET || sa->sa_family == AF_INET6;
 }
 
-/* The port, which is at the same place in both families; 0 where there is no address. */
+/* The port, which is at the same place in both families of IP; 0 where there is no address. */
 static inline uint16_t sockaddr_port(const struct sockaddr *sa)
 {
+	if (sockaddr_is_ib(sa))
+		return (uint16_t)be64toh(((const struct sockaddr_ib *)sa)->sib_sid);
 	return sockaddr_is_ip(sa) ? ntohs(((const struct sockaddr_in *)sa)->sin_port) : 0;
 }
 
 static inline void sockaddr_set_port(struct sockaddr *sa, uint16_t port)
 {
-	((struct sockaddr_in *)sa)->sin_port = htons(port);
+	struct sockaddr_ib *ib = (struct sockaddr_ib *)sa;
+
+	if (sockaddr_is_ib(sa))
+		ib->sib_sid = htobe64((be64toh(ib->sib_sid) & ~(uint64_t)UINT16_MAX) | port);
+	else
+		((struct sockaddr_in *)sa)->sin_port = htons(port);
 }
 
 /* The interface of a link-local address; 0: of any other. */

@@ -47,6 +47,23 @@ static void addresses_are_gids_and_back(void **state)
 	assert_int_equal(sockaddr_port(&(struct sockaddr){.sa_family = AF_UNIX, .sa_data = "name"}), 0);
 }
 
+static void addresses_by_gid_have_a_port_in_their_service_id(void **state)
+{
+	struct sockaddr_ib ib = {.sib_family = AF_IB, .sib_sid = htobe64(0x01061234)};
+	const uint8_t gid[16] = {0xfe, 0x80, [15] = 7};
+	uint8_t back[16];
+
+	memcpy(&ib.sib_addr, gid, 16);
+	assert_int_equal(sockaddr_port((struct sockaddr *)&ib), 0x1234);
+	sockaddr_set_port((struct sockaddr *)&ib, 0xffff);
+	assert_int_equal(be64toh(ib.sib_sid), 0x0106ffff);
+	gid_of_sockaddr((struct sockaddr *)&ib, back);
+	assert_memory_equal(gid, back, 16);
+	assert_int_equal(sockaddr_len((struct sockaddr *)&ib), sizeof(ib));
+	assert_false(sockaddr_is_ip((struct sockaddr *)&ib));
+	assert_int_equal(sockaddr_scope((struct sockaddr *)&ib), 0);
+}
+
 static void mapped_addresses_are_those_of_ipv4(void **state)
 {
 	union any a = {.in = {.sin_family = AF_INET, .sin_port = htons(18515)}}, four = a, six;
@@ -71,6 +88,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(addresses_are_gids_and_back),
+		cmocka_unit_test(addresses_by_gid_have_a_port_in_their_service_id),
 		cmocka_unit_test(mapped_addresses_are_those_of_ipv4),
 	};
 

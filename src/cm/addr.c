@@ -9,6 +9,7 @@
 
 #include "base/gid.h"
 #include "cm/event.h"
+#include "cm/fabric.h"
 #include "cm/id.h"
 #include "cm/route.h"
 #include "cm/verbs.h"
@@ -32,17 +33,13 @@ bool rcm_is_any(const struct sockaddr *sa)
 	return gid_is_zero(gid) || (sa->sa_family == AF_INET && !memcmp(gid + 12, "\0\0\0\0", 4));
 }
 
-static bool is_loopback(const struct sockaddr *sa)
+bool rcm_is_loopback(const struct sockaddr *sa)
 {
+	if (sockaddr_is_ib(sa))
+		return false;
 	if (sa->sa_family == AF_INET6)
 		return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)sa)->sin6_addr);
 	return be32toh(((const struct sockaddr_in *)sa)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-}
-
-bool rcm_gid_of(const struct rcm_id *id, const struct sockaddr *addr, uint8_t gid[16])
-{
-	gid_of_sockaddr(addr, gid);
-	return !rcm_is_on_fabric(id) || verbs_fabric_gid_of_ip(id->cm->host.adapter, gid, gid);
 }
 
 /* ---- the device ---- */
@@ -133,7 +130,7 @@ static int claim_port(struct rcm_id *id, struct sockaddr *sa)
 	struct host_port_claim c = {
 		.ps = (uint16_t)id->pub.ps,
 		.port = sockaddr_port(sa),
-		.v6 = sa->sa_family == AF_INET6,
+		.v6 = sa->sa_family != AF_INET,
 		.afonly = id->afonly,
 		.reuse = id->reuse,
 		.host = verbs_fabric_host_tag(id->cm->host.adapter),
@@ -199,14 +196,16 @@ int rcm_bind(struct rcm_id *id, const struct sockaddr *addr)
 		return -EINVAL;
 	if (!addr)
 		return -EINVAL;
-	if (!sockaddr_is_ip(addr))
+	if (!rcm_address_is_known(id, addr))
 		return -EAFNOSUPPORT;
 	gid_of_sockaddr(addr, gid);
-	if (gid_is_link_local(gid) && !sockaddr_scope(addr))
+	if (sockaddr_is_ip(addr) && gid_is_link_local(gid) && !sockaddr_scope(addr))
 		return -EINVAL;
 	memcpy(&id->pub.route.addr.src_storage, addr, sockaddr_len(addr));
+	if (sockaddr_is_ib(addr))
+		rcm_choose_space(id, (struct sockaddr_ib *)sa);
 	id->chose_port = sockaddr_port(addr);
-	if (id->pub.ps != RDMA_PS_TCP || !is_loopback(addr) || sockaddr_port(addr))
+	if (id->pub.ps != RDMA_PS_TCP || !rcm_is_loopback(addr) || sockaddr_port(addr))
 		err = rcm_bind_address(id);
 	if (err == -ENODEV)
 		err = why_no_device(id, addr);
@@ -229,18 +228,6 @@ int rcm_bind_any(struct rcm_id *id, sa_family_t family)
 }
 
 /* ---- resolving ---- */
-/* Our address on the fabric; who speaks to the loopback's speaks from it. */
-static int source_on_fabric(const struct rcm_id *id, const struct sockaddr *dst, struct sockaddr_storage *src)
-{
-	uint8_t ip[16];
-
-	gid_of_sockaddr(dst, ip);
-	if (!is_loopback(dst) && !verbs_fabric_own_ip(id->cm->host.adapter, dst->sa_family == AF_INET6, ip))
-		return -ENETUNREACH;
-	gid_to_sockaddr(ip, 0, 0, src);
-	return 0;
-}
-
 /* Our address on the way to dst: 0 or -errno. */
 static int source_for(const struct sockaddr *dst, struct sockaddr_storage *src)
 {
@@ -269,11 +256,11 @@ static int choose_source(struct rcm_id *id)
 	int err;
 
 	if (rcm_is_any(&addr->src_addr)) {
-		err = rcm_is_on_fabric(id) ? source_on_fabric(id, &addr->dst_addr, &src)
+		err = rcm_is_on_fabric(id) ? rcm_fabric_source(id, &addr->dst_addr, &src)
 					   : source_for(&addr->dst_addr, &src);
 		if (err)
 			return err;
-		memcpy(&addr->src_storage, &src, sizeof(src));
+		memcpy(&addr->src_storage, &src, sockaddr_len((struct sockaddr *)&src));
 		sockaddr_set_port(&addr->src_addr, port);
 	}
 	if (rcm_is_any(&addr->dst_addr)) { /* this host */
@@ -377,7 +364,7 @@ int rcm_resolve_addr(
 
 	if (!dst_addr)
 		return -EINVAL;
-	if (!sockaddr_is_ip(dst_addr))
+	if (!rcm_address_is_known(id, dst_addr))
 		return -EAFNOSUPPORT;
 	if (id->state == RCM_IDLE)
 		err = src_addr ? rcm_bind(id, src_addr) : rcm_bind_any(id, dst_addr->sa_family);

@@ -31,8 +31,7 @@ int rcm_resolve_addr(
 
 /* ---- within rdma_cm ---- */
 bool rcm_is_any(const struct sockaddr *sa);
-/* The GID of who has this address, which on a fabric its names say. false: nobody. */
-bool rcm_gid_of(const struct rcm_id *id, const struct sockaddr *addr, uint8_t gid[16]);
+bool rcm_is_loopback(const struct sockaddr *sa);
 /* Ties the id to the device with its local address. */
 int rcm_bind_device(struct rcm_id *id, const uint8_t gid[16], uint32_t ifindex);
 int rcm_bind_address(struct rcm_id *id); /* the device of the address it is bound to, if it is to one */

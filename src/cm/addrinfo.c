@@ -6,6 +6,7 @@
 #include "cm/verbs.h"
 #include "hca/adapter.h"
 
+#include <endian.h>
 #include <netdb.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -40,11 +41,36 @@ static const char *address_of(const char *node, bool v6, char text[INET6_ADDRSTR
 	return inet_ntop(v6 ? AF_INET6 : AF_INET, v6 ? ip : ip + 12, text, INET6_ADDRSTRLEN);
 }
 
+/* An address of IPv6 is a GID, its port one of the port space. */
+static int copy_as_gid(struct sockaddr **to, socklen_t *to_len, const struct addrinfo *found, int ps)
+{
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)found->ai_addr;
+	uint64_t port = ntohs(in6->sin6_port);
+	const struct sockaddr_ib sib = {.sib_family = AF_IB,
+		.sib_pkey = htobe16(UINT16_MAX),
+		.sib_flowinfo = in6->sin6_flowinfo,
+		.sib_sid = htobe64((uint64_t)ps << 16 | port),
+		.sib_sid_mask = htobe64((ps ? RDMA_IB_IP_PS_MASK : 0) | (port ? RDMA_IB_IP_PORT_MASK : 0)),
+		.sib_scope_id = in6->sin6_scope_id};
+	int err = copy_address(to, to_len, (const struct sockaddr *)&sib, sizeof(sib));
+
+	if (!err)
+		memcpy(&((struct sockaddr_ib *)*to)->sib_addr, &in6->sin6_addr, 16);
+	return err;
+}
+
+static int copy_found(struct sockaddr **to, socklen_t *to_len, const struct addrinfo *found, bool gid, int ps)
+{
+	return gid ? copy_as_gid(to, to_len, found, ps)
+		   : copy_address(to, to_len, found->ai_addr, found->ai_addrlen);
+}
+
 static int look_up(const char *node, const char *service, const struct rdma_addrinfo *hints, bool passive,
 	struct rdma_addrinfo *out)
 {
 	struct addrinfo ask = {.ai_socktype = hints->ai_port_space == RDMA_PS_UDP ? SOCK_DGRAM : SOCK_STREAM},
 			*found;
+	const bool gid = hints->ai_flags & RAI_FAMILY && hints->ai_family == AF_IB;
 	char text[INET6_ADDRSTRLEN];
 	int err;
 
@@ -53,18 +79,18 @@ static int look_up(const char *node, const char *service, const struct rdma_addr
 	if (passive)
 		ask.ai_flags |= AI_PASSIVE;
 	if (hints->ai_flags & RAI_FAMILY)
-		ask.ai_family = hints->ai_family;
+		ask.ai_family = gid ? AF_INET6 : hints->ai_family;
 	if (!(hints->ai_flags & RAI_NUMERICHOST))
 		node = address_of(node, ask.ai_family == AF_INET6, text);
 	err = getaddrinfo(node, service, &ask, &found);
 	if (err)
 		return err;
-	out->ai_family = found->ai_family;
+	out->ai_family = gid ? AF_IB : found->ai_family;
 	if (passive) {
-		err = copy_address(&out->ai_src_addr, &out->ai_src_len, found->ai_addr, found->ai_addrlen);
+		err = copy_found(&out->ai_src_addr, &out->ai_src_len, found, gid, out->ai_port_space);
 		out->ai_src_canonname = copy_name(found->ai_canonname);
 	} else {
-		err = copy_address(&out->ai_dst_addr, &out->ai_dst_len, found->ai_addr, found->ai_addrlen);
+		err = copy_found(&out->ai_dst_addr, &out->ai_dst_len, found, gid, out->ai_port_space);
 		out->ai_dst_canonname = copy_name(found->ai_canonname);
 	}
 	freeaddrinfo(found);

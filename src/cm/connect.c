@@ -3,6 +3,7 @@
 #include "cm/connect.h"
 
 #include "cm/event.h"
+#include "cm/fabric.h"
 #include "cm/id.h"
 #include "cm/iwarp.h"
 #include "cm/listen.h"
@@ -64,7 +65,7 @@ static int put_priv(const struct rcm_id *id, struct cm_msg *m, unsigned at, cons
 	return 0;
 }
 
-static int put_request_priv(const struct rcm_id *id, struct cm_msg *m, const struct rdma_conn_param *p)
+static void put_ip(const struct rcm_id *id, struct cm_msg *m)
 {
 	const struct rdma_addr *addr = &id->pub.route.addr;
 	struct cm_ip ip = {
@@ -75,10 +76,26 @@ static int put_request_priv(const struct rcm_id *id, struct cm_msg *m, const str
 	gid_of_sockaddr(&addr->src_addr, ip.src);
 	gid_of_sockaddr(&addr->dst_addr, ip.dst);
 	cm_ip_pack(&ip, m->priv);
-	return put_priv(id, m, CM_IP_LEN, p ? p->private_data : NULL, p ? p->private_data_len : 0);
+}
+
+static int put_request_priv(const struct rcm_id *id, struct cm_msg *m, const struct rdma_conn_param *p)
+{
+	unsigned at = rcm_is_by_gid(id) ? 0 : CM_IP_LEN;
+
+	if (at)
+		put_ip(id, m);
+	return put_priv(id, m, at, p ? p->private_data : NULL, p ? p->private_data_len : 0);
 }
 
 /* ---- active ---- */
+/* A GID's address has its service id with it. */
+static uint64_t service_to(const struct rcm_id *id)
+{
+	if (rcm_is_by_gid(id))
+		return be64toh(((const struct sockaddr_ib *)&id->pub.route.addr.dst_storage)->sib_sid);
+	return rcm_service_of(id, rcm_dst_port(id));
+}
+
 static void fill_req(struct rcm_id *id, struct cm_msg *m, const struct rdma_conn_param *p)
 {
 	enum ibv_qp_type type = id->pub.qp ? id->pub.qp->qp_type : id->pub.qp_type;
@@ -87,7 +104,7 @@ static void fill_req(struct rcm_id *id, struct cm_msg *m, const struct rdma_conn
 	path->retry_count = p ? p->retry_count & 7 : 7;
 	m->req = (struct cm_req){
 		.vendor_id = id->local_ece.vendor_id,
-		.service_id = rcm_service_of(id, rcm_dst_port(id)),
+		.service_id = service_to(id),
 		.qpn = qpn_of(id, p),
 		.responder_resources = path->responder_resources,
 		.initiator_depth = path->initiator_depth,
@@ -182,8 +199,7 @@ static int connect_ud(struct rcm_id *id, const struct rdma_conn_param *p)
 
 	if (err)
 		return err;
-	m.sidr_req = (struct cm_sidr_req){
-		.pkey = id->path.pkey, .service_id = rcm_service_of(id, rcm_dst_port(id))};
+	m.sidr_req = (struct cm_sidr_req){.pkey = id->path.pkey, .service_id = service_to(id)};
 	return begin(id, &m);
 }
 

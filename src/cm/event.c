@@ -7,10 +7,10 @@
 
 #include "base/cancel.h"
 #include "cm/addr.h"
+#include "cm/fabric.h"
 #include "cm/mcast.h"
 #include "cm/qp.h"
 #include "cm/route.h"
-#include "cm/verbs.h"
 #include "hca/adapter.h"
 
 #include <errno.h>
@@ -234,30 +234,11 @@ void rcm_event_ack(struct rcm_event *e)
 	free(e);
 }
 
-/* Whether it came, and goes back, to who has the address that it says. */
-static bool is_from(struct rcm_id *id, const struct sockaddr *addr)
-{
-	struct hca_adapter *a = id->cm->host.adapter;
-	uint8_t ip[16];
-
-	gid_of_sockaddr(addr, ip);
-	return verbs_fabric_ip_has_lid(a, ip, id->path.from_lid) &&
-	       verbs_fabric_ip_has_lid(a, ip, id->path.dlid);
-}
-
-/* On a fabric a request says itself between which addresses it is. */
 static int bind_request(struct rcm_id *id)
 {
-	const struct rdma_addr *addr = &id->pub.route.addr;
-	uint32_t port = id->path.ifindex;
-
-	if (!rcm_is_on_fabric(id))
-		return rcm_bind_device(id, id->path.local, id->path.ifindex);
-	if (!rcm_gid_of(id, &addr->src_addr, id->path.local) ||
-		!rcm_gid_of(id, &addr->dst_addr, id->path.remote) || !is_from(id, &addr->dst_addr) ||
-		rcm_bind_device(id, id->path.local, 0))
-		return -ENODEV;
-	return id->path.ifindex == port ? 0 : -EADDRNOTAVAIL;
+	if (rcm_is_on_fabric(id))
+		return rcm_fabric_bind_request(id);
+	return rcm_bind_device(id, id->path.local, id->path.ifindex);
 }
 
 /* A request whose device is gone by now is nobody's. */

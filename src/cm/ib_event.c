@@ -98,7 +98,7 @@ static void on_request(struct cm_host *h, struct rcm_id *id, const struct cm_msg
 		return;
 	}
 	e->pub.listen_id = &id->listened_by->pub;
-	put_priv(e, m, CM_IP_LEN, m->attr == CM_SIDR_REQ);
+	put_priv(e, m, rcm_is_by_gid(id) ? 0 : CM_IP_LEN, m->attr == CM_SIDR_REQ);
 	if (m->attr == CM_REQ) {
 		rcm_event_put_conn(e, &id->path);
 		cm_prepare_mra(&h->core, id->conn, CM_MRA_TIMEOUT);

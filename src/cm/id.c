@@ -18,11 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool rcm_is_on_fabric(const struct rcm_id *id)
-{
-	return id->cm->host.adapter->on_fabric;
-}
-
 /* ---- life ---- */
 /* Host lock held, but for ids nobody knows yet. */
 struct rcm_id *rcm_id_new(struct rcm *cm, enum rdma_port_space ps, enum ibv_qp_type type)

@@ -95,8 +95,11 @@ static inline bool rcm_is_iwarp(const struct rcm_id *id)
 	return id->dev && id->dev->verbs->device->transport_type == IBV_TRANSPORT_IWARP;
 }
 
-/* Of a fabric, with LIDs and a subnet manager. */
-bool rcm_is_on_fabric(const struct rcm_id *id);
+/* By GIDs, and not by IP: then private data is the programs' alone. */
+static inline bool rcm_is_by_gid(const struct rcm_id *id)
+{
+	return sockaddr_is_ib(&id->pub.route.addr.src_addr);
+}
 
 static inline __be16 rcm_src_port(const struct rcm_id *id)
 {

@@ -5,6 +5,7 @@
 #include "base/gid.h"
 #include "base/log.h"
 #include "cm/addr.h"
+#include "cm/fabric.h"
 #include "cm/iwarp.h"
 #include "cm/verbs.h"
 #include "hca/adapter.h"
@@ -37,10 +38,12 @@ static int tell(struct rcm_id *id, bool on)
 static int tell_of(struct rcm_id *id)
 {
 	const struct sockaddr *sa = &id->pub.route.addr.src_addr;
-	bool v4 = sa->sa_family == AF_INET;
+	bool v4 = sa->sa_family == AF_INET, by_gid = sockaddr_is_ib(sa);
 
-	id->listen = (struct cm_listen){
-		.service_id = rcm_service_of(id, rcm_src_port(id)), .v4 = v4 || !id->afonly, .v6 = !v4};
+	id->listen = (struct cm_listen){.service_id = rcm_service_of(id, rcm_src_port(id)),
+		.v4 = v4 || (!id->afonly && !by_gid),
+		.v6 = !v4 && !by_gid,
+		.gid = by_gid};
 	if (!rcm_is_any(sa))
 		gid_of_sockaddr(sa, id->listen.addr);
 	return tell(id, true);
@@ -187,6 +190,19 @@ static int fits(const struct rcm_id *id, const uint8_t local[16])
 	return !memcmp(gid, any, 16) && !(v4 && id->afonly);
 }
 
+/* By GID: the fabric knows that it is for one of the port's. */
+static struct rcm_id *listening_by_gid(const struct rcm_listener *l)
+{
+	list_for_each(n, &l->ids)
+	{
+		struct rcm_id *id = container_of(n, struct rcm_id, listen_node);
+
+		if (rcm_is_by_gid(id))
+			return id;
+	}
+	return NULL;
+}
+
 static struct rcm_id *listening_id(const struct rcm_listener *l, const uint8_t local[16])
 {
 	struct rcm_id *best = NULL;
@@ -195,7 +211,7 @@ static struct rcm_id *listening_id(const struct rcm_listener *l, const uint8_t l
 	{
 		struct rcm_id *id = container_of(n, struct rcm_id, listen_node);
 
-		if (fits(id, local) > (best ? fits(best, local) : 0))
+		if (!rcm_is_by_gid(id) && fits(id, local) > (best ? fits(best, local) : 0))
 			best = id;
 	}
 	return best;
@@ -225,13 +241,30 @@ struct rcm_id *rcm_id_for_request(struct rcm_id *listener, enum ibv_qp_type type
 	return id;
 }
 
-/* On a fabric packets have LIDs, and a request says its addresses itself: rcm_request_bind() looks at them.
- */
+/* Its GIDs are those of who has its LIDs, which is looked up when the program takes it. */
+static struct rcm_id *id_by_gid(struct rcm_id *listener, enum ibv_qp_type type, uint32_t ifindex)
+{
+	static const uint8_t unknown[16];
+	struct rcm_id *id = rcm_id_for_request(listener, type, unknown, unknown, ifindex, 0);
+	struct sockaddr_ib sib = {.sib_family = AF_IB, .sib_pkey = htobe16(UINT16_MAX)};
+
+	if (!id)
+		return NULL;
+	memcpy(&id->pub.route.addr.dst_storage, &sib, sizeof(sib));
+	sib.sib_sid = htobe64(rcm_service_of(listener, rcm_src_port(listener)));
+	sib.sib_sid_mask = UINT64_MAX;
+	memcpy(&id->pub.route.addr.src_storage, &sib, sizeof(sib));
+	return id;
+}
+
+/* On a fabric packets have LIDs, and a request says its IP addresses itself: who takes it looks at them. */
 static struct rcm_id *id_on_fabric(
 	struct rcm_id *listener, enum ibv_qp_type type, const struct cm_path *path, const struct cm_ip *ip)
 {
 	struct cm_via via = cm_via_of(path);
-	struct rcm_id *id = rcm_id_for_request(listener, type, ip->dst, ip->src, via.ifindex, ip->port);
+	struct rcm_id *id = rcm_is_by_gid(listener) ? id_by_gid(listener, type, via.ifindex)
+						    : rcm_id_for_request(listener, type, ip->dst, ip->src,
+							      via.ifindex, ip->port);
 
 	if (!id)
 		return NULL;
@@ -259,11 +292,11 @@ struct cm_conn *rcm_incoming(void *arg, struct cm_conn *listener, const struct c
 {
 	bool sidr = m->attr == CM_SIDR_REQ;
 	struct rcm *cm = container_of(arg, struct rcm, host);
-	struct rcm_id *by = NULL, *id;
+	struct rcm_id *by = listening_by_gid(listener->user), *id;
 	struct cm_conn *c;
 	struct cm_ip ip;
 
-	if (cm_ip_parse(m->priv, &ip))
+	if (!by && cm_ip_parse(m->priv, &ip))
 		by = listening_id(listener->user, cm->host.adapter->on_fabric ? ip.dst : path->local);
 	if (!by) {
 		*refuse = sidr ? CM_SIDR_UNSUPPORTED : CM_REJ_INVALID_SERVICE_ID;

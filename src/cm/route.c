@@ -3,6 +3,7 @@
 #include "cm/route.h"
 
 #include "cm/event.h"
+#include "cm/fabric.h"
 #include "cm/id.h"
 
 #include <endian.h>

@@ -32,6 +32,8 @@ bool verbs_device_any(struct hca_adapter *a, enum ibv_transport_type transport);
  */
 /* The first GID of the port that has this address; of the loopback's, our own first port. */
 bool verbs_fabric_gid_of_ip(struct hca_adapter *a, const uint8_t ip[16], uint8_t gid[16]);
+/* The first GID of the port that has this LID. */
+bool verbs_fabric_gid_of_lid(struct hca_adapter *a, uint16_t lid, uint8_t gid[16]);
 /* Whether the port that has this address has this LID. */
 bool verbs_fabric_ip_has_lid(struct hca_adapter *a, const uint8_t ip[16], uint16_t lid);
 /* The first address of this family of the port that has this GID; of the host of this name. */

@@ -35,10 +35,10 @@ enum attach_byte {
 }; /* the first of a message */
 
 /* Which requests: of this service, for this address. */
-enum attach_families { ATTACH_V4 = 1, ATTACH_V6 = 2 /* and GIDs */ };
+enum attach_families { ATTACH_V4 = 1, ATTACH_V6 = 2, ATTACH_GID = 4 };
 struct attach_listen {
 	uint8_t type;     /* ATTACH_LISTEN, ATTACH_UNLISTEN */
-	uint8_t families; /* where the address is the wildcard, all zero: of which families */
+	uint8_t families; /* what the address is; of which families the wildcard is, all zero */
 	uint8_t unused[6];
 	uint64_t service_id;
 	uint8_t addr[16]; /* an IP address or a GID of the host */

@@ -55,7 +55,8 @@ int fabric_listens_change(struct fabric_listens *l, const struct cm_listen *what
 
 	memset(&m, 0, sizeof(m)); /* compared as a whole */
 	m.type = ATTACH_LISTEN;
-	m.families = (uint8_t)((what->v4 ? ATTACH_V4 : 0) | (what->v6 ? ATTACH_V6 : 0));
+	m.families = (uint8_t)((what->v4 ? ATTACH_V4 : 0) | (what->v6 ? ATTACH_V6 : 0) |
+			       (what->gid ? ATTACH_GID : 0));
 	m.service_id = what->service_id;
 	memcpy(m.addr, what->addr, 16);
 	if (on)

@@ -145,6 +145,39 @@ static void listeners_beyond_the_bound_are_refused(void **state)
 	leave(&b);
 }
 
+/* Its private data is the program's, whatever it looks like. */
+static void listener_by_gid_gets_what_is_for_its_port(void **state)
+{
+	struct attach_listen l = {
+		.type = ATTACH_LISTEN, .families = ATTACH_GID, .service_id = cm_service_id(CM_PS_TCP, PORT)};
+	const struct fabric_port *port = subnet_port(d.topo.host[1].hca[0], 1)->shared;
+	struct cm_msg m = request(SLOT_A, PORT);
+	struct program a, b, c;
+
+	attach(&a, 0, SLOT_A);
+	attach(&b, 1, SLOT_B);
+	attach(&c, 1, SLOT_C);
+	put_be64(l.addr, port->prefix);
+	put_be64(l.addr + 8, port->guid[0]);
+	send(b.fd, &l, sizeof(l), 0);
+	attach_read(b.conn);
+	send_cm(&a, 0, &m);
+	assert_true(got_cm(&b, CM_REQ));
+	say_listen(&c, ATTACH_LISTEN, PORT, NULL); /* which of the two is not to be told apart */
+	assert_int_equal(d.attach->count.listeners, 1);
+	l.type = ATTACH_UNLISTEN;
+	send(b.fd, &l, sizeof(l), 0);
+	l.type = ATTACH_LISTEN;
+	l.addr[15] ^= 1; /* a GID that the port does not have */
+	send(b.fd, &l, sizeof(l), 0);
+	attach_read(b.conn);
+	send_cm(&a, 0, &m);
+	assert_false(trunk_has_packet(&b.rx));
+	leave(&a);
+	leave(&b);
+	leave(&c);
+}
+
 /* ---- ids ---- */
 static void answer_goes_to_the_slot_of_its_id(void **state)
 {
@@ -314,6 +347,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(request_reaches_who_listens, begin, end),
 		cmocka_unit_test_setup_teardown(listener_is_one_programs_until_it_dies, begin, end),
+		cmocka_unit_test_setup_teardown(listener_by_gid_gets_what_is_for_its_port, begin, end),
 		cmocka_unit_test_setup_teardown(listeners_beyond_the_bound_are_refused, begin, end),
 		cmocka_unit_test_setup_teardown(answer_goes_to_the_slot_of_its_id, begin, end),
 		cmocka_unit_test_setup_teardown(who_gives_up_is_heard_by_who_got_the_request, begin, end),

@@ -18,13 +18,19 @@ static bool is_any(const struct attach_listen *l)
 
 static unsigned families_of(const struct attach_listen *l)
 {
-	return is_any(l) ? l->families : gid_is_v4(l->addr) ? ATTACH_V4 : ATTACH_V6;
+	if (is_any(l) || l->families & ATTACH_GID)
+		return l->families;
+	return gid_is_v4(l->addr) ? ATTACH_V4 : ATTACH_V6;
 }
 
 /* Whether some request would be for both. */
 static bool overlap(const struct attach_listen *a, const struct attach_listen *b)
 {
-	if (a->service_id != b->service_id || !(families_of(a) & families_of(b)))
+	if (a->service_id != b->service_id)
+		return false;
+	if ((a->families ^ b->families) & ATTACH_GID)
+		return true; /* a request by GID has private data that may look like an IP address */
+	if (!(families_of(a) & families_of(b)))
 		return false;
 	return is_any(a) || is_any(b) || gid_same(a->addr, b->addr);
 }
@@ -78,9 +84,13 @@ static int fits(
 {
 	if (l->service_id != service_id)
 		return 0;
+	if (l->families & ATTACH_GID)
+		return is_any(l) ? 1 : fabric_port_has_gid(at->shared, l->addr) ? 2 : 0;
+	if (!ip)
+		return 0;
 	if (is_any(l))
-		return l->families & (ip && gid_is_v4(ip) ? ATTACH_V4 : ATTACH_V6) ? 1 : 0;
-	return (ip && gid_same(l->addr, ip)) || fabric_port_has_gid(at->shared, l->addr) ? 2 : 0;
+		return l->families & (gid_is_v4(ip) ? ATTACH_V4 : ATTACH_V6) ? 1 : 0;
+	return gid_same(l->addr, ip) ? 2 : 0;
 }
 
 struct attach_conn *attach_listener(

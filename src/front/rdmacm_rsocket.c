@@ -49,7 +49,7 @@ int rsocket(int domain, int type, int protocol)
 	bool dgram = type == SOCK_DGRAM && (!protocol || protocol == IPPROTO_UDP);
 	int err;
 
-	if ((domain != AF_INET && domain != AF_INET6) || (!stream && !dgram))
+	if ((domain != AF_INET && domain != AF_INET6 && (domain != AF_IB || !stream)) || (!stream && !dgram))
 		return (int)result(-ENOTSUP);
 	err = stream ? rsock_stream_new(domain, &rs) : rsock_dgram_new(domain, &rs);
 	return (int)result(err ? err : rs->fd);

@@ -111,6 +111,13 @@ bool verbs_fabric_gid_of_ip(struct hca_adapter *a, const uint8_t ip[16], uint8_t
 	return f && unlock(a, gid_of_port(f, port_of_ip(f, ip), gid));
 }
 
+bool verbs_fabric_gid_of_lid(struct hca_adapter *a, uint16_t lid, uint8_t gid[16])
+{
+	const struct fabric_attachment *f = lock_fabric(a);
+
+	return f && unlock(a, gid_of_port(f, fabric_lid_port(f->table, lid), gid));
+}
+
 bool verbs_fabric_ip_has_lid(struct hca_adapter *a, const uint8_t ip[16], uint16_t lid)
 {
 	const struct fabric_attachment *f = lock_fabric(a);

@@ -259,7 +259,7 @@ int rs_stream_connect(struct rsock *rs, const struct sockaddr *addr, socklen_t l
 
 	if (!addr || len < sizeof(sa_family_t) || len < sockaddr_len(addr))
 		return -EINVAL;
-	if (addr->sa_family != AF_INET && addr->sa_family != AF_INET6)
+	if (!sockaddr_is_ip(addr) && !sockaddr_is_ib(addr))
 		return -EAFNOSUPPORT;
 	if (s->state != RS_NEW)
 		return connect_again(s);

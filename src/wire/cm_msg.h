@@ -239,8 +239,8 @@ enum cm_port_space { CM_PS_IPOIB = 0x0002, CM_PS_TCP = 0x0106, CM_PS_UDP = 0x011
 /* Which requests somebody listens for: of a service, for an address (a GID where it is none of IP). */
 struct cm_listen {
 	uint64_t service_id;
-	uint8_t addr[16]; /* all zero: for any of these families; GIDs are of the second */
-	bool v4, v6;
+	uint8_t addr[16]; /* all zero: any of these: IPv4, IPv6, GIDs */
+	bool v4, v6, gid;
 };
 
 static inline uint64_t cm_service_id(enum cm_port_space ps, uint16_t port)

@@ -61,6 +61,37 @@ same_port() {
 	say "ok    two hosts with one port"
 }
 
+# by_gid: without IP, the port's GID and a service id (AF_IB).
+by_gid() {
+	local gid
+	gid=$(run A ibv_devinfo -v | sed -n 's/.*GID\[ *0\]:[[:space:]]*//p')
+	serve server ucmatose -b "$gid" -f gid -c 5 -C 20
+	start client B ucmatose -s "$gid" -f gid -p "$PORT" -c 5 -C 20
+	verdict "ucmatose -f gid" 'return status 0' 'return status 0'
+	start server A udaddy -b "$gid" -f gid -C 20
+	until_true "$PATIENCE" listens_rdma "${PID[server]}" 7174 || true
+	start client B udaddy -s "$gid" -f gid -C 20
+	verdict "udaddy -f gid" 'return status 0' 'return status 0'
+	serve server rstream -b "$gid" -f gid -T v -S 30000 -C 50
+	start client B rstream -s "$gid" -f gid -p "$PORT" -T v -S 30000 -C 50
+	verdict "rstream -f gid" "$STREAMED" "$STREAMED"
+	start client B ucmatose -s "$gid" -f gid -p 7999
+	finish client || true
+	says client 'RDMA_CM_EVENT_REJECTED, error: 8' || fail "by GID to a port nobody has" "$TMP/client"
+	start client B ucmatose -s fe80::1 -f gid
+	finish client || true
+	says client 'RDMA_CM_EVENT_ROUTE_ERROR' || fail "a GID nobody has" "$TMP/client"
+	say "ok    by GID: nobody listens, nobody has it"
+}
+
+# streams: rsockets, contents verified.
+streams() {
+	stream 4 rstream -T v -S 64 -C 100
+	stream 4 rstream -T v -S 100000 -C 50
+	stream 4 rstream -T v -T b -S 4096 -C 50
+	stream 4 riostream -T v -S 30000 -C 50
+}
+
 nobody_there() {
 	start client B ucmatose -s "$IP4_A" -p 7999
 	finish client || true
@@ -97,6 +128,8 @@ all() {
 	datagrams 4 -c 5 -C 20
 	synchronous
 	connects 100
+	by_gid
+	streams
 	nobody_there
 	killed
 	measure ib_send_bw

@@ -281,7 +281,7 @@ static int resolve(struct rcm_id *id)
 	err = rcm_bind_device(id, gid, sockaddr_scope(&addr->src_addr));
 	if (err)
 		return err;
-	if (!rcm_gid_of(id, &addr->dst_addr, id->path.remote))
+	if (!rcm_gid_of(id, &addr->dst_addr, id->path.remote) && !gid_is_mcast(id->path.remote))
 		return -EHOSTUNREACH;
 	id->path.tclass = id->tos;
 	id->path.ack_timeout = id->has_ack_timeout ? id->ack_timeout : RCM_PACKET_LIFE_TIME + 1;

@@ -46,7 +46,7 @@ void rcm_id_cut(struct rcm_id *id)
 	struct cm_conn *c = id->conn;
 
 	rcm_listen_stop(id, now);
-	rcm_question_forget(id);
+	rcm_question_forget(id->cm, &id->question);
 	cm_host_timer_clear(&id->cm->host, &id->resolving.timer);
 	rcm_probe_leave(id);
 	rcm_iwarp_close(id);

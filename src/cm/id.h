@@ -8,8 +8,8 @@
 #include "base/lock.h"
 #include "cm/addr.h"
 #include "cm/device.h"
-#include "cm/path.h"
 #include "cm/probe.h"
+#include "cm/sa.h"
 #include "cm/service.h"
 #include "host/ports_table.h"
 

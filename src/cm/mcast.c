@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Multicast groups of ids. On RoCE nobody has to be asked: the group's address is its GID, and the interface
- * joins when the QP is attached, which happens when the program takes the event.
+ * joins when the QP is attached, which happens when the program takes the event. On a fabric the port joins
+ * by the subnet's administration first (mcast_ib.c).
  */
 #include "cm/mcast.h"
 
 #include "base/gid.h"
 #include "cm/event.h"
+#include "cm/fabric.h"
 #include "cm/id.h"
+#include "cm/mcast_ib.h"
 #include "cm/qp.h"
 #include "hca/device.h"
 
@@ -21,6 +24,7 @@ struct rcm_group {
 	uint32_t number; /* of the join, which its event knows: the program may have left meanwhile */
 	uint8_t mgid[16];
 	bool send_only, attached;
+	struct rcm_join *join; /* of a fabric */
 };
 
 enum { MCAST_QPN = 0xffffff };
@@ -74,6 +78,8 @@ static void leave(struct rcm_group *g)
 	memcpy(mgid.raw, g->mgid, 16);
 	if (g->attached && g->id->pub.qp && !attached_besides(g))
 		ibv_detach_mcast(g->id->pub.qp, &mgid, 0);
+	if (g->join)
+		rcm_join_leave(g->join);
 	list_del(&g->node);
 	free(g);
 }
@@ -100,53 +106,86 @@ static struct rcm_group *find(struct rcm_id *id, const uint8_t mgid[16])
 	return last;
 }
 
-static int join(struct rcm_id *id, const struct sockaddr *addr, bool send_only, void *context)
+/* A new one in the id's list; NULL: no memory. */
+static struct rcm_group *add(struct rcm_id *id, const uint8_t mgid[16], bool send_only)
 {
 	struct rcm_group *g = calloc(1, sizeof(*g));
-	struct rcm_event *e = rcm_event_new(id, RDMA_CM_EVENT_MULTICAST_JOIN, 0);
-	uint8_t mgid[16];
 
-	if (!g || !e) {
-		free(g);
-		free(e);
-		return -ENOMEM;
-	}
+	if (!g)
+		return NULL;
 	g->id = id;
 	g->send_only = send_only;
-	gid_of_sockaddr(addr, mgid);
 	memcpy(g->mgid, mgid, 16);
-	lock_take(&id->groups_lock);
-	g->number = e->join = ++id->joins;
+	g->number = ++id->joins;
 	list_add_tail(&id->groups, &g->node);
-	lock_drop(&id->groups_lock);
+	return g;
+}
+
+static int tell_joined(const struct rcm_group *g, void *context)
+{
+	struct rcm_id *id = g->id;
+	struct rcm_event *e = rcm_event_new(id, RDMA_CM_EVENT_MULTICAST_JOIN, 0);
+
+	if (!e)
+		return -ENOMEM;
+	e->join = g->number;
 	e->pub.param.ud.private_data = context;
 	e->pub.param.ud.qp_num = MCAST_QPN;
 	e->pub.param.ud.qkey = id->path.qkey;
-	rcm_fill_ah(id, mgid, &e->pub.param.ud.ah_attr);
+	rcm_fill_ah(id, g->mgid, &e->pub.param.ud.ah_attr);
 	cm_host_lock(&id->cm->host);
 	rcm_event_queue(e, id);
 	cm_host_unlock(&id->cm->host);
 	return 0;
 }
 
+static int join(struct rcm_id *id, const uint8_t mgid[16], bool send_only, void *context)
+{
+	struct rcm_group *g;
+	int err = -ENOMEM;
+
+	lock_take(&id->groups_lock);
+	g = add(id, mgid, send_only);
+	if (g)
+		err = rcm_is_on_fabric(id) ? rcm_join_ask(id, mgid, g->number, context, &g->join)
+					   : tell_joined(g, context);
+	if (g && err)
+		leave(g);
+	lock_drop(&id->groups_lock);
+	return err;
+}
+
+/* The group's GID. */
+static void mgid_of(const struct rcm_id *id, const struct sockaddr *addr, uint8_t mgid[16])
+{
+	if (rcm_is_on_fabric(id))
+		rcm_mgid_of(id, addr, mgid);
+	else
+		gid_of_sockaddr(addr, mgid);
+}
+
 static int check(struct rcm_id *id, const struct sockaddr *addr)
 {
 	uint8_t mgid[16];
 
-	if (!addr || !sockaddr_is_ip(addr))
+	if (!addr || !rcm_address_is_known(id, addr))
 		return -EINVAL;
 	gid_of_sockaddr(addr, mgid);
-	/* A QP gets what is for its group from addresses of its own family. */
-	if (!id->dev || !gid_is_mcast(mgid) || gid_is_v4(mgid) != gid_is_v4(id->path.local))
+	if (!id->dev || !gid_is_mcast(mgid))
 		return -EINVAL;
-	return 0;
+	/* A QP gets what is for its group from addresses of its own family. */
+	return rcm_is_on_fabric(id) || gid_is_v4(mgid) == gid_is_v4(id->path.local) ? 0 : -EINVAL;
 }
 
 int rcm_group_join(struct rcm_id *id, const struct sockaddr *addr, bool send_only, void *context)
 {
 	int err = check(id, addr);
+	uint8_t mgid[16];
 
-	return err ? err : join(id, addr, send_only, context);
+	if (err)
+		return err;
+	mgid_of(id, addr, mgid);
+	return join(id, mgid, send_only, context);
 }
 
 int rcm_group_leave(struct rcm_id *id, const struct sockaddr *addr)
@@ -154,7 +193,7 @@ int rcm_group_leave(struct rcm_id *id, const struct sockaddr *addr)
 	struct rcm_group *g;
 	uint8_t mgid[16];
 
-	gid_of_sockaddr(addr, mgid);
+	mgid_of(id, addr, mgid);
 	lock_take(&id->groups_lock);
 	g = find(id, mgid);
 	if (g)

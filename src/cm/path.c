@@ -1,26 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Paths of a fabric. The question leaves by QP1 for the subnet manager's LID; the fabric repeats it and gives
- * the answer back under our transaction id (fabricd/sa_client.c), so here nothing is sent twice: who gets no
- * answer in the program's time tells it so.
- */
 #include "cm/path.h"
 
 #include "cm/event.h"
 #include "cm/id.h"
 #include "cm/route.h"
-#include "hca/adapter.h"
-#include "mad/gsi.h"
-#include "wire/sa.h"
+#include "cm/sa.h"
 
 #include <errno.h>
 #include <string.h>
 
 /* ---- the answer ---- */
-/* Ends the question, one way or the other; host lock held. */
+/* One way or the other; host lock held. */
 static void told(struct rcm_id *id, int err)
 {
-	rcm_question_forget(id);
 	if (!err)
 		err = rcm_fill_route(id);
 	id->state = err ? RCM_ADDR : RCM_ROUTE;
@@ -58,12 +50,17 @@ static void take_path(struct rcm_path *p, const struct sa_path *r, bool keep_tim
 		p->ack_timeout = ack_timeout(p->life);
 }
 
-static void take_answer(struct rcm_id *id, const uint8_t *mad)
+static void answered(struct rcm_question *q, const uint8_t *mad)
 {
-	const struct sa_path r = sa_path_get(mad + SA_DATA);
-	bool ours = !memcmp(r.dgid, id->path.remote, 16) && r.dlid && r.slid;
+	struct rcm_id *id = container_of(q, struct rcm_id, question);
+	struct sa_path r;
 
-	if (mad_hdr_get(mad).status || !ours) {
+	if (!mad) {
+		told(id, -ETIMEDOUT);
+		return;
+	}
+	r = sa_path_get(mad + SA_DATA);
+	if (mad_hdr_get(mad).status || memcmp(r.dgid, id->path.remote, 16) || !r.dlid || !r.slid) {
 		told(id, -EINVAL); /* as Linux says it */
 		return;
 	}
@@ -71,93 +68,31 @@ static void take_answer(struct rcm_id *id, const uint8_t *mad)
 	told(id, 0);
 }
 
-void rcm_sa_answer(struct cm_host *h, const uint8_t *mad)
-{
-	struct rcm *cm = container_of(h, struct rcm, host);
-	const struct mad_hdr hdr = mad_hdr_get(mad);
-
-	list_for_each(n, &cm->questions)
-	{
-		struct rcm_id *id = container_of(n, struct rcm_id, question.node);
-
-		if (id->question.tid != hdr.tid || hdr.attr != SA_PATH)
-			continue;
-		take_answer(id, mad);
-		return;
-	}
-}
-
 /* ---- the question ---- */
 static void put_question(const struct rcm_id *id, uint8_t mad[MAD_LEN])
 {
-	const struct mad_hdr h = {.base_version = MAD_BASE_VERSION,
-		.mgmt_class = MAD_CLASS_SA,
-		.class_version = SA_CLASS_VERSION,
-		.method = MAD_METHOD_GET,
-		.tid = id->question.tid,
-		.attr = SA_PATH};
 	struct sa_path r = {.reversible = true, .numb = 1, .pkey = id->path.pkey, .tclass = id->tos};
 
 	memcpy(r.sgid, id->path.local, 16);
 	memcpy(r.dgid, id->path.remote, 16);
-	memset(mad, 0, MAD_LEN);
-	mad_hdr_put(mad, &h);
-	put_be64(mad + SA_MASK, PATH_DGID | PATH_SGID | PATH_REVERSIBLE | PATH_NUMB | PATH_PKEY);
+	rcm_sa_begin(mad, MAD_METHOD_GET, SA_PATH,
+		PATH_DGID | PATH_SGID | PATH_REVERSIBLE | PATH_NUMB | PATH_PKEY);
 	sa_path_put(mad + SA_DATA, &r);
-}
-
-/* From a port of this LID to the subnet manager's. */
-static int send_question(const struct rcm_id *id, const struct ibv_port_attr *port)
-{
-	struct frame_dest to = {.ifindex = id->path.ifindex,
-		.slid = port->lid,
-		.dlid = port->sm_lid,
-		.sl = port->sm_sl,
-		.hop_limit = 64};
-	uint8_t mad[MAD_LEN];
-
-	gid_of_lid(to.slid, to.sgid);
-	gid_of_lid(to.dlid, to.dgid);
-	put_question(id, mad);
-	return mad_send(id->cm->host.adapter, &to, mad);
-}
-
-static void out_of_time(struct cm_host_timer *t, uint64_t now)
-{
-	told(container_of(t, struct rcm_id, resolving.timer), -ETIMEDOUT);
-}
-
-static void wait_for_answer(struct rcm_id *id, int timeout_ms)
-{
-	struct cm_host *h = &id->cm->host;
-	uint64_t patience = timeout_ms > 0 ? (uint64_t)timeout_ms * 1000 * 1000 : 0;
-
-	id->resolving.timer.due = out_of_time;
-	cm_host_timer_set(h, &id->resolving.timer, cm_host_now(h) + patience);
 }
 
 int rcm_path_ask(struct rcm_id *id, int timeout_ms)
 {
-	struct ibv_port_attr port;
+	const struct rcm_sa_way way = rcm_sa_way_of(id);
+	uint8_t mad[MAD_LEN];
 	int err;
 
-	if (ibv_query_port(id->pub.verbs, id->path.port, &port))
-		return -ENODEV;
+	put_question(id, mad);
 	cm_host_lock(&id->cm->host);
 	id->state = RCM_RESOLVING;
-	id->question.tid = ++id->cm->asked;
-	list_add_tail(&id->cm->questions, &id->question.node);
-	err = send_question(id, &port);
+	id->question.answered = answered;
+	err = rcm_sa_ask(&way, &id->question, mad, timeout_ms);
 	if (err)
 		told(id, err);
-	else
-		wait_for_answer(id, timeout_ms);
 	cm_host_unlock(&id->cm->host);
 	return 0;
-}
-
-void rcm_question_forget(struct rcm_id *id)
-{
-	list_del(&id->question.node);
-	cm_host_timer_clear(&id->cm->host, &id->resolving.timer);
 }

@@ -5,6 +5,7 @@
 #include "cm/event.h"
 #include "cm/fabric.h"
 #include "cm/id.h"
+#include "cm/path.h"
 
 #include <endian.h>
 #include <errno.h>

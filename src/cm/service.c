@@ -9,7 +9,7 @@
 #include "cm/ib_event.h"
 #include "cm/id.h"
 #include "cm/listen.h"
-#include "cm/path.h"
+#include "cm/sa.h"
 #include "cm/verbs.h"
 #include "hca/adapter.h"
 #include "observe/probe.h"

@@ -6,13 +6,16 @@
  *   id.c        ids: making, ending, migrating, options
  *   event.c     event channels; what an event makes of a QP when the program takes it
  *   device.c    opened devices
- *   addr.c      which device, which port: binding and resolving; neigh.c: the first hop there; fabric.c:
- * where there are no interfaces, but ports with GIDs and LIDs route.c     the path there; path.c: on a
- * fabric, as its administration says listen.c    listening; ids for requests that come in connect.c
- * connecting, accepting, disconnecting; ib_event.c: what the core tells of that probe.c     whether anybody
- * is there at all iwarp.c     the same over TCP: iwarp/conn.h in the place of the core's connections qp.c QPs
- * of ids through their states; queues and SRQs mcast.c     groups ep.c        endpoints; addrinfo.c:
- * addresses for them, by name
+ *   addr.c      which device, which port: binding and resolving; neigh.c: the first hop there
+ *   fabric.c    the same where there are no interfaces, but ports with GIDs and LIDs
+ *   route.c     the path there; path.c: on a fabric, as its administration says (sa.c)
+ *   listen.c    listening; ids for requests that come in
+ *   connect.c   connecting, accepting, disconnecting; ib_event.c: what the core tells of that
+ *   probe.c     whether anybody is there at all
+ *   iwarp.c     the same over TCP: iwarp/conn.h in the place of the core's connections
+ *   qp.c        QPs of ids through their states; queues and SRQs
+ *   mcast.c     groups; mcast_ib.c: those of a fabric
+ *   ep.c        endpoints; addrinfo.c: addresses for them, by name
  *
  * The public functions are in front/. Here all return 0 or -errno where nothing else is said. They are called
  * with cancellation switched off (base/cancel.h), but for those that may be cancelled where they wait, and

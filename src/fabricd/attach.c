@@ -72,6 +72,7 @@ static void hang_up(struct attach_conn *c)
 	loop_remove(all->d->loop, c->fd);
 	loop_timer_stop(&c->timer);
 	sa_client_forget(c);
+	members_forget(c);
 	trunk_close(c);
 	close(c->fd);
 	free(c->listen);
@@ -272,6 +273,8 @@ void attach_changed(struct fabricd *d, struct subnet_port *at, enum subnet_chang
 
 	if (!host)
 		return;
+	if (what == SUBNET_REREGISTER)
+		members_renew(d->attach, at);
 	list_for_each(n, &d->attach->conns)
 	{
 		const struct attach_conn *c = container_of(n, struct attach_conn, node);

@@ -12,8 +12,9 @@
 enum {
 	ATTACH_CONNS = 4096,
 	ATTACH_PATIENCE_S = 10,
-	ATTACH_ASKED = 256,     /* requests whose listener is remembered */
-	ATTACH_QUESTIONS = 1024 /* of one program to the SA, on their way */
+	ATTACH_ASKED = 256,      /* requests whose listener is remembered */
+	ATTACH_QUESTIONS = 1024, /* of one program to the SA, on their way */
+	ATTACH_GROUPS = 256      /* that one program is in */
 };
 
 struct attach_conn {
@@ -30,7 +31,7 @@ struct attach_conn {
 	bool unrung;                  /* packets were put since it was rung last */
 	struct attach_listen *listen; /* what it listens for; ATTACH_LISTENERS at most */
 	unsigned nlisten;
-	unsigned nquestions;
+	unsigned nquestions, ngroups;
 };
 
 struct attach_counts {
@@ -62,6 +63,7 @@ struct attach {
 	size_t names_size;
 	struct attach_asked asked[ATTACH_ASKED]; /* the last ones, by hash */
 	struct list sa_ports;                    /* struct sa_port */
+	struct list members;                     /* of groups: struct membership */
 	struct loop_timer sa_timer;
 };
 
@@ -104,11 +106,27 @@ void sa_client_open(struct attach *all);
 void sa_client_close(struct attach *all);
 /* A question of a program: false, it may not ask that, or not so much. */
 bool sa_client_ask(struct attach_conn *c, struct subnet_port *from, const uint8_t mad[MAD_LEN]);
+/* A question of a program, or (NULL) of ours: its answer is nobody's. */
+void sa_client_send(
+	struct attach *all, struct subnet_port *from, struct attach_conn *c, const uint8_t mad[MAD_LEN]);
 /* A MAD at QP1 of a port: true, it was the answer to one. */
 bool sa_client_arrived(struct attach *all, struct subnet_port *at, const struct packet *p);
 /* Before the loop sleeps: when to look again. */
 void sa_client_set_timer(struct attach *all);
 /* The program is gone: nobody waits for its answers. */
 void sa_client_forget(struct attach_conn *c);
+
+/* ---- members.c: who is in which multicast group ---- */
+/* Whether it may ask for this Set or Delete of an MCMemberRecord. */
+bool members_may(const struct attach_conn *c, const struct subnet_port *at, const uint8_t mad[MAD_LEN]);
+/* Whether the SA has to be asked: false, the port stays, and the program's part in it is over. */
+bool members_must_ask(const struct attach_conn *c, const struct subnet_port *at, const uint8_t mad[MAD_LEN]);
+/* The SA has confirmed a join; the program may be gone (NULL). */
+void members_joined(
+	struct attach *all, struct attach_conn *c, struct subnet_port *at, const uint8_t mad[MAD_LEN]);
+/* The program is gone. */
+void members_forget(struct attach_conn *c);
+/* A subnet manager wants to be told again. */
+void members_renew(struct attach *all, struct subnet_port *at);
 
 #endif

@@ -277,7 +277,7 @@ static void manager_answers(void)
 	struct subnet_port *at = subnet_port(d.topo.host[1].hca[0], 1);
 	const struct ibmad_addr to = {.lid = LID_A, .qpn = GSI_QPN, .qkey = GSI_QKEY};
 
-	asked_of_sm[3] |= MAD_METHOD_RESPONSE;
+	asked_of_sm[3] = asked_of_sm[3] == SA_DELETE ? SA_DELETE_RESP : MAD_METHOD_GET_RESP;
 	umad_qp_put_mad(NULL, at, GSI_QPN, &to, asked_of_sm);
 	run();
 }
@@ -342,6 +342,125 @@ static void what_connections_do_not_need_is_not_asked(void **state)
 	hears = NULL;
 }
 
+/* ---- groups ---- */
+static void ask_member(struct program *p, uint8_t method, const uint8_t *port_gid)
+{
+	const struct mad_hdr h = {.base_version = MAD_BASE_VERSION,
+		.mgmt_class = MAD_CLASS_SA,
+		.class_version = SA_CLASS_VERSION,
+		.method = method,
+		.tid = 5,
+		.attr = SA_MC_MEMBER};
+	const struct fabric_port *port = subnet_port(d.topo.host[0].hca[0], 1)->shared;
+	struct sa_member m = {.mgid = {0xff, 0x12, 0x40, 0x01}, .join = JOIN_FULL};
+	uint8_t mad[MAD_LEN] = {0};
+
+	put_be64(m.port_gid, port->prefix);
+	put_be64(m.port_gid + 8, port->guid[0]);
+	if (port_gid)
+		memcpy(m.port_gid, port_gid, 16);
+	mad_hdr_put(mad, &h);
+	put_be64(mad + SA_MASK, MEMBER_MGID | MEMBER_PORT_GID | MEMBER_JOIN_STATE);
+	sa_member_put(mad + SA_DATA, &m);
+	put_mad(p, 0, mad);
+}
+
+static void join(struct program *p)
+{
+	ask_member(p, MAD_METHOD_SET, NULL);
+	manager_answers();
+	assert_true(got_answer(p, 5));
+}
+
+static void ask_the_manager(void)
+{
+	subnet_port(d.topo.host[0].hca[0], 1)->shared->sm_lid = LID_B;
+	hears = manager_hears;
+	nasked = 0;
+	d.attach->count = (struct attach_counts){0};
+}
+
+static void port_leaves_a_group_with_its_last_program(void **state)
+{
+	struct program a, c;
+
+	ask_the_manager();
+	attach(&a, 0, SLOT_A);
+	attach(&c, 0, SLOT_C);
+	join(&a);
+	join(&a); /* twice, as two ids do */
+	join(&c);
+	nasked = 0;
+	ask_member(&a, SA_DELETE, NULL);
+	ask_member(&a, SA_DELETE, NULL);
+	assert_true(got_answer(&a, 5) && got_answer(&a, 5)); /* it has left, its port stays */
+	ask_member(&a, SA_DELETE, NULL);
+	assert_int_equal(d.attach->count.refused, 1); /* it is not in it any more */
+	assert_int_equal(nasked, 0);
+	leave(&c); /* is killed */
+	assert_int_equal(nasked, 1);
+	assert_int_equal(asked_of_sm[3], SA_DELETE);
+	leave(&a);
+	assert_int_equal(nasked, 1);
+	hears = NULL;
+}
+
+static void join_of_a_program_that_died_is_taken_back(void **state)
+{
+	struct program a;
+
+	ask_the_manager();
+	attach(&a, 0, SLOT_A);
+	ask_member(&a, MAD_METHOD_SET, NULL);
+	leave(&a);
+	assert_int_equal(nasked, 1);
+	manager_answers();
+	assert_int_equal(nasked, 2);
+	assert_int_equal(asked_of_sm[3], SA_DELETE);
+	hears = NULL;
+}
+
+static void groups_are_joined_again_for_a_new_manager(void **state)
+{
+	struct subnet_port *at = subnet_port(d.topo.host[0].hca[0], 1);
+	struct program a, c;
+
+	ask_the_manager();
+	attach(&a, 0, SLOT_A);
+	attach(&c, 0, SLOT_C);
+	join(&a);
+	join(&c);
+	nasked = 0;
+	attach_changed(&d, at, SUBNET_REREGISTER);
+	assert_int_equal(nasked, 1); /* the port is one member */
+	assert_int_equal(asked_of_sm[3], MAD_METHOD_SET);
+	manager_answers();
+	assert_false(trunk_has_packet(&a.rx) || trunk_has_packet(&c.rx));
+	leave(&a);
+	assert_int_equal(nasked, 1);
+	leave(&c);
+	assert_int_equal(nasked, 2);
+	hears = NULL;
+}
+
+static void nobody_joins_for_another_port_or_too_often(void **state)
+{
+	const uint8_t another[16] = {0xfe, 0x80, [15] = 9};
+	struct program a;
+
+	ask_the_manager();
+	attach(&a, 0, SLOT_A);
+	ask_member(&a, MAD_METHOD_SET, another);
+	ask_member(&a, SA_DELETE, NULL);
+	assert_int_equal(d.attach->count.refused, 2);
+	a.conn->ngroups = ATTACH_GROUPS;
+	ask_member(&a, MAD_METHOD_SET, NULL);
+	assert_int_equal(d.attach->count.refused, 3);
+	assert_int_equal(nasked, 0);
+	leave(&a);
+	hears = NULL;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -354,6 +473,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_is_not_its_own_a_program_cannot_send, begin, end),
 		cmocka_unit_test_setup_teardown(answer_of_the_sa_goes_to_who_asked, begin, end),
 		cmocka_unit_test_setup_teardown(what_connections_do_not_need_is_not_asked, begin, end),
+		cmocka_unit_test_setup_teardown(port_leaves_a_group_with_its_last_program, begin, end),
+		cmocka_unit_test_setup_teardown(join_of_a_program_that_died_is_taken_back, begin, end),
+		cmocka_unit_test_setup_teardown(groups_are_joined_again_for_a_new_manager, begin, end),
+		cmocka_unit_test_setup_teardown(nobody_joins_for_another_port_or_too_often, begin, end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

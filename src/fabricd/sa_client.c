@@ -5,6 +5,7 @@
  * (mad/ib), and the answer goes back with the program's own transaction id. Each port has a client, from its
  * first question on.
  */
+#include "base/log.h"
 #include "fabric/shared.h"
 #include "fabricd/attach_parts.h"
 #include "fabricd/umad_parts.h"
@@ -28,9 +29,11 @@ struct sa_port {
 
 struct question {
 	struct list node;
-	struct attach_conn *conn; /* NULL: it is gone */
+	struct attach_conn *conn; /* NULL: it is gone, or the question is our own */
 	uint64_t tid;             /* the program's */
 	uint32_t own;
+	uint8_t method;
+	bool ours;
 };
 
 /* ---- answers ---- */
@@ -73,6 +76,19 @@ static void answer(
 	trunk_put(q->conn, s->at, &p);
 }
 
+/* A membership that the SA has confirmed; what we renew ourselves is one already. */
+static void note_join(struct sa_port *s, const struct question *q, const uint8_t *mad)
+{
+	const struct mad_hdr h = mad_hdr_get(mad);
+
+	if (h.attr != SA_MC_MEMBER || h.method != MAD_METHOD_GET_RESP || q->method != MAD_METHOD_SET)
+		return;
+	if (!h.status && !q->ours)
+		members_joined(s->all, q->conn, s->at, mad);
+	else if (h.status && q->ours)
+		log_warn("a group could not be joined again: status 0x%04x", h.status);
+}
+
 /* Who gets no answer from us waits no longer than it wanted to. */
 static void on_deliver(void *arg, struct ibmad_agent *agent, const struct ibmad_addr *from, unsigned status,
 	const uint8_t *msg, size_t len)
@@ -82,8 +98,11 @@ static void on_deliver(void *arg, struct ibmad_agent *agent, const struct ibmad_
 
 	if (!q)
 		return;
-	if (!status && len >= MAD_LEN && q->conn && !q->conn->broken)
-		answer(s, q, from, msg);
+	if (!status && len >= MAD_LEN) {
+		note_join(s, q, msg);
+		if (q->conn && !q->conn->broken)
+			answer(s, q, from, msg);
+	}
 	free_question(q);
 }
 
@@ -153,6 +172,8 @@ static bool may_ask(const struct mad_hdr *h)
 {
 	if (h->base_version != MAD_BASE_VERSION || h->class_version != SA_CLASS_VERSION)
 		return false;
+	if (h->attr == SA_MC_MEMBER)
+		return h->method == MAD_METHOD_SET || h->method == SA_DELETE;
 	return h->method == MAD_METHOD_GET && h->attr == SA_PATH;
 }
 
@@ -168,33 +189,59 @@ static bool send_question(struct sa_port *s, uint32_t own, const uint8_t mad[MAD
 	return !ibmad_send(s->agent, &to, copy, MAD_LEN, TIMEOUT_MS, RETRIES, loop_now(s->all->d->loop));
 }
 
-static struct question *add(struct sa_port *s, struct attach_conn *c, uint64_t tid)
+static struct question *add(struct sa_port *s, struct attach_conn *c, const uint8_t *mad)
 {
 	struct question *q = calloc(1, sizeof(*q));
 
 	if (!q)
 		return NULL;
 	q->conn = c;
-	q->tid = tid;
+	q->ours = !c;
+	q->tid = get_be64(mad + 8);
+	q->method = mad[3];
 	q->own = ++s->last;
 	list_add_tail(&s->questions, &q->node);
-	c->nquestions++;
+	if (c)
+		c->nquestions++;
 	return q;
+}
+
+/* What is lost for want of memory nobody answers. */
+void sa_client_send(
+	struct attach *all, struct subnet_port *from, struct attach_conn *c, const uint8_t mad[MAD_LEN])
+{
+	struct sa_port *s = port_of(all, from);
+	struct question *q = s ? add(s, c, mad) : NULL;
+
+	if (q && !send_question(s, q->own, mad))
+		free_question(q);
+}
+
+/* A program has left a group in which others of its port are: the SA's answer, without the SA. */
+static void answer_for_sa(struct attach_conn *c, struct subnet_port *at, const uint8_t *mad)
+{
+	struct sa_port s = {.all = c->all, .at = at};
+	const struct question q = {.conn = c, .tid = get_be64(mad + 8)};
+	const struct ibmad_addr from = {.lid = at->shared->sm_lid, .sl = at->shared->sm_sl};
+	uint8_t copy[MAD_LEN];
+
+	memcpy(copy, mad, MAD_LEN);
+	copy[3] = SA_DELETE_RESP;
+	answer(&s, &q, &from, copy);
 }
 
 bool sa_client_ask(struct attach_conn *c, struct subnet_port *from, const uint8_t mad[MAD_LEN])
 {
 	const struct mad_hdr h = mad_hdr_get(mad);
-	struct sa_port *s;
-	struct question *q;
 
-	if (!may_ask(&h) || c->nquestions >= ATTACH_QUESTIONS)
+	if (!may_ask(&h) || c->nquestions >= ATTACH_QUESTIONS ||
+		(h.attr == SA_MC_MEMBER && !members_may(c, from, mad)))
 		return false;
-	s = port_of(c->all, from);
-	q = s ? add(s, c, h.tid) : NULL;
-	if (q && !send_question(s, q->own, mad))
-		free_question(q);
-	return true; /* what is lost for want of memory is not the program's fault */
+	if (h.attr == SA_MC_MEMBER && !members_must_ask(c, from, mad))
+		answer_for_sa(c, from, mad);
+	else
+		sa_client_send(c->all, from, c, mad);
+	return true;
 }
 
 void sa_client_forget(struct attach_conn *c)
@@ -237,6 +284,7 @@ void sa_client_set_timer(struct attach *all)
 void sa_client_open(struct attach *all)
 {
 	list_init(&all->sa_ports);
+	list_init(&all->members);
 	loop_timer_init(&all->sa_timer, expire, all);
 }
 

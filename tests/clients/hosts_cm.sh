@@ -84,6 +84,42 @@ by_gid() {
 	say "ok    by GID: nobody listens, nobody has it"
 }
 
+# groups FAR: three members of a group, and one who sends; a port leaves with the last of its programs, also when that is
+# killed.
+groups() {
+	local far=$1 address=239.1.1.7 name host
+	for host in 2 3 "$far"; do
+		ON_A=(env "ANYRDMA_HOST=node$host")
+		start "member$host" A stdbuf -oL mckey -m $address -b "10.47.0.$host" -C 20
+		until_true "$PATIENCE" says "member$host" 'joined dgid: ff12:4001:ffff' || fail "node$host does not join" "$TMP/member$host"
+	done
+	ON_A=(env ANYRDMA_HOST=node1)
+	start sender A mckey -m $address -b "$IP4_A" -s -C 20
+	for name in sender member2 member3 "member$far"; do
+		finish "$name" && says "$name" 'return status 0' || fail "mckey: $name" "$TMP/$name" "$TMP/sender"
+	done
+	say "ok    mckey with three members"
+	start member A stdbuf -oL mckey -m $address -b "$IP4_A"
+	start second A stdbuf -oL mckey -m $address -b "$IP4_A"
+	ON_A=(env ANYRDMA_HOST=node2)
+	start witness A stdbuf -oL mckey -m $address -b 10.47.0.2
+	ON_A=(env ANYRDMA_HOST=node1)
+	for name in member second witness; do
+		until_true "$PATIENCE" says $name 'joined dgid' || fail "mckey does not join" "$TMP/$name"
+	done
+	until_true "$PATIENCE" forwards || fail "no switch forwards the group"
+	kill_hard member
+	forwards || fail "the port has left, and a program has not"
+	kill_hard second
+	until_true "$PATIENCE" forwards_not || fail "the last member is dead, and its port has not left"
+	kill_hard witness
+	say "ok    a port leaves with its last member"
+}
+
+# forwards: a switch has a group with more than one port.
+forwards() { fabric tables | has -E ' 0xc0[0-9a-f]{2} +[0-9]+ +[0-9]+'; }
+forwards_not() { ! forwards; }
+
 # streams: rsockets, contents verified.
 streams() {
 	stream 4 rstream -T v -S 64 -C 100
@@ -130,6 +166,7 @@ all() {
 	connects 100
 	by_gid
 	streams
+	groups "${IP4_B##*.}"
 	nobody_there
 	killed
 	measure ib_send_bw

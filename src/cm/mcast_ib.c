@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A join is a question to the SA. Who leaves while it is on its way leaves it behind: when its answer comes,
+ * the port leaves, if it has joined. The id may be gone by then.
+ *
+ *              answer: joined                      leave: Delete
+ *     ASKING ----------------> JOINED ---------------------------------> (gone)
+ *        |                                                                 ^
+ *        |  leave        answer: joined: Delete; failed, or none: nothing  |
+ *        '---> LEFT -------------------------------------------------------'
+ */
+#include "cm/mcast_ib.h"
+
+#include "cm/event.h"
+#include "cm/id.h"
+#include "cm/qp.h"
+#include "cm/sa.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { JOIN_MS = 10000, MCAST_QPN = 0xffffff, SCOPE_LINK_LOCAL = 2, TRANSIENT = 0x10, FULL_PKEY = 0x8000 };
+
+/* Host lock. */
+struct rcm_join {
+	struct rcm_question q;
+	struct rcm_sa_way way;
+	struct sa_member asked;
+	struct rcm_id *id; /* NULL: it has left */
+	uint32_t number;
+	void *context;
+	bool joined;
+};
+
+/* ---- addresses: those of RFC 4391, section 4, with a signature of its own for datagrams of rdma_cm ---- */
+enum { SIGNATURE_IPV4 = 0x401b, SIGNATURE_IPV6 = 0x601b, SIGNATURE_RDMA = 0x01, SIGNATURE_SA = 0xa01b };
+
+static void map(uint16_t signature, uint16_t pkey, uint8_t mgid[16])
+{
+	memset(mgid, 0, 16);
+	mgid[0] = 0xff;
+	mgid[1] = TRANSIENT | SCOPE_LINK_LOCAL;
+	put_be16(mgid + 2, signature);
+	put_be16(mgid + 4, pkey | FULL_PKEY);
+}
+
+void rcm_mgid_of(const struct rcm_id *id, const struct sockaddr *addr, uint8_t mgid[16])
+{
+	uint8_t gid[16];
+
+	gid_of_sockaddr(addr, gid);
+	if (sockaddr_is_ib(addr) || (gid[0] == 0xff && get_be16(gid + 2) == SIGNATURE_SA)) {
+		memcpy(mgid, gid, 16);
+		return;
+	}
+	map(gid_is_v4(gid) ? SIGNATURE_IPV4 : SIGNATURE_IPV6, id->path.pkey, mgid);
+	if (gid_is_v4(gid)) {
+		memcpy(mgid + 12, gid + 12, 4);
+		mgid[12] &= 0x0f;
+	} else {
+		memcpy(mgid + 6, gid + 6, 10);
+	}
+	if (id->pub.ps == RDMA_PS_UDP)
+		mgid[3] = SIGNATURE_RDMA;
+}
+
+/* ---- records ---- */
+static void put_member(const struct rcm_join *j, uint8_t mad[MAD_LEN], uint8_t method, uint64_t mask)
+{
+	rcm_sa_begin(mad, method, SA_MC_MEMBER, MEMBER_MGID | MEMBER_PORT_GID | MEMBER_JOIN_STATE | mask);
+	sa_member_put(mad + SA_DATA, &j->asked);
+}
+
+static void leave_port(const struct rcm_join *j)
+{
+	uint8_t mad[MAD_LEN];
+
+	put_member(j, mad, SA_DELETE, 0);
+	rcm_sa_tell(&j->way, mad);
+}
+
+/* ---- answers ---- */
+static void put_ah(const struct rcm_id *id, const struct sa_member *m, struct ibv_ah_attr *ah)
+{
+	rcm_fill_ah(id, m->mgid, ah);
+	ah->is_global = 1;
+	ah->dlid = m->mlid;
+	ah->sl = m->sl;
+	ah->src_path_bits = 0;
+	ah->grh.flow_label = m->flow_label;
+	ah->grh.traffic_class = m->tclass;
+	ah->grh.hop_limit = m->hop_limit;
+}
+
+static void tell(const struct rcm_join *j, const struct sa_member *m, int err)
+{
+	struct rcm_event *e =
+		rcm_event_new(j->id, err ? RDMA_CM_EVENT_MULTICAST_ERROR : RDMA_CM_EVENT_MULTICAST_JOIN, err);
+
+	if (!e)
+		return;
+	e->join = j->number;
+	e->pub.param.ud.private_data = j->context;
+	if (!err) {
+		e->pub.param.ud.qp_num = MCAST_QPN;
+		e->pub.param.ud.qkey = m->qkey;
+		put_ah(j->id, m, &e->pub.param.ud.ah_attr);
+	}
+	rcm_event_queue(e, j->id);
+}
+
+static void answered(struct rcm_question *q, const uint8_t *mad)
+{
+	struct rcm_join *j = container_of(q, struct rcm_join, q);
+	struct sa_member m = {0};
+
+	if (mad)
+		m = sa_member_get(mad + SA_DATA);
+	j->joined = mad && !mad_hdr_get(mad).status && !memcmp(m.mgid, j->asked.mgid, 16);
+	if (j->id) {
+		tell(j, &m, j->joined ? 0 : mad ? -EINVAL : -ETIMEDOUT);
+		return;
+	}
+	if (j->joined)
+		leave_port(j);
+	free(j);
+}
+
+/* ---- joining and leaving ---- */
+static struct rcm_join *new_join(struct rcm_id *id, const uint8_t mgid[16])
+{
+	struct rcm_join *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return NULL;
+	list_init(&j->q.node);
+	j->q.answered = answered;
+	j->way = rcm_sa_way_of(id);
+	j->id = id;
+	j->asked = (struct sa_member){
+		.qkey = id->path.qkey, .pkey = id->path.pkey | FULL_PKEY, .join = JOIN_FULL};
+	memcpy(j->asked.mgid, mgid, 16);
+	memcpy(j->asked.port_gid, id->path.local, 16);
+	return j;
+}
+
+int rcm_join_ask(
+	struct rcm_id *id, const uint8_t mgid[16], uint32_t number, void *context, struct rcm_join **out)
+{
+	struct rcm_join *j = new_join(id, mgid);
+	uint8_t mad[MAD_LEN];
+	int err;
+
+	if (!j)
+		return -ENOMEM;
+	j->number = number;
+	j->context = context;
+	put_member(j, mad, MAD_METHOD_SET,
+		MEMBER_QKEY | MEMBER_PKEY | MEMBER_SL | MEMBER_FLOW_LABEL | MEMBER_TCLASS);
+	cm_host_lock(&id->cm->host);
+	err = rcm_sa_ask(&j->way, &j->q, mad, JOIN_MS);
+	cm_host_unlock(&id->cm->host);
+	if (err)
+		free(j);
+	else
+		*out = j;
+	return err;
+}
+
+void rcm_join_leave(struct rcm_join *j)
+{
+	struct cm_host *h = &j->way.cm->host;
+	bool over;
+
+	cm_host_lock(h);
+	over = list_empty(&j->q.node); /* no question is on its way */
+	j->id = NULL;
+	cm_host_unlock(h);
+	if (!over)
+		return;
+	if (j->joined)
+		leave_port(j);
+	free(j);
+}

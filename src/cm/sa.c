@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+#include "cm/sa.h"
+
+#include "cm/id.h"
+#include "hca/adapter.h"
+#include "mad/gsi.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- asking ---- */
+void rcm_sa_begin(uint8_t mad[MAD_LEN], uint8_t method, uint16_t attr, uint64_t mask)
+{
+	const struct mad_hdr h = {.base_version = MAD_BASE_VERSION,
+		.mgmt_class = MAD_CLASS_SA,
+		.class_version = SA_CLASS_VERSION,
+		.method = method,
+		.attr = attr};
+
+	memset(mad, 0, MAD_LEN);
+	mad_hdr_put(mad, &h);
+	put_be64(mad + SA_MASK, mask);
+}
+
+struct rcm_sa_way rcm_sa_way_of(const struct rcm_id *id)
+{
+	return (struct rcm_sa_way){
+		.cm = id->cm, .verbs = id->pub.verbs, .ifindex = id->path.ifindex, .port = id->path.port};
+}
+
+/* From the port's LID to the subnet manager's. */
+static int send_question(const struct rcm_sa_way *way, const uint8_t mad[MAD_LEN])
+{
+	struct frame_dest to = {.ifindex = way->ifindex, .hop_limit = 64};
+	struct ibv_port_attr port;
+
+	if (ibv_query_port(way->verbs, way->port, &port))
+		return -ENODEV;
+	to.slid = port.lid;
+	to.dlid = port.sm_lid;
+	to.sl = port.sm_sl;
+	gid_of_lid(to.slid, to.sgid);
+	gid_of_lid(to.dlid, to.dgid);
+	return mad_send(way->cm->host.adapter, &to, mad);
+}
+
+static void out_of_time(struct cm_host_timer *t, uint64_t now)
+{
+	struct rcm_question *q = container_of(t, struct rcm_question, timer);
+
+	list_del(&q->node);
+	q->answered(q, NULL);
+}
+
+int rcm_sa_ask(const struct rcm_sa_way *way, struct rcm_question *q, uint8_t mad[MAD_LEN], int timeout_ms)
+{
+	struct cm_host *h = &way->cm->host;
+	uint64_t patience = timeout_ms > 0 ? (uint64_t)timeout_ms * 1000 * 1000 : 0;
+	int err;
+
+	q->tid = ++way->cm->asked;
+	put_be64(mad + 8, q->tid);
+	err = send_question(way, mad);
+	if (err)
+		return err;
+	list_add_tail(&way->cm->questions, &q->node);
+	q->timer.due = out_of_time;
+	cm_host_timer_set(h, &q->timer, cm_host_now(h) + patience);
+	return 0;
+}
+
+/* Its transaction id is none of ours, 0. */
+void rcm_sa_tell(const struct rcm_sa_way *way, const uint8_t mad[MAD_LEN])
+{
+	send_question(way, mad);
+}
+
+void rcm_question_forget(struct rcm *cm, struct rcm_question *q)
+{
+	list_del(&q->node);
+	cm_host_timer_clear(&cm->host, &q->timer);
+}
+
+/* ---- answers ---- */
+void rcm_sa_answer(struct cm_host *h, const uint8_t *mad)
+{
+	struct rcm *cm = container_of(h, struct rcm, host);
+	const uint64_t tid = get_be64(mad + 8);
+
+	list_for_each(n, &cm->questions)
+	{
+		struct rcm_question *q = container_of(n, struct rcm_question, node);
+
+		if (q->tid != tid)
+			continue;
+		rcm_question_forget(cm, q);
+		q->answered(q, mad);
+		return;
+	}
+}

@@ -183,7 +183,7 @@ static int take_frames(
 		c->rx_packets++;
 		c->rx_bytes += in.len;
 		in.from = r;
-		in.slot = r->verified ? r->slot : 0;
+		in.slot = r->verified || r->home ? r->slot : 0;
 		if (in.by_ref)
 			by_ref += in.ref_len;
 		deliver(arg, &in);

@@ -105,7 +105,7 @@ struct local_reader {
 	uint32_t slot;                  /* as it says */
 	struct local_channel *channel;  /* whose it is */
 	int pid;                        /* who connected */
-	uint32_t home;                  /* see local_channel_trust */
+	uint32_t home;                  /* see local_channel_trust; not 0: the slot is its own, too */
 	uint64_t epoch;                 /* for which its paths were looked at */
 	_Atomic bool verified;          /* and who listens there has told it the token of our HELLO */
 	uint64_t token;                 /* of its HELLO */

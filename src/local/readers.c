@@ -121,6 +121,7 @@ static void reader_init(struct local_reader *r, struct ring *ring, const struct 
 	r->asked = false;
 	r->exported = false;
 	r->verified = false;
+	r->home = 0;
 	r->reverse = NULL;
 	r->looks = 0;
 	r->acked = 0;

@@ -116,6 +116,7 @@ static void send_from(struct host *from, uint16_t slid, uint32_t n)
 
 static void count(void *arg, const struct frame_in *in)
 {
+	assert_int_equal(in->slot, HERE); /* before its PAIR has come, too */
 	((struct host *)arg)->got++;
 }
 
@@ -124,6 +125,19 @@ static unsigned take(struct host *h)
 	h->got = 0;
 	h->link->ops->receive(h->link, 0, count, h);
 	return h->got;
+}
+
+static void slot_of_who_is_known_needs_no_pair(void **state)
+{
+	struct host a = open_host(HERE), b = open_trusting(THERE);
+
+	for (int i = 0; i < 100 && !ask(&a, THERE); i++)
+		local_channel_connect(b.channel, THERE); /* it attends, and takes nothing */
+	assert_true(local_channel_is_up(a.channel, THERE));
+	send_from(&a, 5, 0);
+	assert_int_equal(take(&b), 1);
+	close_host(&a);
+	close_host(&b);
 }
 
 static void each_address_is_asked_about_once(void **state)
@@ -186,6 +200,7 @@ int main(void)
 		cmocka_unit_test_setup(who_listens_has_to_be_known, begin),
 		cmocka_unit_test_setup(who_connects_has_to_be_known, begin),
 		cmocka_unit_test_setup(who_is_known_is_reached, begin),
+		cmocka_unit_test_setup(slot_of_who_is_known_needs_no_pair, begin),
 		cmocka_unit_test_setup(each_address_is_asked_about_once, begin),
 		cmocka_unit_test_setup(address_of_another_is_dropped_until_it_is_its_own, begin),
 		cmocka_unit_test_setup(last_words_are_heard, begin),

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
+#include "wire/qpn.h"
 
 #include <string.h>
 
@@ -129,6 +130,15 @@ static bool for_port(struct hca_qp *qp, const struct frame_in *in)
 	return !hca_port_is_ib(port) || in->ifindex == port->ib.index + 1;
 }
 
+/*
+ * On a fabric a datagram names a queue pair of its sender's as its source: fabricd/trunk.c sees to that where
+ * it comes by packets.
+ */
+static bool names_its_sender(const struct frame_in *in)
+{
+	return !in->from || !in->slid || qpn_slot(get_be24(in->bytes + BTH_LEN + 5)) == in->slot;
+}
+
 bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 {
 	struct ibt_packet p;
@@ -153,7 +163,7 @@ bool ibt_receive_packet(
 		hca_qp_probe(qp, NOT_READY, .state = hca_qp_state(qp));
 		return false;
 	}
-	if (ud ? !for_port(qp, in) : !from_peer(qp, in)) {
+	if (ud ? !for_port(qp, in) || !names_its_sender(in) : !from_peer(qp, in)) {
 		hca_qp_probe(qp, WRONG_PEER);
 		return false;
 	}

@@ -298,6 +298,40 @@ static void ud_to_a_hundred_thousand_peers_keeps_a_bounded_number_of_flows(void 
 	duo_end(d);
 }
 
+/* One that lies in the ring of the process with this slot. */
+static void from_ring(struct duo *d, uint32_t slot)
+{
+	uint8_t p[BTH_LEN + DETH_LEN + 64] = {0};
+	struct frame_in in = {
+		.bytes = p, .len = sizeof(p), .slid = 1, .from = p, .slot = slot, .local = true};
+
+	bth_put(p, IBT_UD | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, hca_qpn(d->qp[1]), false, 0);
+	put_be32(p + BTH_LEN, SIM_QKEY);
+	put_be32(p + BTH_LEN + 4, hca_qpn(d->qp[0]));
+	memcpy(in.sgid, d->w.node[0].gid, 16);
+	memcpy(in.dgid, d->w.node[1].gid, 16);
+	lock_take(&d->qp[1]->lock);
+	ibt_receive(d->qp[1], &in, sim_now(&d->w));
+	lock_drop(&d->qp[1]->lock);
+}
+
+static void datagram_of_a_fabric_names_its_sender(void **state)
+{
+	struct duo *d = duo_new();
+	uint32_t slot;
+
+	d->opts[0].type = d->opts[1].type = IBV_QPT_UD;
+	duo_connect(d);
+	slot = qpn_slot(hca_qpn(d->qp[0]));
+	post_recv(d, 1, 9, 4096, 256);
+	from_ring(d, slot + 1);
+	from_ring(d, 0);
+	expect_none(d, 1);
+	from_ring(d, slot);
+	expect_wc(d, 1, 9, IBV_WC_SUCCESS);
+	duo_end(d);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -307,6 +341,7 @@ int main(void)
 		cmocka_unit_test(datagram_before_rtr_is_dropped_and_counted),
 		cmocka_unit_test(unreliable_pkey_and_qkey_mismatches_are_dropped_and_counted),
 		cmocka_unit_test(uc_drops_what_is_malformed_and_goes_on),
+		cmocka_unit_test(datagram_of_a_fabric_names_its_sender),
 		cmocka_unit_test(ud_receive_too_short_is_kept_for_the_next),
 		cmocka_unit_test(ud_by_a_handle_of_another_port_is_refused),
 		cmocka_unit_test(ud_to_a_hundred_thousand_peers_keeps_a_bounded_number_of_flows),

@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# hosts_cm.sh builtin|opensm: strangers' programs that connect by address, on two hosts of a fabric: through one switch and
-# through five, paths from the built-in subnet manager or from OpenSM.
+# hosts_cm.sh builtin|opensm [WORLD]: strangers' programs that connect by address, on two hosts of a fabric: through one switch and
+# through five, paths from the built-in subnet manager or from OpenSM. In the world wire no packet is spared the switches.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=tests/clients/cm.sh
 . "$HERE/cm.sh"
 export ANYRDMA_FABRIC=cm
 MANAGER=$1
-enter loopback "$@"
+enter "${2:-loopback}" "$@"
 fabric() { env "${SANITIZER[@]}" "$ANYRDMA" fabric "$@"; }
 
 # up SHAPE FAR: a new fabric; servers are on node1, clients on the host of this number.

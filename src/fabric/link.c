@@ -163,6 +163,7 @@ static void reattach(struct fabric_link *l)
 	l->at = again;
 	begin(l);
 	fabric_listens_again(&l->listens);
+	fabric_listens_tell(&l->listens, l->at.fd);
 	lock_drop(&l->lock);
 	log_info("attached to the fabric again");
 }

@@ -7,6 +7,7 @@
 #include "fabric/shared.h"
 #include "fabric/trunk.h"
 #include "host/rundir.h"
+#include "wire/cm_msg.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -149,6 +150,40 @@ static void ruined_ring_is_left_for_a_new_one(void **state)
 	hang_up();
 }
 
+static void hear_listen(void)
+{
+	struct attach_listen m;
+
+	assert_int_equal(recv(conn, &m, sizeof(m), MSG_DONTWAIT), sizeof(m));
+	assert_int_equal(m.type, ATTACH_LISTEN);
+	assert_int_equal(m.service_id, 7);
+}
+
+/* Nobody calls the link again: who listens sleeps until a request comes. */
+static void new_fabric_is_told_what_it_listens_for(void **state)
+{
+	const struct cm_listen what = {.service_id = 7, .v4 = true};
+	pthread_t fabric;
+	struct link *l;
+	uint32_t slot;
+
+	assert_int_equal(pthread_create(&fabric, NULL, welcome, NULL), 0);
+	assert_int_equal(fabric_link_open(&l, UDP_PORT, &slot, &table), 0);
+	pthread_join(fabric, NULL);
+	assert_int_equal(l->ops->listen(l, &what, true), 0);
+	hear_listen();
+	hang_up();
+	assert_int_equal(pthread_create(&fabric, NULL, welcome, NULL), 0);
+	l->ops->receive(l, 0, count, NULL);
+	assert_ptr_equal(table, &fabric_none);
+	while (table == &fabric_none)
+		l->ops->receive(l, 0, count, NULL);
+	pthread_join(fabric, NULL);
+	hear_listen();
+	l->ops->close(l);
+	hang_up();
+}
+
 /* Whether who sleeps is rung for a packet; if so, somebody else hears it. */
 static bool rings(struct link *l, struct trunk_tx *tx)
 {
@@ -209,6 +244,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(ruined_ring_is_left_for_a_new_one, begin, end),
+		cmocka_unit_test_setup_teardown(new_fabric_is_told_what_it_listens_for, begin, end),
 		cmocka_unit_test_setup_teardown(who_sleeps_is_rung_again, begin, end),
 		cmocka_unit_test_setup_teardown(who_does_not_answer_is_not_waited_for, begin, end),
 		cmocka_unit_test(no_fabric_leaves_no_descriptor),

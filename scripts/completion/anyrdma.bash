@@ -13,7 +13,7 @@ _anyrdma() {
 			first=$((first + 1))
 		done
 		if ((COMP_CWORD <= first)) && [[ $cur == -* ]]; then
-			words='--host --sockets -- --help'
+			words='--host --fabric --sockets -- --help'
 		elif declare -F _command_offset >/dev/null; then
 			_command_offset "$first"
 			return

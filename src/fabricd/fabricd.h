@@ -38,6 +38,8 @@ struct fabricd {
 	unsigned next_host; /* for `--host auto` */
 	const char *tool;   /* the path of `anyrdma` */
 	bool sm_auto;       /* the built-in subnet manager is wanted */
+	bool until_unused;  /* it ends with its last user */
+	int users;          /* the FIFO that they hold; -1 */
 
 	pid_t sm;      /* 0: none that we started */
 	int sm_status; /* of the last one; -1: it is running, or there was none */
@@ -133,6 +135,10 @@ bool manager_arrived(struct fabricd *d, struct subnet_port *at, unsigned qp, con
 /* Where it is the master, or NULL; whether another one has begun to manage since it made way. */
 const struct subnet_port *manager_home(const struct fabricd *d);
 bool manager_is_relieved(const struct fabricd *d);
+
+/* ---- users.c: a fabric that nobody brought up by name ends with those who use it ---- */
+int users_open(struct fabricd *d);
+void users_close(struct fabricd *d);
 
 /* ---- sm.c: a subnet manager that we started, `opensm` ---- */
 int sm_start(struct fabricd *d, const char *host, char *const *words, unsigned nwords); /* -EALREADY */

@@ -32,7 +32,7 @@ struct options {
 	const char *name, *dir, *tool;
 	struct describe_options describe;
 	uint64_t seed;
-	bool sm_auto;
+	bool sm_auto, until_unused;
 	int report; /* the pipe; -1: nobody listens any more */
 };
 
@@ -181,6 +181,7 @@ static const struct part {
 	{"umad", umad_open, umad_close},
 	{"manager", manager_open, manager_close},
 	{"attach", attach_open, attach_close},
+	{"users", users_open, users_close},
 	{"console", console_open, console_close},
 };
 enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
@@ -304,7 +305,8 @@ static bool read_options(int argc, char **argv, struct options *o)
 {
 	static const struct option names[] = {{"name", 1, 0, 'n'}, {"dir", 1, 0, 'd'}, {"tool", 1, 0, 't'},
 		{"seed", 1, 0, 's'}, {"mtu", 1, 0, 'm'}, {"speed", 1, 0, 'v'}, {"ports-per-hca", 1, 0, 'p'},
-		{"ip", 1, 0, 'i'}, {"sm", 1, 0, 'S'}, {"report", 1, 0, 'r'}, {0}};
+		{"ip", 1, 0, 'i'}, {"sm", 1, 0, 'S'}, {"report", 1, 0, 'r'}, {"until-unused", 0, 0, 'u'},
+		{0}};
 	int c;
 
 	*o = (struct options){.report = -1, .describe = {.hca_ports = 1}, .seed = 1};
@@ -337,6 +339,9 @@ static bool read_options(int argc, char **argv, struct options *o)
 		case 'S':
 			o->sm_auto = !strcmp(optarg, "auto");
 			break;
+		case 'u':
+			o->until_unused = true;
+			break;
 		case 'r':
 			o->report = atoi(optarg);
 			if (fcntl(o->report, F_SETFD, FD_CLOEXEC))
@@ -363,7 +368,7 @@ static void raise_limit(void)
 
 int main(int argc, char **argv)
 {
-	static struct fabricd d = {.signals = -1, .table_fd = -1};
+	static struct fabricd d = {.signals = -1, .table_fd = -1, .users = -1};
 	struct options o;
 	int lock, err;
 
@@ -378,6 +383,7 @@ int main(int argc, char **argv)
 	strcpy(d.dir, o.dir);
 	d.tool = o.tool;
 	d.sm_auto = o.sm_auto;
+	d.until_unused = o.until_unused;
 	lock = take_directory(&d, &o);
 	if (lock < 0)
 		return 1;

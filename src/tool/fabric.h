@@ -35,6 +35,13 @@ char *fabric_ask(const struct fabric_ref *f, const char *const *words);
 /* Sets the environment of a program on a host, "auto" for the next one: 0, or -1 after a message. */
 int fabric_enter(const char *fabric, const char *host);
 
+/*
+ * Uses the fabric that is up, or brings one up of this topology (NULL: as fabric up does), which ends when
+ * all who use it like this have ended: this process and whatever it executes and starts. 0, or -1 after a
+ * message.
+ */
+int fabric_use(const char *topology);
+
 int fabric_up(int argc, char **argv);
 /* The same, and says which: the last --name of its options. */
 int fabric_up_as(int argc, char **argv, struct fabric_ref *f);

@@ -159,7 +159,7 @@ int fabric_up_as(int argc, char **argv, struct fabric_ref *f)
 {
 	static const struct option options[] = {{"name", 1, 0, 'n'}, {"sm", 1, 0, 'S'}, {"mtu", 1, 0, 'm'},
 		{"speed", 1, 0, 'v'}, {"seed", 1, 0, 's'}, {"ports-per-hca", 1, 0, 'p'}, {"ip", 1, 0, 'i'},
-		{"quiet", 0, 0, 'q'}, {0}};
+		{"quiet", 0, 0, 'q'}, {"until-unused", 0, 0, 'u'}, {0}};
 	char program[PATH_MAX], self[PATH_MAX], *args[ARGS_MAX] = {program, NULL};
 	const char *name = NULL, *sm = "auto", *ip = "10.47.0.0/16";
 	bool quiet = false;
@@ -179,6 +179,9 @@ int fabric_up_as(int argc, char **argv, struct fabric_ref *f)
 			break;
 		case 'q':
 			quiet = true;
+			break;
+		case 'u':
+			args[n++] = "--until-unused";
 			break;
 		case 'm':
 		case 'v':

@@ -265,11 +265,21 @@ static bool take_host(char ***argv, const char **host)
 	return true;
 }
 
+/* --fabric or --fabric=TOPOLOGY. */
+static bool take_fabric(const char *option, bool *wanted, const char **topology)
+{
+	if (!strncmp(option, "--fabric=", strlen("--fabric=")))
+		*topology = option + strlen("--fabric=");
+	else if (strcmp(option, "--fabric"))
+		return false;
+	return *wanted = true;
+}
+
 static int run(int argc, char **argv)
 {
 	char dir[PATH_MAX], path[PATH_MAX];
-	const char *host = env_text(ANYRDMA_HOST);
-	bool sockets = false;
+	const char *host = env_text(ANYRDMA_HOST), *topology = NULL;
+	bool sockets = false, fabric = false;
 	int err;
 
 	for (argv++; *argv && **argv == '-'; argv++) {
@@ -277,7 +287,7 @@ static int run(int argc, char **argv)
 			argv++;
 			break;
 		}
-		if (take_host(&argv, &host))
+		if (take_host(&argv, &host) || take_fabric(*argv, &fabric, &topology))
 			continue;
 		if (!take_sockets(*argv)) {
 			tool_warn("run: there is no option '%s'; see anyrdma help run", *argv);
@@ -309,6 +319,10 @@ static int run(int argc, char **argv)
 	}
 	warn_out_of_reach(path);
 	fix_dir();
+	if (fabric && (!host || !*host))
+		host = "auto";
+	if (fabric && fabric_use(topology))
+		return CANNOT_RUN;
 	if (host && *host && fabric_enter(NULL, host))
 		return CANNOT_RUN;
 	write_tree();
@@ -323,7 +337,7 @@ static int run(int argc, char **argv)
 
 const struct tool_cmd tool_cmd_run = {
 	.name = "run",
-	.synopsis = "[--host HOST] [--sockets[=KIND]] [--] PROGRAM [ARGUMENTS]",
+	.synopsis = "[--host HOST] [--fabric[=TOPOLOGY]] [--sockets[=KIND]] [--] PROGRAM [ARGUMENTS]",
 	.summary = "run a program with anyrdma's devices",
 	.help = "Starts PROGRAM with anyrdma's libibverbs, librdmacm and libibumad in place of the\n"
 		"system's, for itself and for the programs it starts. The exit status is the program's;\n"
@@ -332,6 +346,9 @@ const struct tool_cmd tool_cmd_run = {
 		"  --host HOST       as a program on a host of the fabric that is up (see anyrdma help "
 		"fabric);\n"
 		"                    auto: the next host; ANYRDMA_HOST says the same\n"
+		"  --fabric[=TOPOLOGY]  on the next host of the fabric that is up, or of one (star:4) that "
+		"is\n"
+		"                    brought up for it and ends with the last program that uses it\n"
 		"  --sockets[=KIND]  also let the program's ordinary sockets talk RDMA: stream (as without\n"
 		"                    KIND), dgram or all. Both ends need it; a stream to an end that does "
 		"not\n"

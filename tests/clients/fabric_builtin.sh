@@ -147,6 +147,42 @@ can_be_off() {
 	say "ok    --sm=off leaves ports in INIT"
 }
 
+# A fabric for as long as somebody runs on it: --fabric.
+is_there() { fabric status >"$TMP/status" 2>&1; }
+is_gone() { ! is_there; }
+brought_up() { fabric up --quiet pair >"$TMP/up" 2>&1; } # one that has just ended may have its directory for a moment
+
+comes_with_its_programs() {
+	local i
+	fabric down >/dev/null 2>&1 || true
+	for i in 1 2 3; do
+		start server A --fabric ibv_rc_pingpong -c -p 18600
+		start client A --fabric bash -c 'until ibv_rc_pingpong -c -p 18600 localhost; do sleep 0.1; done'
+		wait "${PID[client]}" && wait "${PID[server]}" || fail "a pair on a fabric of its own" "$TMP/server" "$TMP/client"
+		until_true "$PATIENCE" is_gone || fail "it stays when its programs have ended" "$TMP/status"
+	done
+	unset 'PID[client]' 'PID[server]'
+	say "ok    two programs that begin at once bring one fabric up, which ends with them"
+	! run A --fabric=pair bash -c 'ibstat | grep -q "State: Active" && exit 7' || fail "a program's failure is lost"
+	until_true "$PATIENCE" is_gone || fail "it stays" "$TMP/status"
+	[ "$(run A --fabric=pair bash -c 'echo $ANYRDMA_HOST')" = node1 ] || fail "not on the first host"
+	until_true "$PATIENCE" is_gone || fail "it stays" "$TMP/status"
+	start sleeper A --fabric=pair sleep 1000
+	until_true "$PATIENCE" is_there || fail "it does not come up" "$TMP/sleeper"
+	[ "$(run A --fabric bash -c 'echo $ANYRDMA_HOST')" = node2 ] || fail "not on the next host"
+	is_there || fail "it ends before its last program"
+	kill_hard sleeper
+	until_true "$PATIENCE" is_gone || fail "it stays behind a program that was killed" "$TMP/status"
+	say "ok    it lasts as long as the last of them, however that ends"
+	until_true "$PATIENCE" brought_up || fail "fabric up" "$TMP/up"
+	run A --fabric true
+	is_there || fail "one that was brought up by hand ends with a program"
+	fabric down
+	! run A --fabric=nonsense true >"$TMP/out" 2>&1 && says out nonsense || fail "a topology that there is not" "$TMP/out"
+	say "ok    one that was brought up by hand stays; a wrong topology is told"
+}
+
+comes_with_its_programs
 comes_up
 says_what_opensm_says
 answers

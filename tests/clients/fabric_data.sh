@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # fabric_data.sh WORLD PART: what programs on hosts see of their subnet: cables that are cut under load (cables), several LIDs of
-# a port and service levels (lids), partitions (keys), groups (groups), a cable that carries short packets alone (mtu).
+# a port and service levels (lids), partitions (keys), groups (groups), a cable that carries short packets alone (mtu), what ports
+# have counted (counters).
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
 part=${2:-cables}
@@ -9,6 +10,7 @@ FABRIC=star:3 FABRIC_SM=off
 case $part in
 cables) FABRIC=fat-tree:4 FABRIC_SM=auto ;;
 groups) FABRIC_SM=auto ;;
+counters) FABRIC=tree:4,2,2 FABRIC_SM=auto ;;
 mtu) FABRIC=$TMP/short FABRIC_SM=auto ;;
 esac
 [ "$FABRIC_SM" = auto ] || [ -n "$(command -v opensm || command -v /usr/sbin/opensm)" ] || skip "needs opensm"
@@ -169,8 +171,61 @@ mtu() {
 	pair 4 ib_send_bw -F -n 20 -m 256 -s 20000
 }
 
+# ---- what ports have counted ----
+# count_all NAME: of each port with a cable, by perfquery: LID, port, packets and words that left and came.
+count_all() {
+	at node1 bash -c '
+		ibnetdiscover -p | awk "/ - / { print \$2, \$3 }" | while read -r lid port; do
+			perfquery "$lid" "$port" | awk -F"[.:]+" -v at="$lid $port" "
+				{ v[\$1] = \$2 }
+				END { print at, v[\"PortXmitPkts\"], v[\"PortXmitData\"], v[\"PortRcvPkts\"], v[\"PortRcvData\"] }"
+		done' && cp "$TMP/out" "$TMP/count.$1" || fail "perfquery of all ports" "$TMP/out"
+}
+
+# passed FROM TO PACKETS WORDS: what the ports on ibtracert's path must have counted, as LID, port, side, packets, words.
+passed() {
+	at node1 ibtracert "$1" "$2" || fail "ibtracert $1 $2" "$TMP/out"
+	awk -v from="$1" -v n="$3" -v w="$4" '
+		match($0, /^\[[0-9]+\] ->/) {
+			out = substr($0, 2, index($0, "]") - 2)
+			split($0, half, /}[[]/)
+			lid = $0
+			sub(/.* lid /, "", lid)
+			sub(/-.*/, "", lid)
+			print from, out, "left", n, n * w
+			print lid, half[2] + 0, "came", n, n * w
+			from = lid
+		}' "$TMP/out"
+}
+
+tx_packets() { sed -nE 's/.*adapter counters: tx_packets=([0-9]+).*/\1/p' "$TMP/$1"; }
+
+# What counting itself adds is seen by counting twice. LRH, BTH, ICRC, and 4096 bytes or an AETH.
+counters() {
+	local sent acks
+	count_all first
+	count_all before
+	export ANYRDMA_LOG=info
+	start_pair sends 4 ib_send_bw -F -n 1000 -s 4096 -m 4096 -r 1000
+	unset ANYRDMA_LOG
+	finish_pair sends "a thousand SENDs"
+	count_all after
+	sent=$(tx_packets sends.client) acks=$(tx_packets sends.server)
+	[ "$sent" -ge 1000 ] && [ "$acks" -gt 0 ] || fail "packets are not through the switches" "$TMP/sends.client" "$TMP/sends.server"
+	{
+		passed "$(lid_of node8)" "$(lid_of node1)" "$sent" 1030
+		passed "$(lid_of node1)" "$(lid_of node8)" "$acks" 7
+	} | sort >"$TMP/expected"
+	paste -d' ' "$TMP/count.first" "$TMP/count.before" "$TMP/count.after" | awk '
+		function more(i) { return $(12 + i) - 2 * $(6 + i) + $i }
+		more(3) { print $1, $2, "left", more(3), more(4) }
+		more(5) { print $1, $2, "came", more(5), more(6) }' | sort >"$TMP/counted"
+	cmp "$TMP/expected" "$TMP/counted" || fail "other packets than passed are counted" "$TMP/expected" "$TMP/counted" "$TMP/count.first"
+	say "ok    of $sent packets and $acks acknowledges over three switches each port on the way counts all, and no other port any"
+}
+
 case $part in
-cables | lids | keys | groups | mtu) "$part" ;;
+cables | lids | keys | groups | mtu | counters) "$part" ;;
 *) fail "no such part: $part" ;;
 esac
 done_testing

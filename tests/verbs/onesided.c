@@ -379,32 +379,41 @@ static bool ends_while_stopped(
 	return n;
 }
 
+/* The first requests may still need somebody: two processes come to know each other while they go on. */
+static bool serves_while_stopped(struct vt *t)
+{
+	static const enum ibv_wr_opcode ops[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ};
+	struct vt_ep *a = vt_ep(t, .len = LEN);
+	unsigned done = 0;
+	struct vt_addr to;
+	struct vt_peer p;
+
+	vt_peer_start(&p, "sleeper");
+	vt_meet(a, p.fd, NULL, &to);
+	for (int times = 0; times < 20 && done < ARRAY_LEN(ops); times++)
+		done += ends_while_stopped(a, &p, &to, ops[done]);
+	vt_peer_finish(&p);
+	vt_ep_close(a);
+	return done == ARRAY_LEN(ops);
+}
+
 /*
- * Where processes of one host act in each other's memory, nobody at the other end is needed. The first
- * requests may still need somebody: two processes come to know each other while they go on.
+ * Where processes of one host act in each other's memory, nobody at the other end is needed. A queue pair
+ * whose handshake took more than 100 ms goes by packets, and chaos makes some handshakes late: then it is
+ * tried with another process.
  */
 static void stopped_target_is_read_and_written(void **state)
 {
-	static const enum ibv_wr_opcode ops[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ};
 	const char *way = getenv("ANYRDMA_LOCAL");
-	struct vt_ep *a = vt_ep(*state, .len = LEN);
-	struct vt_addr to;
-	struct vt_peer p;
+	int processes = getenv("ANYRDMA_CHAOS_SEED") ? 4 : 1;
 
 	if (way && strcmp(way, "copy") && strcmp(way, "map")) {
 		print_message("SKIP  a stopped target answers no packets\n");
 		skip();
 	}
-	vt_peer_start(&p, "sleeper");
-	vt_meet(a, p.fd, NULL, &to);
-	for (unsigned i = 0; i < ARRAY_LEN(ops); i++) {
-		bool alone = false;
-
-		for (int times = 0; times < 20 && !alone; times++)
-			alone = ends_while_stopped(a, &p, &to, ops[i]);
-		assert_true(alone);
-	}
-	vt_peer_finish(&p);
+	while (processes && !serves_while_stopped(*state))
+		processes--;
+	assert_int_not_equal(processes, 0);
 }
 
 /* Whatever way the bytes take: once ibv_dereg_mr has returned, none come any more. */

@@ -126,6 +126,8 @@ struct ibt_responder {
 	bool in_message, is_write; /* between FIRST and LAST */
 	bool discard;              /* UC: the rest of a message whose start was lost */
 	uint32_t disorder;         /* UC: packets until the order can be relied on again; see is_late() */
+	uint32_t last[2];          /* UC: PSN that came last, beside shared memory and through it */
+	uint32_t overtaken;        /* UC: packets in a row that others had overtaken */
 	uint32_t off;              /* bytes of it that arrived */
 	struct reth reth;
 	bool nak_sent; /* for the packet that is missing: once */

@@ -26,8 +26,10 @@
  *            ^                                               |
  *            '--- clear again, nothing of ours in flight ----'
  *
- * Leaving, what lies in the ring may be overtaken by packets: RC finds out by PSN, what is lost for UC and UD
- * is lost as with any change of routes. To return, requests wait until those before them are done.
+ * Leaving, what lies in the ring may be overtaken by packets, and returning those of UC, which are done when
+ * they have left, by what lies in the ring: RC finds out by PSN, UC drops what was overtaken
+ * (responder.c), UD may change places, as with any change of routes. To return, requests wait until those
+ * before them are done.
  */
 #include "ib/port.h"
 

@@ -47,9 +47,10 @@ static bool reliable(const struct hca_qp *qp)
 /* ---- the checks, in order ---- */
 /*
  * Messages of UC keep their order, or are lost. What lies behind the expected PSN may be a message of a peer
- * that began anew (IBA 9.8.2.2: every start counts), unless packets have taken two paths just now.
+ * that began anew (IBA 9.8.2.2: every start counts), unless packets have taken two paths just now. One of
+ * them may be by way of another process (link/steer.h), where they overtake each other, too.
  */
-static bool is_late(struct ibt_responder *r, const struct ibt_packet *p, int32_t d)
+static bool is_disordered(struct ibt_responder *r, const struct ibt_packet *p, int32_t d)
 {
 	enum { DISORDER = 1024 };
 
@@ -58,6 +59,33 @@ static bool is_late(struct ibt_responder *r, const struct ibt_packet *p, int32_t
 	else
 		r->disorder -= r->disorder ? 1 : 0;
 	return r->disorder && d < 0 && d >= -DISORDER;
+}
+
+/*
+ * Or a path has left shared memory, or returned to it (path.c). In it packets keep their order, and beside it
+ * they do: one that is ahead of all that came the same way, and behind what came the other way, was
+ * overtaken. Unless there are more of them in a row than can be on their way: then the peer has begun anew.
+ */
+static bool was_overtaken(struct ibt_responder *r, const struct ibt_packet *p, int32_t d)
+{
+	enum { MOST = 2 * 4096, FAR = 1 << 20 };
+	uint32_t *same = &r->last[p->local], *other = &r->last[!p->local];
+	bool late = d < 0 && psn_diff(p->psn, *same) > 0 && r->overtaken < MOST;
+
+	*same = p->psn;
+	r->overtaken = late ? r->overtaken + 1 : 0;
+	if (late)
+		return true;
+	if (d < 0)
+		*other = p->psn; /* all begins anew */
+	else if (psn_diff(p->psn, *other) > FAR)
+		*other = psn_add(p->psn, -(uint32_t)FAR); /* so that it stays behind */
+	return false;
+}
+
+static bool is_late(struct ibt_responder *r, const struct ibt_packet *p, int32_t d)
+{
+	return is_disordered(r, p, d) || was_overtaken(r, p, d);
 }
 
 static enum verdict check_psn(struct hca_qp *qp, const struct ibt_packet *p)

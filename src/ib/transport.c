@@ -36,6 +36,7 @@ void ibt_modified(struct hca_qp *qp, int mask, uint64_t now)
 	if (mask & IBV_QP_RQ_PSN) {
 		s->resp.epsn = qp->attr.rq_psn;
 		s->resp.ack_psn = psn_add(qp->attr.rq_psn, PSN_MASK);
+		s->resp.last[0] = s->resp.last[1] = s->resp.ack_psn;
 	}
 	if (mask & IBV_QP_SQ_PSN)
 		ibt_requester_start(qp);

@@ -332,9 +332,91 @@ static void datagram_of_a_fabric_names_its_sender(void **state)
 	duo_end(d);
 }
 
+/* UC: whether a message of this number is taken that comes in a ring, or beside it. */
+static bool takes(struct duo *d, bool ring, uint32_t psn)
+{
+	uint8_t p[BTH_LEN + 64] = {0};
+	struct frame_in in = {.bytes = p, .len = sizeof(p), .local = ring};
+	struct ibv_wc wc;
+
+	bth_put(p, IBT_UC | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, hca_qpn(d->qp[1]), false,
+		psn_add(d->opts[0].psn, psn));
+	memcpy(in.sgid, d->w.node[0].gid, 16);
+	memcpy(in.dgid, d->w.node[1].gid, 16);
+	if (!hca_rq_count(&d->qp[1]->rq))
+		post_recv(d, 1, 0, 4096, 256);
+	lock_take(&d->qp[1]->lock);
+	ibt_receive(d->qp[1], &in, sim_now(&d->w));
+	lock_drop(&d->qp[1]->lock);
+	return hca_cq_take(d->cq[1], &wc, 1) == 1;
+}
+
+static struct duo *duo_of_uc(void)
+{
+	struct duo *d = duo_new();
+
+	d->opts[0].type = d->opts[1].type = IBV_QPT_UC;
+	duo_connect(d);
+	return d;
+}
+
+/* A path leaves shared memory, and returns to it; what was sent before may come behind. */
+static void uc_message_beside_the_ring_is_lost_if_overtaken(void **state)
+{
+	for (unsigned left = 0; left < 2; left++) {
+		struct duo *d = duo_of_uc();
+
+		assert_true(takes(d, !left, 0));
+		assert_true(takes(d, left, 5));
+		assert_false(takes(d, !left, 1));
+		assert_false(takes(d, !left, 2));
+		assert_true(takes(d, left, 6));
+		assert_false(takes(d, !left, 3));
+		assert_true(takes(d, left, 10)); /* a hole, as ever */
+		assert_false(takes(d, !left, 4));
+		assert_true(takes(d, left, 11));
+		assert_true(takes(d, !left, 12)); /* and back */
+		duo_end(d);
+	}
+}
+
+/* It may have come by the other way first, and ever so many since. */
+static void uc_message_is_known_for_overtaken_whatever_came_since(void **state)
+{
+	struct duo *d = duo_of_uc();
+
+	for (uint32_t i = 1; i < 16; i++)
+		assert_true(takes(d, true, i << 20));
+	assert_false(takes(d, false, (15 << 20) - 1));
+	assert_true(takes(d, true, (15 << 20) + 1));
+	duo_end(d);
+}
+
+static void uc_peer_that_begins_anew_is_heard(void **state)
+{
+	struct duo *d = duo_of_uc();
+	unsigned lost = 0;
+
+	for (uint32_t psn = 1000; psn < 1010; psn++)
+		assert_true(takes(d, psn & 1, psn));
+	assert_true(takes(d, true, 500));
+	assert_true(takes(d, true, 501));
+	assert_true(takes(d, true, 100));
+	assert_true(takes(d, false, 90));
+	assert_true(takes(d, false, 50));
+	assert_true(takes(d, true, 1u << 16));
+	for (uint32_t psn = 200; !takes(d, false, psn); psn++) /* it cannot be known at once */
+		lost++;
+	assert_in_range(lost, 1, 10000);
+	duo_end(d);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(uc_message_beside_the_ring_is_lost_if_overtaken),
+		cmocka_unit_test(uc_message_is_known_for_overtaken_whatever_came_since),
+		cmocka_unit_test(uc_peer_that_begins_anew_is_heard),
 		cmocka_unit_test(uc_message_with_a_hole_is_lost_alone),
 		cmocka_unit_test(uc_message_on_the_longer_way_is_lost_if_overtaken),
 		cmocka_unit_test(ud_carries_forty_bytes_in_front),

@@ -29,6 +29,16 @@ void ibt_reset(struct hca_qp *qp)
 	memset(qp->frame_state, 0, sizeof(struct ibt_qp));
 }
 
+/* UC: numbers of what has not left are the next one's; who waits for all to be done waits for no more. */
+static void resume_from_sqe(struct hca_qp *qp)
+{
+	struct ibt_requester *r = &ibt_qp(qp)->req;
+
+	r->next = qp->sq.tail;
+	if (qp->service.connected)
+		r->psn = r->una = r->sent;
+}
+
 void ibt_modified(struct hca_qp *qp, int mask, uint64_t now)
 {
 	struct ibt_qp *s = ibt_qp(qp);
@@ -46,7 +56,7 @@ void ibt_modified(struct hca_qp *qp, int mask, uint64_t now)
 		s->req.rnr_retries = qp->attr.rnr_retry;
 	if (hca_qp_state(qp) == IBV_QPS_RTS && (mask & IBV_QP_STATE) && !(mask & IBV_QP_SQ_PSN) &&
 		!qp->service.reliable)
-		s->req.next = qp->sq.tail; /* back from SQE */
+		resume_from_sqe(qp);
 	if (hca_qp_state(qp) == IBV_QPS_SQD)
 		ibt_settle(qp, now);
 }

@@ -426,7 +426,7 @@ static void run_seed(uint64_t seed)
 	two_kills = one_in(5);
 	two_troubles = !two_kills && one_in(2);
 	t.fabric = one_in(2) ? new_fabric() : NULL;
-	two_flaps = life_reliable = t.fabric;
+	two_flaps = life_connected = t.fabric;
 	rules.steps = one_in(4) ? 0 : 1 + (unsigned)draw(1000);
 	rules.stall = one_in(3) ? 200 + (unsigned)draw(2000) : 0;
 	rules.stall_max = one_in(2) ? 300 * SIM_MS : SIM_MS;

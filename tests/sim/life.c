@@ -8,7 +8,7 @@
 #include <string.h>
 
 struct life_total life_total;
-bool life_reliable;
+bool life_connected;
 
 /* ---- what a node has ---- */
 static void rq_init(struct model *m, struct sim_rq *rq, unsigned slots, uint32_t size)
@@ -278,7 +278,7 @@ void life_conn_init(struct model *m, struct conn *c, const struct weather *w)
 	uint32_t max_msg;
 
 	o.type = one_in(5) ? IBV_QPT_UC : one_in(5) ? IBV_QPT_UD : IBV_QPT_RC;
-	if (life_reliable)
+	if (life_connected && o.type == IBV_QPT_UD)
 		o.type = IBV_QPT_RC;
 	o.mtu = (enum ibv_mtu)between(IBV_MTU_256, IBV_MTU_4096);
 	max_msg = o.type == IBV_QPT_UD ? 4096 : one_in(4) ? 65536 : (128u << o.mtu) * 4;

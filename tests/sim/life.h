@@ -39,7 +39,7 @@ struct life_total {
 	unsigned long long requests, packets, retransmits, direct, rebirths, deaths;
 };
 extern struct life_total life_total;
-/* All connections are RC: what is lost where a path changes is sent again. */
-extern bool life_reliable;
+/* There is no UD, of which nobody knows the order where a path changes. */
+extern bool life_connected;
 
 #endif

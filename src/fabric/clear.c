@@ -59,24 +59,25 @@ static bool is_clear(const struct fabric_table *t, const struct fabric_path_of *
 	return own == peer || leads_both_ways(t, p, fabric_lid_port(t, p->dlid));
 }
 
-/* The table may be changed while we look. It takes the fabric microseconds, unless it is not running. */
+/*
+ * The table may be changed while we look, for as long as a sweep of the fabric's manager takes, or for ever
+ * when the fabric is stopped. Then what it says now holds for this once, as for a packet that is on its way
+ * through the switches meanwhile.
+ */
 bool fabric_is_clear(const struct fabric_table *t, const struct fabric_path_of *p, uint64_t *epoch)
 {
-	enum { TRIES = 100, NEVER = 1 };
+	enum { TRIES = 3 };
+	bool clear = false;
 
 	for (int i = 0; i < TRIES; i++) {
-		bool clear;
-
 		*epoch = fabric_epoch(t);
-		if (*epoch & 1)
-			continue;
 		clear = is_clear(t, p);
 		fence_acquire();
-		if (fabric_epoch(t) == *epoch)
+		if (!(*epoch & 1) && fabric_epoch(t) == *epoch)
 			return clear;
 	}
-	*epoch = NEVER;
-	return false;
+	*epoch = FABRIC_NO_EPOCH;
+	return clear;
 }
 
 /* ---- the program at the other end ---- */

@@ -22,7 +22,7 @@ struct fabric_path_of {
 	const uint8_t *sgid; /* in its packets' GRH; NULL: they have none */
 };
 
-/* *epoch: for which the answer holds; one that the table never has: it was not to be found out. */
+/* *epoch: for which the answer holds; FABRIC_NO_EPOCH: for this once, the table is being changed. */
 bool fabric_is_clear(const struct fabric_table *t, const struct fabric_path_of *p, uint64_t *epoch);
 
 /* The host that the program with this slot is on, if it is this process; 0: the fabric knows no such. */

@@ -30,6 +30,8 @@ enum {
 };
 #define FABRIC_MAGIC 0x61726661u
 #define FABRIC_NONE  UINT32_MAX /* where the index of a port or a switch is expected */
+/* An epoch that the table never has: of who has to look. */
+#define FABRIC_NO_EPOCH UINT64_MAX
 
 enum port_state { PORT_DOWN = 1, PORT_INIT, PORT_ARMED, PORT_ACTIVE }; /* PortInfo.PortState */
 enum port_phys {                                                       /* PortInfo.PortPhysicalState */

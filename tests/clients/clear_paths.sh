@@ -159,6 +159,23 @@ returns() {
 	end_pair "ibv_rc_pingpong: no byte is wrong while its route changes"
 }
 
+# What the subnet manager does elsewhere is nobody's business on this path.
+stays() {
+	local i
+	managed fat-tree:4
+	begin_pair node2 ib_send_bw -s 512 -F -u 18 -n 100000000
+	comes "$MEMORY\$" client
+	until_true "$PATIENCE" under_way || fail "it does not begin" "$TMP/client" "$TMP/server"
+	for i in $(seq 1 40); do
+		fabric cut 'core4[4]'
+		fabric mend 'core4[4]'
+	done
+	until_true "$PATIENCE" under_way || fail "it does not go on" "$TMP/client" "$TMP/server"
+	! says client "$AWAY" && ! says server "$AWAY" || fail "$i sweeps: away from shared memory" "$TMP/client" "$TMP/server"
+	break_off
+	say "ok    ib_send_bw: stays in shared memory while the subnet manager sweeps"
+}
+
 ended=0
 trap 'ended=$?; set +e; end_fabric; (exit $ended); leave' EXIT
 "${1:-ways}"

@@ -13,6 +13,7 @@
 #define HCA_PATH_H
 
 #include "base/frame.h"
+#include "fabric/shared.h"
 #include "hca/flow.h"
 
 #include <infiniband/verbs.h>
@@ -52,6 +53,12 @@ int hca_path_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct 
  * thread; the path is the caller's.
  */
 void hca_path_walk(struct hca_path *p, uint32_t slot);
+/* It is another path: not clear until it has been walked. */
+static inline void hca_path_doubt(struct hca_path *p)
+{
+	p->clear = false;
+	p->epoch = FABRIC_NO_EPOCH;
+}
 /* Whether it may ever lead to a process of this host, that with this slot. Any thread; takes locks. */
 bool hca_path_may_be_shared(const struct hca_path *p, uint32_t slot);
 

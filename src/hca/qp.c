@@ -88,7 +88,7 @@ void hca_qp_set_port(struct hca_qp *qp, unsigned num, unsigned pkey_index)
 {
 	qp->path.port = hca_device_port(qp->ctx->dev, num);
 	hca_port_pkey(qp->path.port, pkey_index, &qp->path.pkey);
-	qp->path.epoch = 0; /* it is walked again */
+	hca_path_doubt(&qp->path);
 }
 
 /* What a program asks for, rounded up to what it gets. */

@@ -72,7 +72,7 @@ void ibt_path_aim(struct hca_qp *qp, const struct frame_dest *dest, uint32_t qpn
 
 	assert_locked(&qp->lock);
 	if (p->gated && !is_same_way(path, dest, qpn))
-		path->epoch = 0; /* it has to be walked */
+		hca_path_doubt(path);
 	path->dest = *dest;
 	if (gid_is_mcast(dest->dgid)) {
 		hca_path_go_by(path, p->wire, false);

@@ -69,12 +69,17 @@ static inline void hca_path_go_by(struct hca_path *p, struct link *link, bool sh
 	p->shared = shared;
 }
 
-/* Whether frames of this path leave together with those of a batch: through shared memory one is for one
- * process, over the wire for one address. */
+/* The process of this host that they are for; 0: it may be another host's. */
+static inline uint32_t hca_path_slot(const struct hca_path *p)
+{
+	return p->flow && (p->shared || p->dest.slid || p->flow->on_this_host) ? p->flow->slot : 0;
+}
+
+/* Whether frames of this path leave together with those of a batch: which is for one process of this host, or
+ * for one address. */
 static inline bool hca_path_goes_with(const struct hca_path *p, const struct frame_batch *b)
 {
-	return p->link == b->link && frame_dest_same(&p->dest, &b->dest) &&
-	       (!p->shared || p->flow->slot == b->slot);
+	return p->link == b->link && frame_dest_same(&p->dest, &b->dest) && hca_path_slot(p) == b->slot;
 }
 
 /* What a batch of such frames begins with. */
@@ -82,7 +87,7 @@ static inline void hca_path_address(const struct hca_path *p, struct frame_batch
 {
 	b->link = p->link;
 	b->dest = p->dest;
-	b->slot = p->flow && (p->shared || p->clear || p->flow->on_this_host) ? p->flow->slot : 0;
+	b->slot = hca_path_slot(p);
 }
 
 #endif

@@ -410,6 +410,8 @@ void ibt_skip_oldest(struct hca_qp *qp);
 /* Nothing of it is on its way, neither requests nor answers that are known: another path may overtake
  * nothing. */
 bool ibt_is_idle(struct hca_qp *qp);
+/* It is, and another path is taken: the acknowledge that left last goes once more, in front of a reply. */
+void ibt_ack_again(struct hca_qp *qp);
 /* Requests leave by another path from now on: none is done half by ourselves. */
 void ibt_leave_onesided(struct hca_qp *qp);
 

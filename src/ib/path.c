@@ -141,6 +141,7 @@ static void try_to_return(struct ibt_port *p, struct hca_qp *qp)
 		return;
 	qp->path.returns = false;
 	hca_path_go_by(&qp->path, local_channel_link(p->channel), true);
+	ibt_ack_again(qp);
 	qp->count->local = 1;
 	PROBE(PATH_CHANGED, .qpn = hca_qpn(qp), .peer = qp->attr.dest_qp_num,
 		.path = "through shared memory from now on");

@@ -98,6 +98,14 @@ bool ibt_is_idle(struct hca_qp *qp)
 	       !p->ack_due && !p->ack_leaving && !p->nak_due;
 }
 
+/* What left by the other way may be behind what leaves from now on. */
+void ibt_ack_again(struct hca_qp *qp)
+{
+	struct ibt_responder *r = &ibt_qp(qp)->resp;
+
+	r->ack_due |= qp->service.reliable && r->ack_asked_at;
+}
+
 void ibt_leave_onesided(struct hca_qp *qp)
 {
 	if (qp->sq.tail != qp->sq.head)

@@ -8,10 +8,11 @@
  *            the names (fabric/names.h), which can only be read, and for a program with a slot that of its
  *            trunk (fabric/trunk.h)
  *
- * From then on either side sends single bytes: RING, something lies in the trunk and you slept; CHANGED, look
- * at the table again. And a program with a slot says for which requests of connections it listens (LISTEN,
- * UNLISTEN): QP1 is the fabric's. Nobody answers to that: what a fabric refuses is counted, and a program
- * counts its own. The socket's end is the other's death, and nothing that it had is left.
+ * From then on either side sends single bytes: RING, something lies in the trunk and you slept, or there is
+ * room in the socket again; CHANGED, look at the table again. And a program with a slot says for which
+ * requests of connections it listens (LISTEN, UNLISTEN): QP1 is the fabric's. Nobody answers to that: what a
+ * fabric refuses is counted, and a program counts its own. The socket's end is the other's death, and nothing
+ * that it had is left.
  */
 #ifndef FABRIC_ATTACH_H
 #define FABRIC_ATTACH_H

@@ -226,6 +226,8 @@ void attach_read(struct attach_conn *c)
 
 	for (int i = 0; i < AT_ONCE && more > 0; i++)
 		more = read_one(c);
+	if (more > 0 && c->slot)
+		fabric_ring(c->fd); /* it may have more to say, and found no room */
 	if (more >= 0 && !c->broken)
 		return;
 	trunk_finish(c);

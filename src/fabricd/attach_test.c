@@ -96,6 +96,28 @@ static void changes_are_told_to_programs_of_that_host(void **state)
 	leave(&b);
 }
 
+/* Nobody else would wake it for what it has to say still. */
+static void who_found_no_room_is_rung(void **state)
+{
+	const struct attach_listen l = {.type = ATTACH_UNLISTEN, .families = ATTACH_V4};
+	struct program p;
+	uint8_t byte = 0;
+
+	attach(&p, 0, SLOT_A);
+	attach_read(p.conn);
+	assert_int_equal(recv(p.fd, &byte, 1, 0), -1);
+	while (send(p.fd, &l, sizeof(l), 0) == (ssize_t)sizeof(l))
+		;
+	assert_int_equal(errno, EAGAIN);
+	attach_read(p.conn);
+	assert_int_equal(recv(p.fd, &byte, 1, 0), 1);
+	assert_int_equal(byte, ATTACH_RING);
+	assert_int_equal(send(p.fd, &l, sizeof(l), 0), sizeof(l));
+	leave(&p);
+	while (d.attach->nconns)
+		attach_read(last());
+}
+
 /* ---- packets ---- */
 static void packet_arrives_where_its_queue_pair_is(void **state)
 {
@@ -302,6 +324,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(refusals_say_why, begin, end),
 		cmocka_unit_test_setup_teardown(nonsense_ends_a_connection, begin, end),
 		cmocka_unit_test_setup_teardown(changes_are_told_to_programs_of_that_host, begin, end),
+		cmocka_unit_test_setup_teardown(who_found_no_room_is_rung, begin, end),
 		cmocka_unit_test_setup_teardown(packet_arrives_where_its_queue_pair_is, begin, end),
 		cmocka_unit_test_setup_teardown(packet_to_a_group_comes_to_its_senders_port_too, begin, end),
 		cmocka_unit_test_setup_teardown(forged_packets_are_refused_and_counted, begin, end),

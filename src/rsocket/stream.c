@@ -77,7 +77,7 @@ static int stream_bind(struct rsock *rs, const struct sockaddr *addr, socklen_t 
 static int stream_getsockname(struct rsock *rs, struct sockaddr *addr, socklen_t *len)
 {
 	const struct sockaddr *own = rdma_get_local_addr(rs_stream(rs)->id);
-	struct sockaddr_in6 none = {.sin6_family = (sa_family_t)rs->domain};
+	struct sockaddr_storage none = {.ss_family = (sa_family_t)rs->domain};
 
 	rsock_copy_addr(own->sa_family ? own : (struct sockaddr *)&none, addr, len);
 	return 0;

@@ -550,6 +550,30 @@ static void names_are_the_addresses(void **state)
 	assert_int_equal(errno, ENOTCONN);
 }
 
+/* Of each family's full length, and nothing of ours in it. */
+static void an_unbound_name_is_its_family_alone(void **state)
+{
+	static const struct {
+		sa_family_t family;
+		socklen_t len;
+	} of[] = {{AF_INET, sizeof(struct sockaddr_in)}, {AF_INET6, sizeof(struct sockaddr_in6)},
+		{AF_IB, sizeof(struct sockaddr_ib)}};
+	const char zero[sizeof(struct sockaddr_ib)] = {0};
+
+	for (unsigned i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+		struct sockaddr_storage name;
+		socklen_t len = sizeof(name);
+		int s = rsocket(of[i].family, SOCK_STREAM, 0);
+
+		memset(&name, 0x5a, sizeof(name));
+		assert_int_equal(rgetsockname(s, (struct sockaddr *)&name, &len), 0);
+		assert_int_equal(len, of[i].len);
+		assert_int_equal(name.ss_family, of[i].family);
+		assert_memory_equal((char *)&name + 2, zero, len - 2);
+		rclose(s);
+	}
+}
+
 static int option(int fd, int level, int name)
 {
 	int v = -1;
@@ -764,6 +788,7 @@ int main(int argc, char **argv)
 		WORLD_TEST(a_child_has_not_what_its_parents_thread_waits_on),
 		WORLD_TEST(mapped_memory_is_written_to),
 		WORLD_TEST(names_are_the_addresses),
+		WORLD_TEST(an_unbound_name_is_its_family_alone),
 		WORLD_TEST(options_are_remembered),
 		WORLD_TEST(the_path_of_a_connection_can_be_read),
 		WORLD_TEST(mistakes_are_told_as_sockets_tell_them),

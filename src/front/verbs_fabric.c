@@ -149,10 +149,5 @@ bool verbs_fabric_own_ip(struct hca_adapter *a, bool v6, uint8_t ip[16])
 
 uint32_t verbs_fabric_host_tag(struct hca_adapter *a)
 {
-	const struct fabric_attachment *f = lock_fabric(a);
-	uint32_t tag = f ? f->welcome.host_tag : 0;
-
-	if (f)
-		lock_drop(&a->fabric_lock);
-	return tag;
+	return atomic_load(&a->host_tag);
 }

@@ -63,6 +63,7 @@ struct hca_adapter {
 	bool on_fabric;          /* its devices are InfiniBand's, those of a host of a fabric; fixed */
 	struct lock fabric_lock; /* taken before `lock` */
 	struct fabric_attachment *fabric; /* what it knows of that; NULL: the fabric is not there */
+	_Atomic uint32_t host_tag;        /* its host's (attach.h), also while the fabric is away */
 	uint64_t fabric_seen;             /* the epoch that the ports follow */
 	const struct fabric_table
 		*_Atomic table; /* what paths are decided by: fabric/link.h; else fabric_none */

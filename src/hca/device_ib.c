@@ -43,6 +43,7 @@ static int attach(struct hca_adapter *a)
 		free(now);
 		return err;
 	}
+	atomic_store(&a->host_tag, now->welcome.host_tag);
 	fence_release();
 	a->fabric = now;
 	return 0;

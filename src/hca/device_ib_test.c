@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PORTS = 8 };
+enum { PORTS = 8, TAG = 77 };
 
 static struct hca_adapter adapter;
 
@@ -85,7 +85,7 @@ static void fabric_goes(void)
 static void fabric_comes(const struct attach_hca *hca, uint32_t nhcas)
 {
 	is_there = true;
-	said = (struct attach_welcome){.nhcas = nhcas};
+	said = (struct attach_welcome){.nhcas = nhcas, .host_tag = TAG};
 	memcpy(said.hca, hca, nhcas * sizeof(*hca));
 	hca_devices_refresh_ib(&adapter);
 }
@@ -155,6 +155,14 @@ static void devices_stay_while_there_is_no_fabric(void **state)
 	assert_true(is_up("ib0", 1) && is_up("ib0", 2) && is_up("ib1", 1));
 }
 
+/* Ports that it claims meanwhile are its host's, too. */
+static void host_is_the_same_while_there_is_no_fabric(void **state)
+{
+	assert_int_equal(adapter.host_tag, TAG);
+	fabric_goes();
+	assert_int_equal(adapter.host_tag, TAG);
+}
+
 static void devices_are_those_of_the_fabric_that_came(void **state)
 {
 	const struct attach_hca other = {.name = "ib0", .nports = 1, .node_guid = 30, .port = {7}};
@@ -174,6 +182,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(devices_stay_while_there_is_no_fabric, begin, end),
+		cmocka_unit_test_setup_teardown(host_is_the_same_while_there_is_no_fabric, begin, end),
 		cmocka_unit_test_setup_teardown(devices_are_those_of_the_fabric_that_came, begin, end),
 	};
 

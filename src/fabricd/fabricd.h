@@ -12,6 +12,7 @@
 #include "fabricd/loop.h"
 #include "subnet/model.h"
 #include "subnet/topo.h"
+#include "wire/mad.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -78,6 +79,13 @@ void *attach_table(struct fabricd *d, size_t len);
 void attach_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what);
 /* A MAD that reached QP1 of an adapter: true, it was a program's. */
 bool gsi_arrived(struct fabricd *d, struct subnet_port *at, const struct packet *p);
+/*
+ * The connection manager's answer to what is no program's: nobody listens, or the program has ended. Soon
+ * after the fabric began, one that was there before may be about to attach again: who speaks to it repeats
+ * that.
+ */
+enum { GSI_RETURN_NS = 1000 * 1000 * 1000 };
+bool gsi_refuse(const struct fabricd *d, const uint8_t mad[MAD_LEN], uint8_t answer[MAD_LEN], uint64_t now);
 /* What reached an adapter for a program's queue pairs, or a group's. */
 void trunk_arrived(struct fabricd *d, struct subnet_port *at, const struct packet *p);
 

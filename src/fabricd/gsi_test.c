@@ -196,6 +196,37 @@ static void answer_goes_to_the_slot_of_its_id(void **state)
 	leave(&b);
 }
 
+static void peers_of_the_dead_are_answered(void **state)
+{
+	const uint32_t dead = comm_id_make(SLOT_B, 5), peer = comm_id_make(SLOT_A, 77);
+	struct cm_msg m = {.attr = CM_DREQ, .tid = 9, .local_id = peer, .remote_id = dead}, back;
+	uint8_t mad[MAD_LEN], answer[MAD_LEN];
+
+	d.started = 1;
+	cm_msg_pack(&m, mad);
+	assert_false(gsi_refuse(&d, mad, answer, GSI_RETURN_NS)); /* it may be on its way back */
+	assert_true(gsi_refuse(&d, mad, answer, d.started + GSI_RETURN_NS));
+	assert_true(cm_msg_parse(answer, MAD_LEN, &back) && back.attr == CM_DREP && back.tid == 9);
+	assert_true(back.local_id == dead && back.remote_id == peer);
+	m.attr = CM_REP;
+	cm_msg_pack(&m, mad);
+	assert_false(gsi_refuse(&d, mad, answer, GSI_RETURN_NS));
+	assert_true(gsi_refuse(&d, mad, answer, d.started + GSI_RETURN_NS));
+	assert_true(cm_msg_parse(answer, MAD_LEN, &back) && back.attr == CM_REJ && back.remote_id == peer);
+	assert_int_equal(back.rej.reason, CM_REJ_INVALID_COMM_ID);
+	assert_int_equal(back.rej.about, CM_ABOUT_REP);
+	for (enum cm_attr quiet = CM_REQ; quiet <= CM_APR; quiet++) { /* answers are not answered */
+		bool asks = quiet == CM_REQ || quiet == CM_SIDR_REQ || quiet == CM_DREQ || quiet == CM_REP;
+
+		m.attr = quiet;
+		cm_msg_pack(&m, mad);
+		assert_int_equal(gsi_refuse(&d, mad, answer, d.started + GSI_RETURN_NS), asks);
+	}
+	m = request(SLOT_A, PORT);
+	cm_msg_pack(&m, mad);
+	assert_true(gsi_refuse(&d, mad, answer, 1)); /* nothing is lost: it can be asked again */
+}
+
 /* Its REJ names the id of its request, and nobody's else. */
 static void who_gives_up_is_heard_by_who_got_the_request(void **state)
 {
@@ -469,6 +500,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(listener_by_gid_gets_what_is_for_its_port, begin, end),
 		cmocka_unit_test_setup_teardown(listeners_beyond_the_bound_are_refused, begin, end),
 		cmocka_unit_test_setup_teardown(answer_goes_to_the_slot_of_its_id, begin, end),
+		cmocka_unit_test_setup_teardown(peers_of_the_dead_are_answered, begin, end),
 		cmocka_unit_test_setup_teardown(who_gives_up_is_heard_by_who_got_the_request, begin, end),
 		cmocka_unit_test_setup_teardown(what_is_not_its_own_a_program_cannot_send, begin, end),
 		cmocka_unit_test_setup_teardown(answer_of_the_sa_goes_to_who_asked, begin, end),

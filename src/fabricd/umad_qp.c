@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * QP0 and QP1 of adapters' ports. What reaches one and is no business of the SMA or PMA goes to an agent of
- * the MAD layer; a Get or Set that nobody wants is refused as Linux does it, and so is a request of a
- * connection: none is left without an answer.
+ * the MAD layer; a Get or Set that nobody wants is refused as Linux does it, and so is what a connection
+ * manager that is not there would answer: none is left without an answer.
  *
  * MADs are sent at the end of a round, not where they are made: a packet's arrival may cause the next, and
  * the two ends of a transfer would otherwise call each other ever deeper.
@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "fabric/shared.h"
 #include "subnet/packet.h"
-#include "wire/cm_msg.h"
 #include "wire/rmpp.h"
 
 #include <endian.h>
@@ -213,7 +212,8 @@ static void refuse(struct umad *u, struct subnet_port *at, unsigned qp, const st
 {
 	uint8_t answer[MAD_LEN];
 
-	if (ibmad_unsupported(mad, answer) || (qp == GSI_QPN && cm_refuse(mad, answer)))
+	if (ibmad_unsupported(mad, answer) ||
+		(qp == GSI_QPN && gsi_refuse(u->d, mad, answer, loop_now(u->d->loop))))
 		umad_qp_put_mad(u, at, qp, from, answer);
 }
 

@@ -397,3 +397,20 @@ bool cm_refuse(const uint8_t mad[MAD_LEN], uint8_t answer[MAD_LEN])
 	cm_msg_pack(&no, answer);
 	return true;
 }
+
+bool cm_answer_for_dead(const uint8_t mad[MAD_LEN], uint8_t answer[MAD_LEN])
+{
+	struct cm_msg m, say;
+
+	if (!cm_msg_parse(mad, MAD_LEN, &m) || (m.attr != CM_DREQ && m.attr != CM_REP))
+		return false;
+	say = (struct cm_msg){
+		.attr = CM_DREP, .tid = m.tid, .local_id = m.remote_id, .remote_id = m.local_id};
+	if (m.attr == CM_REP) {
+		say.attr = CM_REJ;
+		say.rej.about = CM_ABOUT_REP;
+		say.rej.reason = CM_REJ_INVALID_COMM_ID;
+	}
+	cm_msg_pack(&say, answer);
+	return true;
+}

@@ -215,6 +215,11 @@ enum {
 	CM_OWNER_NONE = -3,    /* malformed, or can be no connection's */
 };
 int cm_owner(const uint8_t *mad, size_t len, uint64_t *service_id);
+/*
+ * What who has ended cannot answer any more: a DREQ is answered as if it had been done, a REP names an id
+ * that is none. false: it wants no answer.
+ */
+bool cm_answer_for_dead(const uint8_t mad[MAD_LEN], uint8_t answer[MAD_LEN]);
 /* Turns a request that nobody listens for into its refusal; false: it is none, and wants no answer. */
 bool cm_refuse(const uint8_t mad[MAD_LEN], uint8_t answer[MAD_LEN]);
 

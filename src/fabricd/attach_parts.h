@@ -113,6 +113,9 @@ void sa_client_send(
 bool sa_client_arrived(struct attach *all, struct subnet_port *at, const struct packet *p);
 /* Before the loop sleeps: when to look again. */
 void sa_client_set_timer(struct attach *all);
+/* Whether a program's join of this record's group is on its way by this port: the port then stays, unless it
+ * fails. */
+bool sa_client_keeps(struct attach *all, const struct subnet_port *at, const uint8_t mad[MAD_LEN]);
 /* The program is gone: nobody waits for its answers. */
 void sa_client_forget(struct attach_conn *c);
 
@@ -124,6 +127,8 @@ bool members_must_ask(const struct attach_conn *c, const struct subnet_port *at,
 /* The SA has confirmed a join; the program may be gone (NULL). */
 void members_joined(
 	struct attach *all, struct attach_conn *c, struct subnet_port *at, const uint8_t mad[MAD_LEN]);
+/* A join for which the port did not leave has failed. */
+void members_not_joined(struct attach *all, struct subnet_port *at, const uint8_t mad[MAD_LEN]);
 /* The program is gone. */
 void members_forget(struct attach_conn *c);
 /* A subnet manager wants to be told again. */

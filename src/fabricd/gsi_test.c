@@ -451,6 +451,49 @@ static void join_of_a_program_that_died_is_taken_back(void **state)
 	hears = NULL;
 }
 
+static uint8_t answer_status;
+
+static void manager_answers_to(const uint8_t question[MAD_LEN])
+{
+	memcpy(asked_of_sm, question, MAD_LEN);
+	put_be16(asked_of_sm + 4, answer_status);
+	manager_answers();
+}
+
+/* The SA would see the other's join first, and then the port leave. */
+static void leaving_does_not_overtake_anothers_join(void **state)
+{
+	struct program a, c;
+	uint8_t set[MAD_LEN];
+
+	ask_the_manager();
+	attach(&a, 0, SLOT_A);
+	attach(&c, 0, SLOT_C);
+	for (answer_status = 0; answer_status < 2; answer_status++) {
+		join(&a);
+		ask_member(&c, MAD_METHOD_SET, NULL); /* on its way */
+		memcpy(set, asked_of_sm, MAD_LEN);
+		nasked = 0;
+		ask_member(&a, SA_DELETE, NULL);
+		assert_int_equal(nasked, 0);
+		assert_true(got_answer(&a, 5));
+		manager_answers_to(set);
+		assert_true(got_answer(&c, 5));
+		if (!answer_status)
+			ask_member(&c, SA_DELETE, NULL);
+		assert_int_equal(nasked, 1); /* refused, it leaves at once */
+		assert_int_equal(asked_of_sm[3], SA_DELETE);
+		manager_answers();
+		assert_int_equal(trunk_has_packet(&c.rx), !answer_status);
+		assert_int_equal(got_answer(&c, 5), !answer_status);
+	}
+	leave(&a);
+	leave(&c);
+	assert_int_equal(nasked, 1);
+	answer_status = 0;
+	hears = NULL;
+}
+
 static void groups_are_joined_again_for_a_new_manager(void **state)
 {
 	struct subnet_port *at = subnet_port(d.topo.host[0].hca[0], 1);
@@ -507,6 +550,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_connections_do_not_need_is_not_asked, begin, end),
 		cmocka_unit_test_setup_teardown(port_leaves_a_group_with_its_last_program, begin, end),
 		cmocka_unit_test_setup_teardown(join_of_a_program_that_died_is_taken_back, begin, end),
+		cmocka_unit_test_setup_teardown(leaving_does_not_overtake_anothers_join, begin, end),
 		cmocka_unit_test_setup_teardown(groups_are_joined_again_for_a_new_manager, begin, end),
 		cmocka_unit_test_setup_teardown(nobody_joins_for_another_port_or_too_often, begin, end),
 	};

@@ -5,7 +5,8 @@
  * that asks clients to register again is told of all groups again.
  *
  * A membership is what the SA has confirmed. Who left before that, or died, has its port leave when the
- * answer comes.
+ * answer comes. While a join of another is on its way nobody's leave makes the port leave: it could arrive
+ * after that join; if the join fails the port leaves then.
  */
 #include "base/log.h"
 #include "fabric/shared.h"
@@ -59,6 +60,13 @@ static bool has_others(const struct attach *all, const struct membership *but, c
 	return false;
 }
 
+/* As well by a program whose join is on its way: a leave must not overtake it. */
+static bool is_wanted(
+	struct attach *all, const struct membership *but, const struct subnet_port *at, const uint8_t *mad)
+{
+	return has_others(all, but, at, mad) || sa_client_keeps(all, at, mad);
+}
+
 static void drop(struct membership *m)
 {
 	m->conn->ngroups--;
@@ -99,7 +107,7 @@ bool members_must_ask(const struct attach_conn *c, const struct subnet_port *at,
 		return true;
 	if (--m->joins)
 		return false;
-	last = !has_others(c->all, m, at, mad);
+	last = !is_wanted(c->all, m, at, mad);
 	drop(m);
 	return last;
 }
@@ -132,7 +140,13 @@ void members_joined(
 	}
 	if (m)
 		m->joins++;
-	else if (!has_others(all, NULL, at, mad))
+	else if (!is_wanted(all, NULL, at, mad))
+		leave(all, at, mad);
+}
+
+void members_not_joined(struct attach *all, struct subnet_port *at, const uint8_t mad[MAD_LEN])
+{
+	if (!is_wanted(all, NULL, at, mad))
 		leave(all, at, mad);
 }
 
@@ -144,7 +158,7 @@ void members_forget(struct attach_conn *c)
 
 		if (m->conn != c)
 			continue;
-		if (!has_others(c->all, m, m->at, m->mad))
+		if (!is_wanted(c->all, m, m->at, m->mad))
 			leave(c->all, m->at, m->mad);
 		drop(m);
 	}

@@ -32,8 +32,9 @@ struct question {
 	struct attach_conn *conn; /* NULL: it is gone, or the question is our own */
 	uint64_t tid;             /* the program's */
 	uint32_t own;
-	uint8_t method;
 	bool ours;
+	bool kept;            /* its port has not left a group because of it */
+	uint8_t mad[MAD_LEN]; /* as it was asked */
 };
 
 /* ---- answers ---- */
@@ -47,6 +48,34 @@ static struct question *find(struct sa_port *s, uint32_t own)
 			return q;
 	}
 	return NULL;
+}
+
+static bool is_join(const struct question *q)
+{
+	const struct mad_hdr h = mad_hdr_get(q->mad);
+
+	return h.attr == SA_MC_MEMBER && h.method == MAD_METHOD_SET;
+}
+
+bool sa_client_keeps(struct attach *all, const struct subnet_port *at, const uint8_t mad[MAD_LEN])
+{
+	bool any = false;
+
+	list_for_each(n, &all->sa_ports)
+	{
+		struct sa_port *s = container_of(n, struct sa_port, node);
+
+		if (s->at != at)
+			continue;
+		list_for_each(k, &s->questions)
+		{
+			struct question *q = container_of(k, struct question, node);
+
+			if (q->conn && is_join(q) && !memcmp(q->mad + SA_DATA, mad + SA_DATA, 16))
+				any = q->kept = true;
+		}
+	}
+	return any;
 }
 
 static void free_question(struct question *q)
@@ -77,16 +106,16 @@ static void answer(
 }
 
 /* A membership that the SA has confirmed; what we renew ourselves is one already. */
-static void note_join(struct sa_port *s, const struct question *q, const uint8_t *mad)
+static bool note_join(struct sa_port *s, const struct question *q, const uint8_t *mad)
 {
 	const struct mad_hdr h = mad_hdr_get(mad);
+	bool joined = is_join(q) && h.attr == SA_MC_MEMBER && h.method == MAD_METHOD_GET_RESP && !h.status;
 
-	if (h.attr != SA_MC_MEMBER || h.method != MAD_METHOD_GET_RESP || q->method != MAD_METHOD_SET)
-		return;
-	if (!h.status && !q->ours)
+	if (joined && !q->ours)
 		members_joined(s->all, q->conn, s->at, mad);
-	else if (h.status && q->ours)
+	else if (is_join(q) && q->ours && h.status)
 		log_warn("a group could not be joined again: status 0x%04x", h.status);
+	return joined;
 }
 
 /* Who gets no answer from us waits no longer than it wanted to. */
@@ -95,14 +124,18 @@ static void on_deliver(void *arg, struct ibmad_agent *agent, const struct ibmad_
 {
 	struct sa_port *s = arg;
 	struct question *q = find(s, get_be32(msg + 12));
+	bool joined = false;
 
 	if (!q)
 		return;
+	list_del(&q->node); /* it is not on its way any more */
 	if (!status && len >= MAD_LEN) {
-		note_join(s, q, msg);
+		joined = note_join(s, q, msg);
 		if (q->conn && !q->conn->broken)
 			answer(s, q, from, msg);
 	}
+	if (q->kept && !joined)
+		members_not_joined(s->all, s->at, q->mad);
 	free_question(q);
 }
 
@@ -198,7 +231,7 @@ static struct question *add(struct sa_port *s, struct attach_conn *c, const uint
 	q->conn = c;
 	q->ours = !c;
 	q->tid = get_be64(mad + 8);
-	q->method = mad[3];
+	memcpy(q->mad, mad, MAD_LEN);
 	q->own = ++s->last;
 	list_add_tail(&s->questions, &q->node);
 	if (c)

@@ -99,6 +99,8 @@ int rcm_fabric_bind_request(struct rcm_id *id)
 
 	if (rcm_is_by_gid(id) ? !name_by_lids(id) : !is_from(id, &addr->dst_addr))
 		return -ENODEV;
+	if (rcm_is_loopback(&addr->src_addr) && !is_from(id, &addr->src_addr))
+		return -ENODEV; /* another host has an address of its own for that */
 	if (!rcm_gid_of(id, &addr->src_addr, id->path.local) ||
 		!rcm_gid_of(id, &addr->dst_addr, id->path.remote) || rcm_bind_device(id, id->path.local, 0))
 		return -ENODEV;

@@ -2,6 +2,7 @@
 #include "cm/sa.h"
 
 #include "cm/id.h"
+#include "cm/verbs.h"
 #include "hca/adapter.h"
 #include "mad/gsi.h"
 
@@ -24,21 +25,18 @@ void rcm_sa_begin(uint8_t mad[MAD_LEN], uint8_t method, uint16_t attr, uint64_t 
 
 struct rcm_sa_way rcm_sa_way_of(const struct rcm_id *id)
 {
-	return (struct rcm_sa_way){
-		.cm = id->cm, .verbs = id->pub.verbs, .ifindex = id->path.ifindex, .port = id->path.port};
+	return (struct rcm_sa_way){.cm = id->cm, .ifindex = id->path.ifindex};
 }
 
-/* From the port's LID to the subnet manager's. */
+/*
+ * From the port's LID to the subnet manager's, as the fabric's table has them now. Who asks a device waits
+ * for a fabric that is away; here the question is lost then, and out of time as any other.
+ */
 static int send_question(const struct rcm_sa_way *way, const uint8_t mad[MAD_LEN])
 {
 	struct frame_dest to = {.ifindex = way->ifindex, .hop_limit = 64};
-	struct ibv_port_attr port;
 
-	if (ibv_query_port(way->verbs, way->port, &port))
-		return -ENODEV;
-	to.slid = port.lid;
-	to.dlid = port.sm_lid;
-	to.sl = port.sm_sl;
+	verbs_fabric_way_to_sm(way->cm->host.adapter, &to);
 	gid_of_lid(to.slid, to.sgid);
 	gid_of_lid(to.dlid, to.dgid);
 	return mad_send(way->cm->host.adapter, &to, mad);

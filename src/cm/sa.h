@@ -11,7 +11,6 @@
 #include "cm/host.h"
 #include "wire/sa.h"
 
-struct ibv_context;
 struct rcm;
 struct rcm_id;
 
@@ -27,9 +26,7 @@ struct rcm_question {
 /* By which port an id asks: it may be gone when the answer comes. */
 struct rcm_sa_way {
 	struct rcm *cm;
-	struct ibv_context *verbs;
 	uint32_t ifindex;
-	uint8_t port;
 };
 struct rcm_sa_way rcm_sa_way_of(const struct rcm_id *id);
 

@@ -9,6 +9,7 @@
 #include <infiniband/verbs.h>
 #include <stdbool.h>
 
+struct frame_dest;
 struct hca_adapter;
 struct hca_port;
 
@@ -41,6 +42,9 @@ bool verbs_fabric_ip_of_gid(struct hca_adapter *a, const uint8_t gid[16], bool v
 bool verbs_fabric_ip_of_name(struct hca_adapter *a, const char *host, bool v6, uint8_t ip[16]);
 /* Our own: that of the first port that is up, or of the first that has one. */
 bool verbs_fabric_own_ip(struct hca_adapter *a, bool v6, uint8_t ip[16]);
+/* From this interface, a port, to its subnet manager: LIDs and SL; 0 while the fabric is away. No lock, no
+ * waiting. */
+void verbs_fabric_way_to_sm(struct hca_adapter *a, struct frame_dest *to);
 /* Of our host, for claims of ports (host/ports.h), also while it is away; 0: the program is on no fabric. */
 uint32_t verbs_fabric_host_tag(struct hca_adapter *a);
 

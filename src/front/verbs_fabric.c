@@ -147,6 +147,17 @@ bool verbs_fabric_own_ip(struct hca_adapter *a, bool v6, uint8_t ip[16])
 	return f && unlock(a, copy_ip(fabric_names_of_port(f->names, first_port(f, &v6), v6), ip));
 }
 
+void verbs_fabric_way_to_sm(struct hca_adapter *a, struct frame_dest *to)
+{
+	const struct fabric_port *p = fabric_port(atomic_load(&a->table), to->ifindex - 1);
+
+	if (!p)
+		return;
+	to->slid = p->lid;
+	to->dlid = p->sm_lid;
+	to->sl = p->sm_sl;
+}
+
 uint32_t verbs_fabric_host_tag(struct hca_adapter *a)
 {
 	return atomic_load(&a->host_tag);

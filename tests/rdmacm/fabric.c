@@ -12,11 +12,18 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 
 enum { PORT = 7300, CM_IP = 36 };
 
 /* ---- addresses ---- */
+static struct sockaddr_in any(uint16_t port)
+{
+	return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port)};
+}
+
 static uint64_t service_id(enum rdma_port_space ps, uint16_t port)
 {
 	return (uint64_t)ps << 16 | port;
@@ -184,10 +191,84 @@ static void loopback_is_for_this_host_alone(void **state)
 	destroy(&w.listener);
 }
 
+/* ---- a fabric that is away ---- */
+static void kill_fabric(void)
+{
+	struct ibv_context **all;
+
+	kill(atoi(getenv("RDMACM_FABRIC")), SIGKILL);
+	do { /* whoever looks at devices sees that it is gone */
+		struct ibv_port_attr port;
+
+		all = rdma_get_devices(NULL);
+		assert_int_equal(ibv_query_port(all[0], 1, &port), 0);
+		rdma_free_devices(all);
+		ibv_free_device_list(ibv_get_device_list(NULL));
+		if (port.state != IBV_PORT_ACTIVE)
+			break;
+	} while (true);
+}
+
+/* Takes connections, and says nothing. */
+static int mute_fabric(void)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(chdir(getenv("RDMACM_FABRIC_DIR")), 0);
+	unlink("attach");
+	strcpy(at.sun_path, "attach");
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(listen(fd, 100), 0);
+	return fd;
+}
+
+static double seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void nobody_waits_for_a_fabric_that_is_away(void **state)
+{
+	union ibv_gid gid = own_gid();
+	struct sockaddr_ib to = by_gid(&gid, service_id(RDMA_PS_TCP, PORT));
+	struct sockaddr_in here = any(PORT);
+	double before;
+	int mute;
+
+	w.listener = new_id();
+	assert_int_equal(rdma_bind_addr(w.listener, (struct sockaddr *)&here), 0);
+	w.client = new_id();
+	assert_int_equal(rdma_resolve_addr(w.client, NULL, (struct sockaddr *)&to, 5000), 0);
+	expect(RDMA_CM_EVENT_ADDR_RESOLVED, w.client);
+	kill_fabric();
+
+	/* a port of its host is taken all the same */
+	w.server = new_id();
+	assert_int_equal(rdma_bind_addr(w.server, (struct sockaddr *)&here), -1);
+	assert_int_equal(errno, EADDRNOTAVAIL);
+
+	/* who asks for a device waits ten seconds for an answer; a question has its own time */
+	mute = mute_fabric();
+	before = seconds();
+	assert_int_equal(rdma_resolve_route(w.client, 100), 0);
+	expect(RDMA_CM_EVENT_ROUTE_ERROR, w.client);
+	assert_int_equal(w.last.status, -ETIMEDOUT);
+	assert_true(seconds() - before < 5);
+	close(mute);
+	destroy(&w.server);
+	destroy(&w.client);
+	destroy(&w.listener);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(loopback_is_for_this_host_alone),
+		cmocka_unit_test(nobody_waits_for_a_fabric_that_is_away), /* it dies: the last */
 	};
 
 	if (argc == 2)

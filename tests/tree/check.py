@@ -330,7 +330,8 @@ NOT_CANCEL_SAFE = {
     },
     "for librdmacm, whose entry points are safe": {
         "verbs_adapter", "verbs_device_any", "verbs_fabric_gid_of_ip", "verbs_fabric_gid_of_lid", "verbs_fabric_host_tag",
-        "verbs_fabric_ip_has_lid", "verbs_fabric_ip_of_gid", "verbs_fabric_ip_of_name", "verbs_fabric_own_ip", "verbs_port_of",
+        "verbs_fabric_ip_has_lid", "verbs_fabric_ip_of_gid", "verbs_fabric_ip_of_name", "verbs_fabric_own_ip",
+        "verbs_fabric_way_to_sm", "verbs_port_of",
     },
 }
 # What does the waiting of some of these, behind the front.

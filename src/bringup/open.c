@@ -201,6 +201,8 @@ void hca_adapter_look(struct hca_adapter *a, bool asked)
 		host_ports_look(a->ports, asked);
 	else
 		enter(a);
+	if (a->on_fabric)
+		hca_qp1_changed(a); /* who has told it something may have to tell it again */
 }
 
 /* What other processes see of us; without it we go on. */

@@ -8,6 +8,8 @@
  *        |                                                                 ^
  *        |  leave        answer: joined: Delete; failed, or none: nothing  |
  *        '---> LEFT -------------------------------------------------------'
+ *
+ * A fabric that was started again knows of no members: who is JOINED asks once more, and stays so.
  */
 #include "cm/mcast_ib.h"
 
@@ -15,21 +17,32 @@
 #include "cm/id.h"
 #include "cm/qp.h"
 #include "cm/sa.h"
+#include "hca/adapter.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { JOIN_MS = 10000, MCAST_QPN = 0xffffff, SCOPE_LINK_LOCAL = 2, TRANSIENT = 0x10, FULL_PKEY = 0x8000 };
+enum {
+	JOIN_MS = 10000,
+	JOIN_AGAIN_MS = 1000,
+	MCAST_QPN = 0xffffff,
+	SCOPE_LINK_LOCAL = 2,
+	TRANSIENT = 0x10,
+	FULL_PKEY = 0x8000
+};
 
 /* Host lock. */
 struct rcm_join {
+	struct list node; /* in rcm.joins */
 	struct rcm_question q;
 	struct rcm_sa_way way;
 	struct sa_member asked;
 	struct rcm_id *id; /* NULL: it has left */
 	uint32_t number;
 	void *context;
+	const void *fabric; /* that was asked: its table */
+	uint16_t mlid;      /* once joined */
 	bool joined;
 };
 
@@ -110,21 +123,79 @@ static void tell(const struct rcm_join *j, const struct sa_member *m, int err)
 	rcm_event_queue(e, j->id);
 }
 
+/* Nobody wants it any more. Host lock held. */
+static void drop(struct rcm_join *j)
+{
+	if (j->joined)
+		leave_port(j);
+	list_del(&j->node);
+	free(j);
+}
+
+/* What the SA says, if it says yes. */
+static bool take_answer(struct rcm_join *j, const uint8_t *mad, struct sa_member *m)
+{
+	*m = (struct sa_member){0};
+	if (mad)
+		*m = sa_member_get(mad + SA_DATA);
+	j->joined = mad && !mad_hdr_get(mad).status && !memcmp(m->mgid, j->asked.mgid, 16);
+	return j->joined;
+}
+
 static void answered(struct rcm_question *q, const uint8_t *mad)
 {
 	struct rcm_join *j = container_of(q, struct rcm_join, q);
-	struct sa_member m = {0};
+	struct sa_member m;
+	int err = take_answer(j, mad, &m) ? 0 : mad ? -EINVAL : -ETIMEDOUT;
 
-	if (mad)
-		m = sa_member_get(mad + SA_DATA);
-	j->joined = mad && !mad_hdr_get(mad).status && !memcmp(m.mgid, j->asked.mgid, 16);
-	if (j->id) {
-		tell(j, &m, j->joined ? 0 : mad ? -EINVAL : -ETIMEDOUT);
-		return;
+	j->mlid = m.mlid;
+	if (j->id)
+		tell(j, &m, err);
+	else
+		drop(j);
+}
+
+/* Host lock held. */
+static int ask(struct rcm_join *j, int timeout_ms)
+{
+	uint8_t mad[MAD_LEN];
+
+	put_member(j, mad, MAD_METHOD_SET,
+		MEMBER_QKEY | MEMBER_PKEY | MEMBER_SL | MEMBER_FLOW_LABEL | MEMBER_TCLASS);
+	j->fabric = atomic_load(&j->way.cm->host.adapter->table);
+	return rcm_sa_ask(&j->way, &j->q, mad, timeout_ms);
+}
+
+/* ---- a new fabric ---- */
+/*
+ * The program knows of nothing, unless the group is not what it sends to any more: then it is told as of
+ * Linux, when the groups of a port are gone. Who does not answer is asked again: the ports may not be up yet.
+ */
+static void answered_again(struct rcm_question *q, const uint8_t *mad)
+{
+	struct rcm_join *j = container_of(q, struct rcm_join, q);
+	struct sa_member m;
+
+	if (j->id && !mad)
+		ask(j, JOIN_AGAIN_MS);
+	else if ((!take_answer(j, mad, &m) || m.mlid != j->mlid) && j->id)
+		tell(j, &m, -ENETRESET);
+	if (!j->id)
+		drop(j);
+}
+
+void rcm_joins_follow(struct rcm *cm)
+{
+	list_for_each(n, &cm->joins)
+	{
+		struct rcm_join *j = container_of(n, struct rcm_join, node);
+
+		if (!j->joined || j->fabric == atomic_load(&cm->host.adapter->table))
+			continue;
+		rcm_question_forget(cm, &j->q);
+		j->q.answered = answered_again;
+		ask(j, JOIN_AGAIN_MS);
 	}
-	if (j->joined)
-		leave_port(j);
-	free(j);
 }
 
 /* ---- joining and leaving ---- */
@@ -134,6 +205,7 @@ static struct rcm_join *new_join(struct rcm_id *id, const uint8_t mgid[16])
 
 	if (!j)
 		return NULL;
+	list_init(&j->node);
 	list_init(&j->q.node);
 	j->q.answered = answered;
 	j->way = rcm_sa_way_of(id);
@@ -149,17 +221,16 @@ int rcm_join_ask(
 	struct rcm_id *id, const uint8_t mgid[16], uint32_t number, void *context, struct rcm_join **out)
 {
 	struct rcm_join *j = new_join(id, mgid);
-	uint8_t mad[MAD_LEN];
 	int err;
 
 	if (!j)
 		return -ENOMEM;
 	j->number = number;
 	j->context = context;
-	put_member(j, mad, MAD_METHOD_SET,
-		MEMBER_QKEY | MEMBER_PKEY | MEMBER_SL | MEMBER_FLOW_LABEL | MEMBER_TCLASS);
 	cm_host_lock(&id->cm->host);
-	err = rcm_sa_ask(&j->way, &j->q, mad, JOIN_MS);
+	err = ask(j, JOIN_MS);
+	if (!err)
+		list_add_tail(&id->cm->joins, &j->node);
 	cm_host_unlock(&id->cm->host);
 	if (err)
 		free(j);
@@ -171,15 +242,10 @@ int rcm_join_ask(
 void rcm_join_leave(struct rcm_join *j)
 {
 	struct cm_host *h = &j->way.cm->host;
-	bool over;
 
 	cm_host_lock(h);
-	over = list_empty(&j->q.node); /* no question is on its way */
 	j->id = NULL;
+	if (list_empty(&j->q.node)) /* no question is on its way */
+		drop(j);
 	cm_host_unlock(h);
-	if (!over)
-		return;
-	if (j->joined)
-		leave_port(j);
-	free(j);
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+struct rcm;
 struct rcm_id;
 struct rcm_join;
 
@@ -16,5 +17,8 @@ int rcm_join_ask(
 	struct rcm_id *id, const uint8_t mgid[16], uint32_t number, void *context, struct rcm_join **out);
 /* Leaves, perhaps before there is an answer. The join is not the caller's any more. No host lock. */
 void rcm_join_leave(struct rcm_join *j);
+
+/* Asks a new fabric for what the one before it had confirmed. Host lock held. */
+void rcm_joins_follow(struct rcm *cm);
 
 #endif

@@ -9,6 +9,7 @@
 #include "cm/ib_event.h"
 #include "cm/id.h"
 #include "cm/listen.h"
+#include "cm/mcast_ib.h"
 #include "cm/sa.h"
 #include "cm/verbs.h"
 #include "hca/adapter.h"
@@ -34,6 +35,7 @@ static void on_change(struct cm_host *h)
 		id->told_removal = true;
 		rcm_tell_locked(id, RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
 	}
+	rcm_joins_follow(cm);
 }
 
 /* ---- life ---- */
@@ -79,6 +81,7 @@ static int open_rcm(struct rcm **out)
 	list_init(&cm->listeners);
 	list_init(&cm->devices);
 	list_init(&cm->questions);
+	list_init(&cm->joins);
 	lock_init(&cm->device_lock);
 	pthread_cond_init(&cm->acked, NULL);
 	err = open_host(cm);

@@ -41,6 +41,7 @@ struct rcm {
 	struct list ids;       /* all of the process; host lock */
 	struct list listeners; /* struct rcm_listener; host lock */
 	struct list questions; /* to the subnet's administration: struct rcm_question; host lock */
+	struct list joins;     /* of groups of a fabric: struct rcm_join; host lock */
 	uint64_t asked;        /* ever */
 	pthread_cond_t acked;  /* with the host's lock */
 	struct {

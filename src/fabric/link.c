@@ -165,6 +165,8 @@ static void reattach(struct fabric_link *l)
 	fabric_listens_again(&l->listens);
 	fabric_listens_tell(&l->listens, l->at.fd);
 	lock_drop(&l->lock);
+	if (l->link.look)
+		l->link.look(l->link.look_arg);
 	log_info("attached to the fabric again");
 }
 

@@ -109,7 +109,7 @@ void hca_adapter_fini(struct hca_adapter *a);
 void hca_adapter_exit(struct hca_adapter *a);
 /*
  * Sees that other processes can find us: host_ports_look(), or one more attempt to enter the file of
- * processes. The helper's.
+ * processes; on a fabric, which may be a new one, QP1 looks too. The helper's.
  */
 void hca_adapter_look(struct hca_adapter *a, bool asked);
 /* Brings up the real thing (slot, sockets, helper) once: 0 or -errno, with a message for the user. */

@@ -64,7 +64,7 @@ struct link {
 	struct link_stats stats;
 	/*
 	 * Called by receive: another process asks whether the files that all share are still there and hold
-	 * what we wrote. NULL: nobody wants to know.
+	 * what we wrote; or a fabric is there that knows nothing of us. NULL: nobody wants to know.
 	 */
 	void (*look)(void *arg);
 	void *look_arg;

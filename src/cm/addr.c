@@ -11,6 +11,7 @@
 #include "cm/event.h"
 #include "cm/fabric.h"
 #include "cm/id.h"
+#include "cm/listen.h"
 #include "cm/route.h"
 #include "cm/verbs.h"
 #include "hca/adapter.h"
@@ -128,7 +129,7 @@ static int claim_port(struct rcm_id *id, struct sockaddr *sa)
 {
 	struct host_ports *ports = id->cm->host.adapter->ports;
 	struct host_port_claim c = {
-		.ps = (uint16_t)id->pub.ps,
+		.ps = (uint16_t)cm_service_space(rcm_service_of(id, 0)),
 		.port = sockaddr_port(sa),
 		.v6 = sa->sa_family != AF_INET,
 		.afonly = id->afonly,
@@ -203,14 +204,14 @@ int rcm_bind(struct rcm_id *id, const struct sockaddr *addr)
 		return -EINVAL;
 	memcpy(&id->pub.route.addr.src_storage, addr, sockaddr_len(addr));
 	if (sockaddr_is_ib(addr))
-		rcm_choose_space(id, (struct sockaddr_ib *)sa);
-	id->chose_port = sockaddr_port(addr);
-	if (id->pub.ps != RDMA_PS_TCP || !rcm_is_loopback(addr) || sockaddr_port(addr))
+		err = rcm_choose_service(id, (struct sockaddr_ib *)sa);
+	id->chose_port = sockaddr_port(sa);
+	if (!err && (id->pub.ps != RDMA_PS_TCP || !rcm_is_loopback(addr) || id->chose_port))
 		err = rcm_bind_address(id);
 	if (err == -ENODEV)
 		err = why_no_device(id, addr);
 	if (!err)
-		err = may_claim(addr);
+		err = may_claim(sa);
 	if (!err)
 		err = id->chose_port ? claim_port(id, sa) : choose_port(id, sa);
 	if (err)

@@ -30,12 +30,25 @@ bool rcm_address_is_known(const struct rcm_id *id, const struct sockaddr *addr)
 	return sockaddr_is_ip(addr) || (sockaddr_is_ib(addr) && rcm_is_on_fabric(id));
 }
 
-/* A service id is the id's port space and a port. */
-void rcm_choose_space(const struct rcm_id *id, struct sockaddr_ib *sib)
+/* Its own; an id of RDMA_PS_IB may have those of IP, too. */
+static bool is_space_of(const struct rcm_id *id, uint64_t space)
 {
-	sib->sib_sid =
-		htobe64(cm_service_id((enum cm_port_space)id->pub.ps, (uint16_t)be64toh(sib->sib_sid)));
+	return space == (uint64_t)id->pub.ps ||
+	       (id->pub.ps == RDMA_PS_IB && (space == RDMA_PS_TCP || space == RDMA_PS_UDP));
+}
+
+/* A service id is a port space and a port, and the mask says how much of it counts. */
+int rcm_choose_service(const struct rcm_id *id, struct sockaddr_ib *sib)
+{
+	uint64_t mask = be64toh(sib->sib_sid_mask), sid = be64toh(sib->sib_sid) & mask;
+
+	if (!(mask & RDMA_IB_IP_PS_MASK))
+		sid = cm_service_id((enum cm_port_space)id->pub.ps, (uint16_t)sid);
+	if (!is_space_of(id, cm_service_space(sid)))
+		return -EPROTONOSUPPORT;
+	sib->sib_sid = htobe64(sid);
 	sib->sib_sid_mask = htobe64(RDMA_IB_IP_PS_MASK | RDMA_IB_IP_PORT_MASK);
+	return 0;
 }
 
 /* ---- the source ---- */

@@ -19,8 +19,12 @@ bool rcm_is_on_fabric(const struct rcm_id *id);
 bool rcm_address_is_known(const struct rcm_id *id, const struct sockaddr *addr);
 /* The GID of who has this address: its own, or what the fabric's names say. false: nobody has it. */
 bool rcm_gid_of(const struct rcm_id *id, const struct sockaddr *addr, uint8_t gid[16]);
-/* Makes its service id one of the id's port space. */
-void rcm_choose_space(const struct rcm_id *id, struct sockaddr_ib *sib);
+/*
+ * What an id that is bound there listens for, as Linux has it: what the mask leaves open is the id's port
+ * space, and any port, 0. -EPROTONOSUPPORT: it is of another port space. A service id to connect to is taken
+ * as it is.
+ */
+int rcm_choose_service(const struct rcm_id *id, struct sockaddr_ib *sib);
 /* Our address on the fabric, towards dst: 0 or -errno. */
 int rcm_fabric_source(const struct rcm_id *id, const struct sockaddr *dst, struct sockaddr_storage *src);
 /* Ties the id of a request to the port that it came to: 0, or -errno: it says what is not so. */

@@ -21,7 +21,10 @@ enum { MAX_BACKLOG = 1024 };
 /* ---- listening ---- */
 uint64_t rcm_service_of(const struct rcm_id *id, __be16 port)
 {
-	return cm_service_id((enum cm_port_space)id->pub.ps, be16toh(port));
+	const struct sockaddr_ib *sib = (const struct sockaddr_ib *)&id->pub.route.addr.src_storage;
+	uint64_t space = rcm_is_by_gid(id) ? cm_service_space(be64toh(sib->sib_sid)) : id->pub.ps;
+
+	return cm_service_id((enum cm_port_space)space, be16toh(port));
 }
 
 /* Who routes requests for us, as a fabric does, is told of the id's. */

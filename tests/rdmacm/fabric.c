@@ -191,6 +191,38 @@ static void loopback_is_for_this_host_alone(void **state)
 	destroy(&w.listener);
 }
 
+/* ---- service ids ---- */
+/* Bound to this service of our port: its own then, 0: it is refused. */
+static uint64_t bound_to(enum rdma_port_space ps, uint64_t service, uint64_t mask)
+{
+	union ibv_gid gid = own_gid();
+	struct sockaddr_ib sib = by_gid(&gid, service);
+	uint64_t is = 0;
+
+	sib.sib_sid_mask = htobe64(mask);
+	assert_int_equal(rdma_create_id(w.channel, &w.client, NULL, ps), 0);
+	if (!rdma_bind_addr(w.client, (struct sockaddr *)&sib))
+		is = be64toh(((struct sockaddr_ib *)rdma_get_local_addr(w.client))->sib_sid);
+	else
+		assert_int_equal(errno, EPROTONOSUPPORT);
+	destroy(&w.client);
+	return is;
+}
+
+static void service_is_the_one_that_it_says(void **state)
+{
+	const uint64_t tcp = service_id(RDMA_PS_TCP, PORT), udp = service_id(RDMA_PS_UDP, PORT);
+
+	assert_int_equal(bound_to(RDMA_PS_TCP, tcp, UINT64_MAX), tcp);
+	assert_int_equal(bound_to(RDMA_PS_IB, tcp, UINT64_MAX), tcp);
+	assert_int_equal(bound_to(RDMA_PS_IB, udp, UINT64_MAX), udp);
+	assert_int_equal(bound_to(RDMA_PS_TCP, udp, UINT64_MAX), 0);
+	assert_int_equal(bound_to(RDMA_PS_IB, 7, UINT64_MAX), 0);
+	assert_int_equal(bound_to(RDMA_PS_TCP, udp, RDMA_IB_IP_PORT_MASK), tcp);
+	assert_int_equal(bound_to(RDMA_PS_TCP, udp, 0) >> 16, RDMA_PS_TCP);
+	assert_int_not_equal(bound_to(RDMA_PS_TCP, udp, 0), tcp); /* a port is chosen */
+}
+
 /* ---- a fabric that is away ---- */
 static void kill_fabric(void)
 {
@@ -268,6 +300,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(loopback_is_for_this_host_alone),
+		cmocka_unit_test(service_is_the_one_that_it_says),
 		cmocka_unit_test(nobody_waits_for_a_fabric_that_is_away), /* it dies: the last */
 	};
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static void fill(struct fabric_names *n, const struct topo *t)
 {
@@ -30,12 +31,20 @@ int attach_names(const struct topo *t, size_t *size)
 	int fd = memfile_make("anyrdma-names", len);
 	void *at = fd < 0 ? NULL : memfile_map(fd, len, PROT_READ | PROT_WRITE, NULL);
 
-	if (!at)
-		return fd < 0 ? fd : -ENOMEM;
+	if (fd < 0)
+		return fd;
+	if (!at) {
+		close(fd);
+		return -ENOMEM;
+	}
 	fill(fabric_names_init(at, t->nhosts, t->nips), t);
 	munmap(at, len);
 	*size = len;
-	return memfile_read_only(fd) ? -ENOMEM : fd;
+	if (memfile_read_only(fd)) {
+		close(fd);
+		return -ENOMEM;
+	}
+	return fd;
 }
 
 /* FNV-1a: the same for this host of a fabric of this name whenever it is up, and hardly any other's. */

@@ -116,12 +116,11 @@ groups() {
 	say "ok    a port leaves with its last member"
 }
 
-# restarted SHAPE FAR: a fabric that is killed comes back as another one; who waits is joined there, and found by who connects.
+# restarted SHAPE FAR: a fabric that is killed comes back as another one; who was joined is joined there.
 restarted() {
 	local pid name
 	start member A stdbuf -oL mckey -m 239.1.1.8 -b "$IP4_A"
 	start witness B stdbuf -oL mckey -m 239.1.1.8 -b "$IP4_B"
-	serve server rping -s -a "$IP4_A" -C 10 -v
 	for name in member witness; do
 		until_true "$PATIENCE" says $name 'joined dgid' || fail "mckey does not join" "$TMP/$name"
 	done
@@ -131,16 +130,9 @@ restarted() {
 	until_true "$PATIENCE" gone "$pid" || fail "the fabric cannot be killed"
 	up "$1" "$2"
 	until_true "$PATIENCE" forwards || fail "a group is not joined again" "$TMP/member" "$TMP/witness"
-	until_true "$PATIENCE" connects_again || fail "a listener is not found again" "$TMP/server" "$TMP/client"
-	finish server && says server 'rdma-ping-9:' || fail "a listener is not found again" "$TMP/server" "$TMP/client"
 	kill_hard member
 	kill_hard witness
-	say "ok    groups and listeners of a fabric that was started again"
-}
-
-connects_again() {
-	start client B rping -c -a "$IP4_A" -p "$PORT" -C 10 -v
-	finish client
+	say "ok    groups of a fabric that was started again"
 }
 
 # forwards: a switch has a group with more than one port.

@@ -91,6 +91,29 @@ void hca_qp_set_port(struct hca_qp *qp, unsigned num, unsigned pkey_index)
 	hca_path_doubt(&qp->path);
 }
 
+/* 0: the entry is empty, or there is no fabric now. */
+static uint16_t pkey_now(const struct hca_qp *qp)
+{
+	const struct hca_port *port = qp->path.port;
+	const struct fabric_port *p = NULL;
+	unsigned index = qp->attr.pkey_index;
+
+	if (hca_port_is_ib(port) && index < FABRIC_PKEYS)
+		p = fabric_port(atomic_load(&qp->adapter->table), port->ib.index);
+	return p ? __atomic_load_n(&p->pkey[index], __ATOMIC_RELAXED) : 0;
+}
+
+void hca_qp_follow_pkey(struct hca_qp *qp)
+{
+	uint16_t now = pkey_now(qp);
+
+	assert_locked(&qp->lock);
+	if (!now || now == qp->path.pkey)
+		return;
+	qp->path.pkey = now;
+	hca_export_qp(qp->adapter, qp);
+}
+
 /* What a program asks for, rounded up to what it gets. */
 static void round_up(struct ibv_qp_cap *cap, bool has_srq)
 {

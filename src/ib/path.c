@@ -60,6 +60,12 @@ void ibt_path_choose(struct ibt_port *p, struct hca_path *path)
 	choose(p, path);
 }
 
+static void walk(struct hca_qp *qp)
+{
+	hca_qp_follow_pkey(qp);
+	hca_path_walk(&qp->path, qp->path.flow->slot);
+}
+
 static bool is_same_way(const struct hca_path *path, const struct frame_dest *dest, uint32_t qpn)
 {
 	return path->flow && path->flow->slot == qpn_slot(qpn) && frame_dest_same(&path->dest, dest);
@@ -81,7 +87,7 @@ void ibt_path_aim(struct hca_qp *qp, const struct frame_dest *dest, uint32_t qpn
 	if (!path->flow || !hca_flow_is_to(path->flow, dest->dgid, qpn_slot(qpn)))
 		hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, dest->dgid, qpn));
 	if (p->gated && path->epoch != hca_adapter_epoch(p->adapter))
-		hca_path_walk(path, path->flow->slot);
+		walk(qp);
 	choose(p, path);
 	if (!path->shared && is_near(p, path))
 		local_channel_want(p->channel, path->flow->slot);
@@ -153,7 +159,7 @@ void ibt_path_follow(struct ibt_port *p, struct hca_qp *qp)
 	if (!qp->service.connected || !qp->path.flow)
 		return;
 	if (qp->path.epoch != hca_adapter_epoch(p->adapter))
-		hca_path_walk(&qp->path, qp->path.flow->slot);
+		walk(qp);
 	if (qp->path.clear && !qp->path.shared) {
 		try_to_return(p, qp);
 		return;

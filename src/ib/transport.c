@@ -168,13 +168,21 @@ bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now)
 	return false;
 }
 
+/* Its P_Key may be another one by now, and it may not have sent since. */
+static bool is_of_partition(struct hca_qp *qp, uint16_t pkey)
+{
+	if (pkey_matches(pkey, qp->path.pkey))
+		return true;
+	hca_qp_follow_pkey(qp);
+	return pkey_matches(pkey, qp->path.pkey);
+}
+
 bool ibt_receive_packet(
 	struct hca_qp *qp, const struct frame_in *in, const struct ibt_packet *p, uint64_t now)
 {
 	bool ud = !qp->service.connected;
 
-	if ((p->opcode & IBT_SERVICE_MASK) != ibt_service(qp) ||
-		!pkey_matches(bth_pkey(in->bytes), qp->path.pkey)) {
+	if ((p->opcode & IBT_SERVICE_MASK) != ibt_service(qp) || !is_of_partition(qp, bth_pkey(in->bytes))) {
 		hca_qp_probe(qp, DROP, .why = "of another service, or of another partition");
 		return false;
 	}

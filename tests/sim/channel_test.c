@@ -100,6 +100,8 @@ static void flap(void)
 {
 	fabric_change_begin(t.fabric);
 	fabric_port(t.fabric, 0)->flags ^= FABRIC_PLAIN;
+	for (unsigned i = 0; total.flaps % 8 == 0 && i < TWO; i++)
+		fabric_port(t.fabric, i)->pkey[0] ^= PKEY_DEFAULT ^ 0x8001; /* another partition */
 	fabric_change_end(t.fabric);
 	total.flaps++;
 }
@@ -115,6 +117,9 @@ static void look_at_paths(unsigned me)
 
 		if (s->node_index != me || !s->qp || hca_qp_state(s->qp) != IBV_QPS_RTS)
 			continue;
+		if (s->qp->path.epoch == fabric_epoch(t.fabric) &&
+			s->qp->path.pkey != fabric_port(t.fabric, me)->pkey[0])
+			model_fail(&two->model, s, "has the P_Key of another time");
 		total.away += was_shared[i] && !shared;
 		total.back += !was_shared[i] && shared;
 		was_shared[i] = shared;

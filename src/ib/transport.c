@@ -29,13 +29,21 @@ void ibt_reset(struct hca_qp *qp)
 	memset(qp->frame_state, 0, sizeof(struct ibt_qp));
 }
 
-/* UC: numbers of what has not left are the next one's; who waits for all to be done waits for no more. */
-static void resume_from_sqe(struct hca_qp *qp)
+static bool is_under_way(struct hca_qp *qp)
+{
+	return qp->sq.tail != qp->sq.head && hca_sq_at(&qp->sq, qp->sq.tail)->started;
+}
+
+/*
+ * From SQE, where all was flushed, or SQD. UC: numbers of what has not left are the next one's; who waits for
+ * all to be done waits for no more. A message that SQD has stopped in its middle keeps those that it has.
+ */
+static void resume_unreliable(struct hca_qp *qp)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
 	r->next = qp->sq.tail;
-	if (qp->service.connected)
+	if (qp->service.connected && !is_under_way(qp))
 		r->psn = r->una = r->sent;
 }
 
@@ -56,7 +64,7 @@ void ibt_modified(struct hca_qp *qp, int mask, uint64_t now)
 		s->req.rnr_retries = qp->attr.rnr_retry;
 	if (hca_qp_state(qp) == IBV_QPS_RTS && (mask & IBV_QP_STATE) && !(mask & IBV_QP_SQ_PSN) &&
 		!qp->service.reliable)
-		resume_from_sqe(qp);
+		resume_unreliable(qp);
 	if (hca_qp_state(qp) == IBV_QPS_SQD)
 		ibt_settle(qp, now);
 }

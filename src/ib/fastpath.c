@@ -103,7 +103,7 @@ static bool refused(struct hca_qp *qp, uint64_t now)
  * The responses of READs before it are still on their way: they are not lost, as they would be if a packet's
  * acknowledge had come before them, and are not asked for again.
  */
-static bool executed_behind_reads(struct hca_qp *qp, uint32_t to, uint64_t now)
+static void executed_behind_reads(struct hca_qp *qp, uint32_t to, uint64_t now)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 	bool nothing_missing = r->asked == r->acked;
@@ -111,6 +111,22 @@ static bool executed_behind_reads(struct hca_qp *qp, uint32_t to, uint64_t now)
 	ibt_acknowledge(qp, to, now);
 	if (nothing_missing)
 		r->asked = r->acked;
+}
+
+/*
+ * What lies in a ring is decided in its order. So a probe that was executed tells what its acknowledge would,
+ * which is old by then: what was sent before it and is still open was refused.
+ */
+static bool executed_slowly(struct hca_qp *qp, uint32_t psn, uint64_t now)
+{
+	const struct ibt_requester *r = &ibt_qp(qp)->req;
+	bool probe = r->rec.probe_flow && psn == r->rec.probe_psn && psn == r->una;
+
+	executed_behind_reads(qp, psn_add(psn, 1), now);
+	if (probe && hca_qp_state(qp) == IBV_QPS_RTS) {
+		ibt_probe_answered(qp, now);
+		ibt_settle(qp, now);
+	}
 	return true;
 }
 
@@ -125,7 +141,7 @@ bool ibt_executed(struct hca_qp *qp, uint32_t cookie, uint32_t psn, bool done, u
 	if (!done)
 		return refused(qp, now);
 	if (!only_data_out(qp))
-		return now ? executed_behind_reads(qp, to, now) : false;
+		return now ? executed_slowly(qp, psn, now) : false;
 	release(qp, to);
 	r->una = r->acked = r->asked = to;
 	r->retries = qp->attr.retry_cnt;

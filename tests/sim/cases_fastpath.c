@@ -366,6 +366,35 @@ static void responses_on_their_way_are_not_asked_for_again(void **state)
 	duo_end(d);
 }
 
+/* What lies in the ring before a probe that was executed was refused, without a word: all of it goes again at
+ * once. */
+static void executed_probe_tells_what_was_refused_before_it(void **state)
+{
+	enum { N = 16, MS_67 = 14 };
+	struct duo *d = duo_new();
+	struct ibt_requester *r;
+
+	d->opts[0].timeout = MS_67;
+	duo_connect(d);
+	r = &ibt_qp(d->qp[0])->req;
+	script(d, 0, OP_WRITE_ONLY, 0, N - 1, SIM_LOST);
+	script(d, 1, OP_ACK, 0, 0, SIM_LOST); /* what the ring said first */
+	for (unsigned i = 0; i < N; i++)
+		post(d, 0, IBV_WR_RDMA_WRITE, i, AT + i * 64, 64);
+	while (!d->qp[0]->count->probes)
+		assert_true(sim_step(&d->w, SIM_S));
+	while (!sent(d, 1, OP_ACK))
+		assert_true(sim_step(&d->w, SIM_S));
+	assert_true(ibt_port_executed(
+		ibt_port_of(d->qp[0]), ibt_cookie(d->qp[0]), r->rec.probe_psn, true, sim_now(&d->w)));
+	assert_int_equal(r->sent, r->una);
+	sim_run_idle(&d->w);
+	expect_all(d, 0, N);
+	assert_int_equal(d->qp[0]->count->probes, 1);
+	assert_int_equal(d->qp[0]->count->timeouts, 0);
+	duo_end(d);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -380,6 +409,7 @@ int main(void)
 		cmocka_unit_test(message_longer_than_its_receive_is_refused),
 		cmocka_unit_test(probe_that_is_due_is_left_to_the_slow_path),
 		cmocka_unit_test(responses_on_their_way_are_not_asked_for_again),
+		cmocka_unit_test(executed_probe_tells_what_was_refused_before_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

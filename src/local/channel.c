@@ -165,10 +165,10 @@ static int take_frames(
 
 	if (c->trust.epoch)
 		doubt_paths(c, r);
-	if (!r->reverse)
-		local_reader_find_reverse(c, r);
+	if (!r->reverse && !local_reader_find_reverse(c, r))
+		max = 0;
 	local_credit_check(c, r);
-	if (local_credit_expects_reply(r))
+	if (local_credit_expects_reply(r) && max)
 		max = 1;
 	while ((unsigned)n < max && by_ref < BURST_BYTES && (got = ring_take(&r->rx, &in, may_come, r))) {
 		n++;

@@ -73,6 +73,7 @@ struct local_writer {
 	_Atomic enum local_writer_state state;
 	uint32_t slot;
 	uint64_t token;             /* that we said in HELLO */
+	bool paired;                /* it was told the token of its own: our frames are known to be ours */
 	struct local_process there; /* for who acts; its export: NULL: none was given to us */
 	_Atomic bool proving;       /* an export may come any moment */
 	struct windows windows;
@@ -209,7 +210,7 @@ void local_writer_attend(struct local_channel *c, struct local_writer *w, bool r
 void local_writer_attend_process(struct local_channel *c, struct local_end *end);
 /* It connected to us before, and says it is that slot's; who listens there can tell. Locks of both ends held.
  */
-void local_writer_say_pair(const struct local_writer *w, const struct local_reader *r);
+void local_writer_say_pair(struct local_writer *w, const struct local_reader *r);
 /* The other one is gone or insane; w->lock held, or c->handshake. */
 void local_writer_drop(struct local_channel *c, struct local_writer *w);
 
@@ -222,9 +223,11 @@ int local_readers_spare(const struct local_channel *c);
 void local_reader_attend(struct local_channel *c, struct local_reader *r, bool receives);
 /* The other one is gone or insane. */
 void local_reader_drop(struct local_channel *c, struct local_reader *r);
-/* It may have said by its socket whose reverse it is: looks, before its frames are taken. Without the lock.
+/*
+ * It may have said by its socket whose reverse it is, before it wrote its first frame: looks. Without the
+ * lock. false: no frame that is there may be taken yet, since it may have come after the look.
  */
-void local_reader_find_reverse(struct local_channel *c, struct local_reader *r);
+bool local_reader_find_reverse(struct local_channel *c, struct local_reader *r);
 
 /* ---- credit.c: sending acknowledges; by who receives ---- */
 /* A burst of frames was taken: acknowledges it now, or leaves that to a frame of ours. */

@@ -102,6 +102,21 @@ void local_peers_attend(struct local_channel *c, bool receives)
 	lock_drop(&c->handshake);
 }
 
+/*
+ * Its answer, and its export. And its own HELLO, which it said before it answered: until we have said whose
+ * that is, a connected queue pair there does not hear our frames.
+ */
+static bool is_settling(struct local_writer *w)
+{
+	bool settling;
+
+	lock_take(&w->lock);
+	settling = w->state == WRITER_ASKED || w->proving ||
+		   (w->state == WRITER_UP && !w->paired && clock_ms() < w->asked_at + WAIT_MS);
+	lock_drop(&w->lock);
+	return settling;
+}
+
 bool local_channel_connect(struct local_channel *c, uint32_t slot)
 {
 	struct local_writer *w = local_writer_of(c, slot);
@@ -113,7 +128,7 @@ bool local_channel_connect(struct local_channel *c, uint32_t slot)
 	cancel = cancel_off();
 	local_writer_begin(c, w, true);
 	until = clock_ms() + WAIT_MS;
-	while ((w->state == WRITER_ASKED || w->proving) && clock_ms() < until) {
+	while (is_settling(w) && clock_ms() < until) {
 		struct pollfd p = {.fd = c->ep_fd, .events = POLLIN};
 
 		poll(&p, 1, 1);

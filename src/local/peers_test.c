@@ -6,6 +6,7 @@
 #include "local/ring.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -409,6 +410,40 @@ static void note_slot(void *arg, const struct frame_in *in)
 	((struct host *)arg)->got++;
 }
 
+static void *receives(void *arg)
+{
+	struct host *h = arg;
+
+	while (!h->got)
+		h->link->ops->receive(h->link, 0, note_slot, h);
+	return NULL;
+}
+
+/*
+ * A queue pair does not hear frames before it is known whose they are, which there are no proofs to wait for
+ * where a process may not be looked into.
+ */
+static void first_frame_is_known_to_be_ours(void **state)
+{
+	enum { ROUNDS = 50 };
+
+	assert_int_equal(prctl(PR_SET_DUMPABLE, 0), 0);
+	for (int i = 0; i < ROUNDS; i++) {
+		struct host a = open_host(HERE), b = open_host(THERE);
+		pthread_t thread;
+
+		came_from = 0;
+		assert_int_equal(pthread_create(&thread, NULL, receives, &b), 0);
+		assert_true(local_channel_connect(a.channel, THERE));
+		send_one(&a, THERE, 0);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		assert_int_equal(came_from, HERE);
+		close_host(&a);
+		close_host(&b);
+	}
+	assert_int_equal(prctl(PR_SET_DUMPABLE, 1), 0);
+}
+
 /* Frames of a process are known to be its own; those of one that claims to be it are not. */
 static void who_claims_another_slot_is_not_believed(void **state)
 {
@@ -457,6 +492,7 @@ int main(void)
 		cmocka_unit_test(who_proves_nothing_gets_a_bell_and_no_more),
 		cmocka_unit_test(who_can_read_our_memory_gets_the_export),
 		cmocka_unit_test(who_may_not_be_looked_into_asks_for_no_proof),
+		cmocka_unit_test(first_frame_is_known_to_be_ours),
 		cmocka_unit_test(who_claims_another_slot_is_not_believed),
 	};
 

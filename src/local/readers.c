@@ -271,13 +271,20 @@ void local_reader_drop(struct local_channel *c, struct local_reader *r)
 		c->events.promise(c->events.promise_arg, 0);
 }
 
-void local_reader_find_reverse(struct local_channel *c, struct local_reader *r)
+bool local_reader_find_reverse(struct local_channel *c, struct local_reader *r)
 {
 	enum { AT_FIRST = 16, EVERY = 64 };
 
-	if (!ring_waiting(&r->rx) || (r->looks++ >= AT_FIRST && r->looks % EVERY) || !lock_try(&c->handshake))
-		return;
+	if (atomic_load(&r->state) != READER_UP)
+		return true;
+	if (!ring_waiting(&r->rx))
+		return false;
+	if (r->looks++ >= AT_FIRST && r->looks % EVERY)
+		return true;
+	if (!lock_try(&c->handshake))
+		return false;
 	if (atomic_load(&r->state) == READER_UP)
 		local_reader_attend(c, r, true);
 	lock_drop(&c->handshake);
+	return true;
 }

@@ -39,7 +39,7 @@ void local_writer_drop(struct local_channel *c, struct local_writer *w)
 		log_info("process in slot %u: no more shared memory, it is gone", w->slot);
 	set_state(w, WRITER_DOWN);
 	atomic_store(&w->reverse, NULL);
-	w->ended = w->proving = false;
+	w->ended = w->proving = w->paired = false;
 	local_end_close(c, &w->end);
 	local_end_close(c, &w->process);
 	lock_take(&w->act);
@@ -140,12 +140,12 @@ static void say_why_not(const struct local_writer *w, int err)
 	log_info("process in slot %u: shared memory unavailable (%s)", w->slot, why);
 }
 
-void local_writer_say_pair(const struct local_writer *w, const struct local_reader *r)
+void local_writer_say_pair(struct local_writer *w, const struct local_reader *r)
 {
 	struct handshake_msg pair = {.kind = HANDSHAKE_PAIR, .token = r->token};
 
 	if (w->state == WRITER_UP)
-		handshake_send(w->end.fd, &pair, -1);
+		w->paired |= !handshake_send(w->end.fd, &pair, -1);
 }
 
 /*

@@ -17,6 +17,7 @@ class Entry:
         self.name = test["name"]
         self.wrapper, self.program, self.args = command[:at], command[at:at + 1], command[at + 1:]
         self.properties = {p["name"]: p["value"] for p in test.get("properties", [])}
+        self.labels = self.properties.get("LABELS", [])
         self.env = dict(pair.split("=", 1) for pair in self.properties.get("ENVIRONMENT", []))
 
     @property

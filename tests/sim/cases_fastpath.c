@@ -385,8 +385,10 @@ static void executed_probe_tells_what_was_refused_before_it(void **state)
 		assert_true(sim_step(&d->w, SIM_S));
 	while (!sent(d, 1, OP_ACK))
 		assert_true(sim_step(&d->w, SIM_S));
+	lock_take(&d->w.node[0].adapter.engine.drive);
 	assert_true(ibt_port_executed(
 		ibt_port_of(d->qp[0]), ibt_cookie(d->qp[0]), r->rec.probe_psn, true, sim_now(&d->w)));
+	lock_drop(&d->w.node[0].adapter.engine.drive);
 	assert_int_equal(r->sent, r->una);
 	sim_run_idle(&d->w);
 	expect_all(d, 0, N);

@@ -168,8 +168,8 @@ more_traffic() { until_true "$PATIENCE" traffic_beyond $(($(traffic) + ($1 << 20
 # goes_its_way: every queue pair of every program on side A takes the way of this world, as "anyrdma devices" says.
 goes_its_way() {
 	local way='0 through shared memory, [1-9][0-9]* over the network'
-	[ "$WORLD" != loopback ] || way='[1-9][0-9]* through shared memory, 0 over the network'
-	on A "$ANYRDMA" devices | awk -v way="$way\$" \
+	[[ $WORLD != @(loopback|fabric) ]] || way='[1-9][0-9]* through shared memory, 0 over the network'
+	on A env ${HOST_A[1]:+"ANYRDMA_HOST=${HOST_A[1]}"} "$ANYRDMA" devices | awk -v way="$way\$" \
 		'/over the network$/ { all++; if ($0 ~ way) good++ } END { exit !(all && all == good) }'
 }
 

@@ -1,11 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # middleware.sh WORLD [iwarp]: what stands between programs and verbs: UCX, libfabric, Open MPI over them; and fio, qperf, QEMU.
-# On a fabric what connects by LID: UCX, Open MPI over it on eight hosts, qperf.
+# On a fabric UCX, Open MPI over it on eight hosts and qperf connect by LID, libfabric by GID, the others by the addresses of hosts.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
 enter "$1" "$@"
 export ANYRDMA_DEVICES=${2:-}
+ADDRESS_A=$IP4_A
+[ "${#HOST_A[@]}" -eq 0 ] || ADDRESS_A=10.47.0.1 # the first host's; what speaks TCP meets at $IP4_A
 
 # serve_tcp NAME PROGRAM ARGS...: a server on A; its peer finds it by TCP.
 serve_tcp() {
@@ -29,6 +31,17 @@ libfabric() {
 	serve_tcp server fi_pingpong "${how[@]}" -d "$(device A)" -B
 	start client B fi_pingpong "${how[@]}" -d "$(device B)" -P "$PORT" "$IP4_A"
 	verdict "libfabric $1 $2, contents checked" '^1[km] ' ''
+}
+
+# datagrams_by_address: libfabric's reliable datagrams between addresses that are said.
+datagrams_by_address() {
+	local provider='verbs;ofi_rxm'
+	cc -o "$TMP/fabric_echo" "$HERE/fabric_echo.c" -lfabric
+	start server A "$TMP/fabric_echo" "$provider" "$ADDRESS_A" "$NEXT_PORT"
+	until_true "$PATIENCE" says server listening || true
+	start client B "$TMP/fabric_echo" "$provider" "$ADDRESS_A" "$NEXT_PORT" client
+	NEXT_PORT=$((NEXT_PORT + 1))
+	verdict "libfabric $provider by address" 'bytes and back' 'bytes and back'
 }
 
 # no_ucx: it has no transport for iWARP, which it finds by looking at each device.
@@ -71,7 +84,7 @@ blocks() {
 	local how=(--ioengine=rdma --bs=64k --size=8m --port="$NEXT_PORT")
 	start server A fio --name=server --rw=read --iodepth=128 "${how[@]}"
 	until_true "$PATIENCE" says server 'waiting for connection' || true
-	start client B fio --name=client --rw=write --iodepth=2 "${how[@]}" --hostname="$IP4_A" --verb="$1"
+	start client B fio --name=client --rw=write --iodepth=2 "${how[@]}" --hostname="$ADDRESS_A" --verb="$1"
 	NEXT_PORT=$((NEXT_PORT + 1))
 	verdict "fio --verb=$1" 'issued rwts: total=0,128' ''
 }
@@ -79,11 +92,11 @@ blocks() {
 # migrate: a guest of QEMU's moves from B to A while it runs.
 migrate() {
 	local machine=(qemu-system-x86_64 -machine pc,accel=tcg -m 32 -display none -nodefaults)
-	start server A "${machine[@]}" -qmp "unix:$TMP/target.qmp,server,nowait" -incoming "rdma:$IP4_A:$NEXT_PORT"
+	start server A "${machine[@]}" -qmp "unix:$TMP/target.qmp,server,nowait" -incoming "rdma:$ADDRESS_A:$NEXT_PORT"
 	until_true "$PATIENCE" listens_rdma "${PID[server]}" "$NEXT_PORT" || true
 	start client B "${machine[@]}" -qmp "unix:$TMP/source.qmp,server,nowait"
 	until_true "$PATIENCE" test -S "$TMP/source.qmp" || true
-	"$HERE/migrate.py" "$TMP/source.qmp" "$TMP/target.qmp" "rdma:$IP4_A:$NEXT_PORT" "$PATIENCE" >"$TMP/migrate" 2>&1 ||
+	"$HERE/migrate.py" "$TMP/source.qmp" "$TMP/target.qmp" "rdma:$ADDRESS_A:$NEXT_PORT" "$PATIENCE" >"$TMP/migrate" 2>&1 ||
 		fail "QEMU's migration by rdma: ($WORLD)" "$TMP/server" "$TMP/client" "$TMP/migrate"
 	kill_hard client
 	kill_hard server
@@ -116,16 +129,25 @@ else
 	ucx ud_verbs tag_bw -n 200 -s 100003
 fi
 if [ "${#HOST_A[@]}" -gt 0 ]; then
+	for test in tag_lat tag_bw tag_sync_lat tag_sync_bw stream_lat stream_bw ucp_am_lat ucp_am_bw ucp_put_lat ucp_put_bw \
+		ucp_get ucp_add ucp_fadd ucp_swap ucp_cswap; do
+		ucx rc_verbs,ud_verbs "$test" -n 200 -s 8
+		ucx ud_verbs "$test" -n 200 -s 8
+	done
 	measure rc_lat rc_bw rc_bi_bw rc_rdma_read_bw rc_rdma_write_bw ver_rc_fetch_add uc_lat uc_bw uc_rdma_write_bw ud_lat ud_bw
 	mpi_on_hosts rc_verbs,ud_verbs
-	done_testing
-	exit
+	libfabric verbs msg
+	datagrams_by_address
 fi
 for verb in write read send; do
 	blocks "$verb"
 done
-measure rc_lat rc_rdma_read_bw ver_rc_fetch_add
+[ "${#HOST_A[@]}" -gt 0 ] || measure rc_lat rc_rdma_read_bw ver_rc_fetch_add
 migrate
+if [ "${#HOST_A[@]}" -gt 0 ]; then
+	done_testing
+	exit
+fi
 if [ "${NAMESPACES[0]}" = "${NAMESPACES[1]}" ]; then # Open MPI starts both on its own host
 	mpi rc_verbs,ud_verbs
 	mpi ud_verbs

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # fabric_data.sh WORLD PART: what programs on hosts see of their subnet: cables that are cut under load (cables), several LIDs of
 # a port and service levels (lids), partitions (keys), groups (groups), a cable that carries short packets alone (mtu), what ports
-# have counted (counters).
+# have counted (counters); what OpenSM does while they run (managers), what damaged cables do to them (damage).
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
 part=${2:-cables}
@@ -11,6 +11,8 @@ case $part in
 cables) FABRIC=fat-tree:4 FABRIC_SM=auto ;;
 groups) FABRIC_SM=auto ;;
 counters) FABRIC=tree:4,2,2 FABRIC_SM=auto ;;
+managers) FABRIC=fat-tree:4 ;;
+damage) FABRIC=fat-tree:4 FABRIC_SM=auto ;;
 mtu) FABRIC=$TMP/short FABRIC_SM=auto ;;
 esac
 [ "$FABRIC_SM" = auto ] || [ -n "$(command -v opensm || command -v /usr/sbin/opensm)" ] || skip "needs opensm"
@@ -224,8 +226,155 @@ counters() {
 	say "ok    of $sent packets and $acks acknowledges over three switches each port on the way counts all, and no other port any"
 }
 
+# ---- OpenSM, while programs run ----
+# The load outlives all that is done to the subnet's managers: a hundred connections that never get a sign of it. The second OpenSM
+# polls the first each second, and gives up after two polls.
+managers() {
+	local lids
+	cat >"$TMP/standby" <<-END
+		sminfo_polling_timeout 1000
+		polling_retry_number 2
+	END
+	sm node2 -p 10
+	until_true "$PATIENCE" all_active || fail "OpenSM does not bring the ports up" "$TMP/sm_node2" "$TMP/osm_node2/log"
+	sm node3 -p 5
+	until_true "$PATIENCE" stands_by node3 || fail "no standby" "$TMP/out" "$TMP/osm_node3/log"
+	lids=$(all_lids)
+	watched
+	start_pair load 4 ib_send_bw -F -q 100 -s 4096 -u 18 -D 1 --run_infinitely
+	goes_on "under load"
+
+	uplinks
+	until_true "$PATIENCE" grep -q num:128 "$TMP/osm_node2/log" || fail "no trap 128" "$TMP/osm_node2/log"
+	kill_hard sm_node2
+	until_true "$PATIENCE" manages node3 || fail "the standby does not take over" "$TMP/out" "$TMP/osm_node3/log"
+	until_true "$PATIENCE" says watch CLIENT_REREGISTER || fail "ports are not told to register again" "$TMP/watch"
+	until_true "$PATIENCE" joined || fail "groups are not joined again" "$TMP/out" "$TMP/member" "$TMP/witness"
+	goes_on "the master is killed, the other OpenSM takes over, groups are joined again"
+
+	kill_hard sm_node3
+	goes_on "nobody manages the subnet"
+	sm node2 -p 10
+	until_true "$PATIENCE" manages node2 || fail "OpenSM does not come back" "$TMP/out" "$TMP/osm_node2/log"
+	until_true "$PATIENCE" all_active || fail "ports are down" "$TMP/osm_node2/log"
+	[ "$(all_lids)" = "$lids" ] || fail "LIDs have changed"
+	goes_on "OpenSM is started again, every LID stays"
+
+	stands_still "${PID[sm_node2]}" "OpenSM"
+	stands_still "$(fabric_process)" "the fabric"
+	kill_hard load.client
+	kill_hard load.server
+}
+
+all_active() { the_fabric status | grep -Eq '^Ports with a cable: [0-9]+ ACTIVE\.$'; }
+all_lids() { the_fabric hosts | awk 'NR > 1 { print $1, $5 }'; }
+manages() { at node4 sminfo && says out "sm lid $(lid_of "$1") .*SMINFO_MASTER"; }
+stands_by() { at node4 sminfo "$(lid_of "$1")" && says out SMINFO_STANDBY; }
+
+# sm HOST ARGS...: one more OpenSM.
+sm() {
+	local dir=$TMP/osm_$1
+	mkdir -p "$dir"
+	HOST_A=(--host "$1")
+	start "sm_$1" A env OSM_TMP_DIR="$dir" OSM_CACHE_DIR="$dir" opensm -e -f "$dir/log" -F "$TMP/standby" "${@:2}"
+	HOST_A=(--host node1)
+}
+
+# watched: what the first host hears; a group that it and the last one are in.
+watched() {
+	local name
+	start watch A stdbuf -oL ibv_asyncwatch -d ib0
+	start member A stdbuf -oL mckey -m 239.1.1.9 -b 10.47.0.1
+	start witness B stdbuf -oL mckey -m 239.1.1.9 -b 10.47.0.16
+	until_true "$PATIENCE" says watch 'async event FD' || fail "ibv_asyncwatch" "$TMP/watch"
+	for name in member witness; do
+		until_true "$PATIENCE" says $name 'joined dgid' || fail "mckey does not join" "$TMP/$name"
+	done
+}
+
+# joined: the SA, which tells it who has its key, knows both hosts as members of one group.
+joined() {
+	at node4 saquery --smkey 1 -m && [ "$(awk '/MGID/ { group = $1 } /NodeDescription\.+node(1|16)$/ { print group }' "$TMP/out" |
+		grep -c ff12:4001:ffff || true)" = 2 ]
+}
+
+# goes_on LABEL: the load, no wrong word of it.
+goes_on() {
+	loaded 4
+	! gone "${PID[load.client]}" && ! gone "${PID[load.server]}" && content load.client && content load.server ||
+		fail "$1: the load has ended" "$TMP/load.server" "$TMP/load.client"
+	say "ok    $1: the load goes on"
+}
+
+# uplinks: the first host's, one and then the other, which OpenSM finds a way around.
+uplinks() {
+	local agg
+	for agg in 1 2; do
+		the_fabric cut "edge1[$agg]" >"$TMP/out" 2>&1 || fail "cut" "$TMP/out"
+		goes_on "uplink $agg is cut"
+		the_fabric mend "edge1[$agg]" >"$TMP/out" 2>&1 || fail "mend" "$TMP/out"
+		until_true "$PATIENCE" all_active || fail "uplink $agg does not come back"
+		goes_on "uplink $agg is mended"
+	done
+}
+
+# stands_still PID WHO: for a second.
+stands_still() {
+	kill -STOP "$1"
+	sleep 1
+	kill -CONT "$1"
+	goes_on "$2 stands still for a second"
+}
+
+# ---- cables that lose, damage, double and delay; hosts and switches without ----
+damage() {
+	local fault
+	for fault in loss=2% corrupt=2% duplicate=20% delay=1ms "loss=1% corrupt=1% duplicate=5% delay=50us"; do
+		# shellcheck disable=SC2086 # several words
+		the_fabric inject 'node1[1]' $fault >"$TMP/out" 2>&1 || fail "inject" "$TMP/out"
+		start_pair damaged 4 ibv_rc_pingpong -c -s 20000 -n 200
+		finish_pair damaged "$fault: ibv_rc_pingpong -c"
+	done
+	the_fabric inject 'node1[1]' none >"$TMP/out" 2>&1 || fail "inject" "$TMP/out"
+
+	start_pair load 4 ib_send_bw -F -s 65536 -u 18 -D 1 --run_infinitely
+	goes_on "nothing is cut"
+	unplugged "the host is unplugged, and plugged in again" 'node1[1]'
+	unplugged "its switch loses its power, and gets it back" 'edge1[1]' 'edge1[2]' 'edge1[3]' 'edge1[4]'
+	flaps
+	kill_hard load.client
+	kill_hard load.server
+}
+
+# unplugged LABEL PORT...: for less time than the load would wait.
+unplugged() {
+	the_fabric cut "${@:2}" >"$TMP/out" 2>&1 || fail "cut" "$TMP/out"
+	sleep 0.3
+	the_fabric mend "${@:2}" >"$TMP/out" 2>&1 || fail "mend" "$TMP/out"
+	goes_on "$1"
+}
+
+# flaps: a thousand times, the cables that the load needs.
+flaps() {
+	python3 - "$RUN_DIR/net-${NAMESPACES[0]}/fabric-world/console" <<-'END' >"$TMP/out" 2>&1 || fail "flaps" "$TMP/out"
+		import socket, sys
+		def ask(*words):
+		    s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+		    s.connect(sys.argv[1])
+		    s.sendall(b"".join(w + b"\0" for w in words))
+		    s.shutdown(socket.SHUT_WR)
+		    while s.recv(65536):
+		        pass
+		for i in range(1000):
+		    port = b"edge1[%d]" % (1 + i % 3)
+		    ask(b"cut", port)
+		    ask(b"mend", port)
+	END
+	goes_on "a thousand flaps of its cables"
+}
+
 case $part in
-cables | lids | keys | groups | mtu | counters) "$part" ;;
+cables | lids | keys | groups | mtu | counters | managers | damage) "$part" ;;
 *) fail "no such part: $part" ;;
 esac
 done_testing

@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# idle.sh: an open device with nothing to do uses under 0.5% of a core. The one test that has to watch a clock.
+# idle.sh [WORLD]: an open device with nothing to do uses under 0.5% of a core, and so does a fabric. The one test that has to watch
+# a clock.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
-enter veth-1500 "$@"
+enter "${1:-veth-1500}" "$@"
 learn_gids
 
 WATCH=5 # seconds
@@ -55,4 +56,9 @@ connected() {
 watching
 waiting_for_a_client
 connected
+if [ "${#HOST_A[@]}" -gt 0 ]; then
+	PID[fabric]=$(fabric_process)
+	idle "the fabric" fabric
+	unset "PID[fabric]"
+fi
 done_testing

@@ -38,6 +38,13 @@ static uint32_t home(void *arg, uint32_t slot, int pid)
 	return fabric_host_of(a->table, slot, pid);
 }
 
+static bool is_anothers(void *arg, uint32_t slot, int pid)
+{
+	const struct hca_adapter *a = arg;
+
+	return fabric_is_anothers(a->table, slot, pid);
+}
+
 static bool may_come(void *arg, uint32_t host, const struct frame_dest *path)
 {
 	const struct hca_adapter *a = arg;
@@ -73,7 +80,8 @@ static struct local_channel *open_channel(struct hca_adapter *a, struct link *wi
 		return NULL;
 	}
 	if (a->on_fabric)
-		local_channel_set_trust(channel, &(struct local_channel_trust){home, may_come, epoch_of, a});
+		local_channel_set_trust(
+			channel, &(struct local_channel_trust){home, may_come, is_anothers, epoch_of, a});
 	hca_export_to(a, export);
 	return channel;
 }

@@ -88,6 +88,13 @@ uint32_t fabric_host_of(const struct fabric_table *t, uint32_t slot, int pid)
 	return p && pid && p->pid == pid ? p->host : 0;
 }
 
+bool fabric_is_anothers(const struct fabric_table *t, uint32_t slot, int pid)
+{
+	const struct fabric_program *p = fabric_program(t, slot);
+
+	return p && p->host && p->pid != pid;
+}
+
 bool fabric_may_claim(const struct fabric_table *t, uint32_t host, uint32_t to, const struct fabric_claim *c)
 {
 	const struct fabric_port *sender = port_of(t, host, c->slid);

@@ -28,6 +28,9 @@ bool fabric_is_clear(const struct fabric_table *t, const struct fabric_path_of *
 /* The host that the program with this slot is on, if it is this process; 0: the fabric knows no such. */
 uint32_t fabric_host_of(const struct fabric_table *t, uint32_t slot, int pid);
 
+/* Whether another process has this slot; false: nobody has it. */
+bool fabric_is_anothers(const struct fabric_table *t, uint32_t slot, int pid);
+
 /* Addresses of packets that a program claims to send: the LIDs, and the sender's GID (NULL: no GRH). */
 struct fabric_claim {
 	uint16_t slid, dlid;

@@ -241,6 +241,15 @@ static void process_is_known_by_its_slot_and_number(void **state)
 	assert_int_equal(fabric_host_of(&fabric_none, SLOT_A, PID), 0);
 }
 
+static void slot_of_another_is_told_from_one_that_nobody_has(void **state)
+{
+	assert_true(fabric_is_anothers(t, SLOT_A, PID + 1));
+	assert_false(fabric_is_anothers(t, SLOT_A, PID));
+	assert_false(fabric_is_anothers(t, SLOT_A + 1, PID));
+	assert_false(fabric_is_anothers(t, UINT32_MAX, PID));
+	assert_false(fabric_is_anothers(&fabric_none, SLOT_A, PID + 1));
+}
+
 static void program_has_the_addresses_of_its_host_alone(void **state)
 {
 	struct fabric_claim c = {LID_A, LID_B, gid_a};
@@ -273,6 +282,7 @@ int main(void)
 		CASE(program_has_to_be_where_the_lid_is),
 		CASE(table_in_the_midst_of_a_change_is_asked_again),
 		CASE(process_is_known_by_its_slot_and_number),
+		CASE(slot_of_another_is_told_from_one_that_nobody_has),
 		CASE(program_has_the_addresses_of_its_host_alone),
 	};
 

@@ -126,7 +126,9 @@ static bool may_come(void *arg, const struct ring_path *p)
 	return c->trust.may_come(c->trust.arg, r->home, &path);
 }
 
-/* Its paths are looked at again when the answer may be another one. What it left when it ended is from there.
+/*
+ * Its paths are looked at again when the answer may be another one. What it left when it ended is from there,
+ * but who has another process in its place by now is nobody.
  */
 static void doubt_paths(struct local_channel *c, struct local_reader *r)
 {
@@ -138,8 +140,25 @@ static void doubt_paths(struct local_channel *c, struct local_reader *r)
 	r->epoch = now;
 	ring_doubt_paths(&r->rx);
 	home = c->trust.home(c->trust.arg, r->slot, r->pid);
-	if (home)
+	if (home || c->trust.is_anothers(c->trust.arg, r->slot, r->pid))
 		r->home = home;
+}
+
+/* And who has our frames may not be whom they are for any more. */
+static void doubt_writers(struct local_channel *c)
+{
+	unsigned made = atomic_load_explicit(&c->nmade, memory_order_acquire);
+	uint64_t now = c->trust.epoch(c->trust.arg);
+
+	if (now == c->epoch)
+		return;
+	c->epoch = now;
+	for (unsigned i = 0; i < made; i++) {
+		struct local_writer *w = atomic_load_explicit(&c->made[i], memory_order_acquire);
+
+		if (w)
+			local_writer_doubt(c, w);
+	}
 }
 
 void local_channel_took(const struct frame_in *in, bool executed)
@@ -289,6 +308,8 @@ static int channel_receive(struct link *link, unsigned max, link_deliver_fn *del
 		local_peers_attend(c, true);
 	if (c->polls % DOUBT_EVERY == 0)
 		guard_doubt();
+	if (c->trust.epoch)
+		doubt_writers(c);
 	n = receive_rings(c, max ? max : MOST, deliver, arg) + local_credit_collect(c, arg);
 	/* A look at the sockets is a system call, worth several small messages. Where the wire has been quiet
 	 * and there are rings to look at, it is taken now and then. */

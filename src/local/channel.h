@@ -36,7 +36,9 @@ struct local_channel_trust {
 	uint32_t (*home)(void *arg, uint32_t slot, int pid);
 	/* Whether frames from there may have these addresses, the sender's first. */
 	bool (*may_come)(void *arg, uint32_t home, const struct frame_dest *path);
-	/* What both said stands as long as this number is the same. */
+	/* Whether another process has this slot by now. Who has ended had it: what it left is taken. */
+	bool (*is_anothers)(void *arg, uint32_t slot, int pid);
+	/* What they said stands as long as this number is the same. */
 	uint64_t (*epoch)(void *arg);
 	void *arg;
 };

@@ -78,6 +78,7 @@ struct local_writer {
 	_Atomic bool proving;       /* an export may come any moment */
 	struct windows windows;
 	uint64_t asked_at; /* ms */
+	int pid;           /* who listened, where there is more to ask of it than its user */
 	const struct local_bell *bell;
 	uint32_t rung;                        /* bell->wakes when we last rang */
 	struct local_reader *_Atomic reverse; /* the ring the other way */
@@ -132,6 +133,7 @@ struct local_channel {
 	local_channel_ours_fn *ours;
 	void *ours_arg;
 	struct local_channel_trust trust;  /* its functions NULL: `ours` is all there is to ask */
+	uint64_t epoch;                    /* for which writers were looked at */
 	bool (*wire_waits)(struct link *); /* its link_ops.waits */
 
 	struct lock handshake; /* whoever deals with sockets: the three below, and readers that come */
@@ -205,6 +207,8 @@ bool local_end_has_ended(const struct local_end *end);
 struct local_writer *local_writer_of(struct local_channel *c, uint32_t slot);
 /* Asks it, if it is down; unless `now`, not again before a second has passed. No lock held. */
 void local_writer_begin(struct local_channel *c, struct local_writer *w, bool now);
+/* Its slot may be another's by now: then it goes down. */
+void local_writer_doubt(struct local_channel *c, struct local_writer *w);
 /* Its socket, or that of its process, has something to say. */
 void local_writer_attend(struct local_channel *c, struct local_writer *w, bool receives);
 void local_writer_attend_process(struct local_channel *c, struct local_end *end);

@@ -10,6 +10,7 @@ static struct {
 	unsigned asked;
 	uint16_t slid;
 	uint8_t grh_sgid;
+	bool anothers;
 } truth;
 
 enum { HOME = 77 };
@@ -17,11 +18,18 @@ enum { HOME = 77 };
 static uint32_t home(void *arg, uint32_t slot, int pid)
 {
 	truth.slot = slot;
-	return pid == truth.pid ? HOME : 0;
+	return pid == truth.pid && !truth.anothers ? HOME : 0;
+}
+
+static bool is_anothers(void *arg, uint32_t slot, int pid)
+{
+	return truth.anothers;
 }
 
 static bool may_come(void *arg, uint32_t from, const struct frame_dest *path)
 {
+	if (!from)
+		return false;
 	assert_int_equal(from, HOME);
 	truth.asked++;
 	truth.slid = path->slid;
@@ -36,7 +44,7 @@ static uint64_t epoch(void *arg)
 
 static struct host open_trusting(uint32_t slot)
 {
-	static const struct local_channel_trust trust = {home, may_come, epoch, NULL};
+	static const struct local_channel_trust trust = {home, may_come, is_anothers, epoch, NULL};
 	struct host h = open_host(slot);
 
 	local_channel_set_trust(h.channel, &trust);
@@ -48,6 +56,7 @@ static int begin(void **state)
 	truth.pid = getpid();
 	truth.may = true;
 	truth.epoch = 2;
+	truth.anothers = false;
 	truth.asked = 0;
 	return 0;
 }
@@ -194,6 +203,24 @@ static void last_words_are_heard(void **state)
 	close_host(&b);
 }
 
+/* One that has left the fabric keeps its rings, and another program gets its slot. */
+static void who_has_lost_its_slot_to_another_is_nobody(void **state)
+{
+	struct host a = open_trusting(HERE), b = open_trusting(THERE);
+
+	assert_true(reach(&a, THERE, &b));
+	send_from(&a, 5, 0);
+	assert_int_equal(take(&b), 1);
+	truth.anothers = true;
+	truth.epoch += 2;
+	send_from(&a, 5, 1);
+	assert_int_equal(take(&b), 0);
+	take(&a);
+	assert_false(local_channel_is_up(a.channel, THERE)); /* nor does it get what is for the other */
+	close_host(&a);
+	close_host(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -204,6 +231,7 @@ int main(void)
 		cmocka_unit_test_setup(each_address_is_asked_about_once, begin),
 		cmocka_unit_test_setup(address_of_another_is_dropped_until_it_is_its_own, begin),
 		cmocka_unit_test_setup(last_words_are_heard, begin),
+		cmocka_unit_test_setup(who_has_lost_its_slot_to_another_is_nobody, begin),
 	};
 
 	log_init();

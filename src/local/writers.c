@@ -183,9 +183,12 @@ static bool take_bell(struct local_writer *w, const struct handshake_msg *msg, i
 }
 
 /* Who listened, where there is more to ask of it than its user. */
-static bool is_known(const struct local_channel *c, const struct local_writer *w)
+static bool is_known(const struct local_channel *c, struct local_writer *w)
 {
-	return !c->trust.home || c->trust.home(c->trust.arg, w->slot, handshake_pid(w->end.fd));
+	if (!c->trust.home)
+		return true;
+	w->pid = handshake_pid(w->end.fd);
+	return c->trust.home(c->trust.arg, w->slot, w->pid);
 }
 
 static void welcome(
@@ -296,11 +299,24 @@ struct local_writer *local_writer_of(struct local_channel *c, uint32_t slot)
 	return none;
 }
 
+static bool is_anothers(const struct local_channel *c, const struct local_writer *w)
+{
+	return c->trust.is_anothers && c->trust.is_anothers(c->trust.arg, w->slot, w->pid);
+}
+
 /* Whether the other one has died and nobody noticed: a new process may have its slot. */
 static void see_end(struct local_channel *c, struct local_writer *w)
 {
-	if (w->state == WRITER_UP && local_end_has_ended(&w->end))
+	if (w->state == WRITER_UP && (local_end_has_ended(&w->end) || is_anothers(c, w)))
 		local_writer_drop(c, w);
+}
+
+void local_writer_doubt(struct local_channel *c, struct local_writer *w)
+{
+	lock_take(&w->lock);
+	if (w->state == WRITER_UP && is_anothers(c, w))
+		local_writer_drop(c, w);
+	lock_drop(&w->lock);
 }
 
 void local_writer_begin(struct local_channel *c, struct local_writer *w, bool now)

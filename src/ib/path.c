@@ -17,7 +17,8 @@
  * what is sent goes by packets, which ask for acknowledges.
  *
  * On a fabric the channel is used as long as the path is clear (fabric/clear.h), which each end finds out by
- * itself, so packets are always heard: nobody can send them in another's name.
+ * itself, so packets are always heard: nobody can send them in another's name. Where there is no channel a
+ * queue pair walks all the same, for its P_Key.
  *
  *                      set_path: not clear, or no channel
  *            .-----------------------------------------------.
@@ -60,6 +61,7 @@ void ibt_path_choose(struct ibt_port *p, struct hca_path *path)
 	choose(p, path);
 }
 
+/* Its P_Key may be another one by now, too. */
 static void walk(struct hca_qp *qp)
 {
 	hca_qp_follow_pkey(qp);
@@ -160,7 +162,7 @@ void ibt_path_follow(struct ibt_port *p, struct hca_qp *qp)
 		return;
 	if (qp->path.epoch != hca_adapter_epoch(p->adapter))
 		walk(qp);
-	if (qp->path.clear && !qp->path.shared) {
+	if (qp->path.clear && !qp->path.shared && p->channel) {
 		try_to_return(p, qp);
 		return;
 	}

@@ -292,7 +292,7 @@ int ibt_port_open(struct hca_adapter *a, struct link *link, struct local_channel
 	frame_batch_begin(&p->answers);
 	p->wire = channel ? local_channel_wire(channel) : link;
 	p->channel = channel;
-	p->gated = a->on_fabric && channel;
+	p->gated = a->on_fabric;
 	if (channel)
 		local_channel_set_events(
 			channel, &(struct local_channel_events){executed, drive_within, &a->engine});

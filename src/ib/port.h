@@ -43,7 +43,7 @@ struct ibt_port {
 	struct link *link; /* what it receives by: the wire, or the channel that stands before it */
 	struct link *wire; /* paths go by this one */
 	struct local_channel *channel; /* or by this one, to processes of this host; NULL: there is none */
-	bool gated;                    /* to which the switches of a fabric have to agree: path.c */
+	bool gated;                    /* what paths are is for a fabric to say: path.c */
 	_Alignas(64) struct frame_batch batch; /* not on the line that who posts reads */
 	struct frame_batch answers;            /* of all QPs in `answering`, not sent yet */
 	struct hca_qp *answering[FRAME_BATCH_MAX];

@@ -1,15 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # fabric_data.sh WORLD PART: what programs on hosts see of their subnet: cables that are cut under load (cables), several LIDs of
-# a port and service levels (lids), partitions (keys), groups (groups), a cable that carries short packets alone (mtu), what ports
-# have counted (counters); what OpenSM does while they run (managers), what damaged cables do to them (damage).
+# a port and service levels (lids), partitions (keys), a P_Key that is written anew (new_key), groups (groups), a cable that
+# carries short packets alone (mtu), what ports have counted (counters); what OpenSM does while they run (managers), what damaged
+# cables do to them (damage).
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
 part=${2:-cables}
 FABRIC=star:3 FABRIC_SM=off
 case $part in
 cables) FABRIC=fat-tree:4 FABRIC_SM=auto ;;
-groups) FABRIC_SM=auto ;;
+groups | new_key) FABRIC_SM=auto ;;
 counters) FABRIC=tree:4,2,2 FABRIC_SM=auto ;;
 managers) FABRIC=fat-tree:4 ;;
 damage) FABRIC=fat-tree:4 FABRIC_SM=auto ;;
@@ -148,6 +149,20 @@ key_removed() {
 	kill_hard removed.server
 	broke removed "a connection whose P_Key is removed"
 	say "ok    a P_Key that is removed under a connection ends it"
+}
+
+# Under a connection, with the same index at both ends: it goes on.
+new_key() {
+	local host
+	start_pair new_key 4 ib_send_bw -F -D 60 -s 1024 -u 16
+	more_traffic 16
+	for host in node1 node2 node3; do
+		at node1 "$HERE/write_pkey.py" "$(lid_of $host)" 0x8123 || fail "the P_Key of $host cannot be written" "$TMP/out"
+	done
+	more_traffic 64 || fail "the connection keeps its old P_Key" "$TMP/new_key.server" "$TMP/new_key.client"
+	kill_hard new_key.client
+	kill_hard new_key.server
+	say "ok    a connection goes on with the P_Key that is written in the place of its own"
 }
 
 # broke PAIR WHAT: its client was told that nobody answers.
@@ -374,7 +389,7 @@ flaps() {
 }
 
 case $part in
-cables | lids | keys | groups | mtu | counters | managers | damage) "$part" ;;
+cables | lids | keys | new_key | groups | mtu | counters | managers | damage) "$part" ;;
 *) fail "no such part: $part" ;;
 esac
 done_testing

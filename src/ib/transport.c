@@ -35,14 +35,16 @@ static bool is_under_way(struct hca_qp *qp)
 }
 
 /*
- * From SQE, where all was flushed, or SQD. UC: numbers of what has not left are the next one's; who waits for
- * all to be done waits for no more. A message that SQD has stopped in its middle keeps those that it has.
+ * From SQE, where all was flushed, from SQD, or it is in RTS already. What has left and is not completed yet
+ * does not leave again. UC: numbers of what has not left are the next one's; who waits for all to be done
+ * waits for no more. A message that is under way, or that SQD has stopped there, keeps those that it has.
  */
 static void resume_unreliable(struct hca_qp *qp)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
-	r->next = qp->sq.tail;
+	if ((int32_t)(r->next - qp->sq.tail) < 0)
+		r->next = qp->sq.tail;
 	if (qp->service.connected && !is_under_way(qp))
 		r->psn = r->una = r->sent;
 }

@@ -62,9 +62,13 @@ bool ibt_ud_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 
-	if (hca_qp_state(qp) != IBV_QPS_RTS)
+	if (hca_qp_state(qp) != IBV_QPS_RTS && hca_qp_state(qp) != IBV_QPS_SQD)
 		return false;
 	finish_sent(qp, now);
+	if (hca_qp_state(qp) == IBV_QPS_SQD) {
+		ibt_settle(qp, now);
+		return false;
+	}
 	while (r->next != qp->sq.head) {
 		struct hca_send_wqe *w = hca_sq_at(&qp->sq, r->next);
 		uint64_t ask;

@@ -411,6 +411,69 @@ static void uc_peer_that_begins_anew_is_heard(void **state)
 	duo_end(d);
 }
 
+/* n messages have left and are not completed yet: as after the last of the batches that one queue pair may
+ * send before others get their turn (ib/port_out.c). */
+static void send_batch(struct duo *d, struct ibv_send_wr *wr, unsigned n)
+{
+	struct hca_qp *qp = d->qp[0];
+	struct frame_batch b;
+
+	qp->connecting = true; /* nothing leaves when it is posted */
+	for (unsigned k = 0; k < n; k++) {
+		wr->wr_id = k;
+		post_wr(qp, wr);
+	}
+	qp->connecting = false;
+	frame_batch_begin(&b);
+	lock_take(&qp->lock);
+	ibt_requests(qp, sim_now(&d->w), &b);
+	lock_drop(&qp->lock);
+	assert_int_equal(b.nframes, n);
+}
+
+/* It does not leave again, by way of SQD or not, and is not forgotten there. */
+static void expect_left(enum ibv_qp_type type, uint8_t op, bool drains)
+{
+	struct ibv_qp_attr sqd = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1},
+			   rts = {.qp_state = IBV_QPS_RTS};
+	struct duo *d = duo_new();
+	struct hca_ah *ah;
+	struct ibv_sge sge;
+	struct ibv_send_wr wr;
+
+	d->opts[0].type = d->opts[1].type = type;
+	duo_connect(d);
+	ah = sim_ah(&d->w.node[0], &d->w.node[1]);
+	wr = request(d, 0, IBV_WR_SEND, &sge, 0, 64);
+	if (type == IBV_QPT_UD) {
+		wr.wr.ud.ah = &ah->ibv;
+		wr.wr.ud.remote_qpn = hca_qpn(d->qp[1]);
+		wr.wr.ud.remote_qkey = SIM_QKEY;
+	}
+	send_batch(d, &wr, 3);
+	if (drains) {
+		assert_int_equal(hca_qp_modify(d->qp[0], &sqd, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+		assert_int_equal(events(&d->w.node[0], IBV_EVENT_SQ_DRAINED), 1);
+	}
+	assert_int_equal(hca_qp_modify(d->qp[0], &rts, IBV_QP_STATE), 0);
+	expect_all(d, 0, 3);
+	sim_run_idle(&d->w);
+	assert_int_equal(sent(d, 0, op), 0);
+	post_wr(d->qp[0], &wr);
+	sim_run_idle(&d->w);
+	assert_int_equal(sent(d, 0, op), 1);
+	sim_ah_free(ah);
+	duo_end(d);
+}
+
+static void what_has_left_does_not_leave_again(void **state)
+{
+	for (unsigned drains = 0; drains < 2; drains++) {
+		expect_left(IBV_QPT_UC, IBT_UC | OP_SEND_ONLY, drains);
+		expect_left(IBV_QPT_UD, IBT_UD | OP_SEND_ONLY, drains);
+	}
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -426,6 +489,7 @@ int main(void)
 		cmocka_unit_test(datagram_of_a_fabric_names_its_sender),
 		cmocka_unit_test(ud_receive_too_short_is_kept_for_the_next),
 		cmocka_unit_test(ud_by_a_handle_of_another_port_is_refused),
+		cmocka_unit_test(what_has_left_does_not_leave_again),
 		cmocka_unit_test(ud_to_a_hundred_thousand_peers_keeps_a_bounded_number_of_flows),
 	};
 

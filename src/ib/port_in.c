@@ -115,7 +115,7 @@ static void handle_echo(struct ibt_port *p, const struct frame_in *in)
 		}
 		hca_adapter_probe(p->adapter, ECHO_REQUEST, .qpn = bth_dqpn(in->bytes));
 		b->link = in->from ? local_channel_link(p->channel) : p->wire;
-		b->slot = in->from ? qpn_slot(bth_dqpn(b->frame[0].hdr)) : 0;
+		b->slot = in->slot; /* who wrote it, whatever it says: it fills no other's ring */
 		ibt_port_send_batch(p, b);
 	} else if (ibt_echo_parse(in, &qpn, &sent)) {
 		struct hca_flow *f = hca_adapter_flow_find(p->adapter, in->sgid, qpn);

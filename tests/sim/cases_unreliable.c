@@ -2,6 +2,9 @@
 /* UC and UD. */
 #include "duo.h"
 
+#include "ib/echo.h"
+#include "local/channel_parts.h"
+
 static void uc_message_with_a_hole_is_lost_alone(void **state)
 {
 	struct duo *d = duo_new();
@@ -332,6 +335,42 @@ static void datagram_of_a_fabric_names_its_sender(void **state)
 	duo_end(d);
 }
 
+static uint32_t echo_to; /* the process */
+
+static int catch_echo(struct link *l, const struct frame_batch *b)
+{
+	echo_to = b->slot;
+	return 0;
+}
+
+/* Who writes into our ring has answers put into its own, and into nobody else's. */
+static void echo_goes_to_who_asked_in_a_ring(void **state)
+{
+	enum { ASKER = 5, OTHER = 6 };
+	static const struct link_ops ops = {.send = catch_echo};
+	struct local_channel channel = {.link.ops = &ops};
+	struct duo *d = duo_new();
+	struct ibt_port *p = ibt_port_in(&d->w.node[1].adapter);
+	struct frame_batch b;
+	struct frame_in in = {
+		.bytes = b.frame[0].hdr, .len = BTH_LEN + ECHO_LEN, .from = &b, .slot = ASKER, .local = true};
+
+	d->opts[0].type = d->opts[1].type = IBV_QPT_UD;
+	duo_connect(d);
+	frame_batch_begin(&b);
+	ibt_echo_ask(&b, PKEY_DEFAULT, OTHER << QPN_SLOT_SHIFT | 7, hca_qpn(d->qp[1]), 1);
+	bth_put(b.frame[0].hdr, OPCODE_ECHO_REQUEST, false, 0, PKEY_DEFAULT, hca_qpn(d->qp[1]), false, 0);
+	memcpy(in.sgid, d->w.node[0].gid, 16);
+	memcpy(in.dgid, d->w.node[1].gid, 16);
+	p->channel = &channel;
+	lock_take(&p->provider.e->drive);
+	ibt_port_deliver(p, &in, sim_now(&d->w));
+	lock_drop(&p->provider.e->drive);
+	p->channel = NULL;
+	assert_int_equal(echo_to, ASKER);
+	duo_end(d);
+}
+
 /* UC: whether a message of this number is taken that comes in a ring, or beside it. */
 static bool takes(struct duo *d, bool ring, uint32_t psn)
 {
@@ -487,6 +526,7 @@ int main(void)
 		cmocka_unit_test(unreliable_pkey_and_qkey_mismatches_are_dropped_and_counted),
 		cmocka_unit_test(uc_drops_what_is_malformed_and_goes_on),
 		cmocka_unit_test(datagram_of_a_fabric_names_its_sender),
+		cmocka_unit_test(echo_goes_to_who_asked_in_a_ring),
 		cmocka_unit_test(ud_receive_too_short_is_kept_for_the_next),
 		cmocka_unit_test(ud_by_a_handle_of_another_port_is_refused),
 		cmocka_unit_test(what_has_left_does_not_leave_again),

@@ -27,8 +27,8 @@ static char *copy_name(const char *name)
 	return name ? strdup(name) : NULL;
 }
 
-/* The address of a host of our fabric, as text, in the place of its name. */
-static const char *address_of(const char *node, bool v6, char text[INET6_ADDRSTRLEN])
+/* The address of a host of our fabric, as text, in the place of its name: of IPv4, where either will do. */
+static const char *address_of(const char *node, int family, char text[INET6_ADDRSTRLEN])
 {
 	struct hca_adapter *a = node ? verbs_adapter() : NULL;
 	uint8_t ip[16];
@@ -36,9 +36,11 @@ static const char *address_of(const char *node, bool v6, char text[INET6_ADDRSTR
 	if (!a || !a->on_fabric)
 		return node;
 	ibv_free_device_list(ibv_get_device_list(NULL)); /* whoever asks is attached to the fabric */
-	if (!verbs_fabric_ip_of_name(a, node, v6, ip))
-		return node;
-	return inet_ntop(v6 ? AF_INET6 : AF_INET, v6 ? ip : ip + 12, text, INET6_ADDRSTRLEN);
+	if (family != AF_INET6 && verbs_fabric_ip_of_name(a, node, false, ip))
+		return inet_ntop(AF_INET, ip + 12, text, INET6_ADDRSTRLEN);
+	if (family != AF_INET && verbs_fabric_ip_of_name(a, node, true, ip))
+		return inet_ntop(AF_INET6, ip, text, INET6_ADDRSTRLEN);
+	return node;
 }
 
 /* An address of IPv6 is a GID, its port one of the port space. */
@@ -81,7 +83,7 @@ static int look_up(const char *node, const char *service, const struct rdma_addr
 	if (hints->ai_flags & RAI_FAMILY)
 		ask.ai_family = gid ? AF_INET6 : hints->ai_family;
 	if (!(hints->ai_flags & RAI_NUMERICHOST))
-		node = address_of(node, ask.ai_family == AF_INET6, text);
+		node = address_of(node, ask.ai_family, text);
 	err = getaddrinfo(node, service, &ask, &found);
 	if (err)
 		return err;

@@ -11,11 +11,11 @@ MANAGER=$1
 enter "${2:-loopback}" "$@"
 fabric() { env "${SANITIZER[@]}" "$ANYRDMA" fabric "$@"; }
 
-# up SHAPE FAR: a new fabric; servers are on node1, clients on the host of this number.
+# up SHAPE FAR OPTIONS...: a new fabric; servers are on node1, clients on the host of this number.
 up() {
 	local sm=auto
 	[ "$MANAGER" = builtin ] || sm=off
-	fabric up "$1" --name cm "--sm=$sm" >"$TMP/up" 2>&1 || fail "fabric up $1" "$TMP/up"
+	fabric up "${@:3}" "$1" --name cm "--sm=$sm" >"$TMP/up" 2>&1 || fail "fabric up $1" "$TMP/up"
 	[ "$MANAGER" = builtin ] || fabric sm opensm >"$TMP/sm" 2>&1 || fail "fabric sm opensm" "$TMP/sm"
 	ON_A=(env ANYRDMA_HOST=node1) ON_B=(env "ANYRDMA_HOST=node$2")
 	IP4_A=10.47.0.1 IP4_B=10.47.0.$2
@@ -202,5 +202,8 @@ restarted star:4 4
 down
 up fat-tree:4 16
 all
+down
+up pair 2 --ip fd47::/64
+by_name
 down
 done_testing

@@ -181,21 +181,19 @@ static int sm(int argc, char **argv)
 
 	if (argc < 2)
 		return ask_and_print(name, (const char *const[]){"sm", "", NULL});
-	if (!strcmp(argv[1], "stop"))
+	if (!strcmp(argv[1], "stop") && argc == 2)
 		return sm_stop(name);
-	if (strcmp(argv[1], "opensm") || argc > WORDS) {
-		tool_warn("fabric sm: opensm [--host HOST] [-- OPTIONS], or stop");
-		return 2;
-	}
 	if (i < argc && !strncmp(argv[i], "--host=", 7)) {
 		words[2] = argv[i++] + 7;
 	} else if (i + 1 < argc && !strcmp(argv[i], "--host")) {
 		words[2] = argv[i + 1];
 		i += 2;
 	}
-	if (i < argc && !strcmp(argv[i], "--"))
-		i++;
-	for (; i < argc; i++)
+	if (strcmp(argv[1], "opensm") || argc > WORDS || (i < argc && strcmp(argv[i], "--"))) {
+		tool_warn("fabric sm: opensm [--host HOST] [-- OPTIONS], or stop");
+		return 2;
+	}
+	while (++i < argc)
 		words[n++] = argv[i];
 	if (tool_which("opensm", path, sizeof(path))) {
 		/* Debian has it where only root looks. */

@@ -166,6 +166,7 @@ int fabric_up_as(int argc, char **argv, struct fabric_ref *f)
 	int n = 1, c;
 
 	optind = 1;
+	argv[0] = "anyrdma: fabric up"; /* whose complaints are getopt's */
 	while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0)
 		switch (c) {
 		case 'n':

@@ -289,6 +289,10 @@ static int run(int argc, char **argv)
 		}
 		if (take_host(&argv, &host) || take_fabric(*argv, &fabric, &topology))
 			continue;
+		if (!strcmp(*argv, "--host")) {
+			tool_warn("run: --host wants the name of a host; `anyrdma fabric hosts` lists them");
+			return 2;
+		}
 		if (!take_sockets(*argv)) {
 			tool_warn("run: there is no option '%s'; see anyrdma help run", *argv);
 			return 2;

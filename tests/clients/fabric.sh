@@ -61,6 +61,10 @@ sentences() {
 	tells "no such port" "S1 has ports \[1\] to \[2\]" fabric cut 'S1[3]'
 	tells "no such fault" "is no fault; for example: loss=1%" fabric inject 'S1[1]' slow
 	tells "no such command" "there is no 'uup'" fabric uup
+	tells "no such option" "^anyrdma: fabric up: unrecognized option '--speedy'" fabric up --speedy
+	tells "a host without a name" "--host wants the name of a host" run A --host
+	tells "nor for OpenSM" "opensm \[--host HOST\] \[-- OPTIONS\], or stop" fabric sm opensm --host
+	tells "whose options follow two dashes" "opensm \[--host HOST\] \[-- OPTIONS\], or stop" fabric sm opensm -R ftree
 	ok "another fabric beside it" fabric up --quiet --name other pair
 	tells "which has a status of its own" "Fabric 'other'.* 2 hosts, 0 switches, 1 cable\." fabric status --name other
 	ok "and is ended by itself" fabric down --name other

@@ -283,7 +283,7 @@ static int run_inside(const struct fabric_ref *f, char **cmd, const sigset_t *si
 	return wait_for(pid, signals);
 }
 
-/* run [OPTIONS of up] SPEC -- CMD: for scripts and CI. */
+/* run [OPTIONS of up] SPEC -- CMD: for scripts and CI. If we are killed, the fabric ends with the program. */
 static int run(int argc, char **argv)
 {
 	int split = 1, status, n = 0;
@@ -300,6 +300,7 @@ static int run(int argc, char **argv)
 	snprintf(own, sizeof(own), "run-%d", (int)getpid());
 	up[n++] = "up";
 	up[n++] = "--quiet";
+	up[n++] = "--until-unused";
 	up[n++] = "--name"; /* unless another one follows */
 	up[n++] = own;
 	for (int i = 1; i < split; i++)
@@ -310,6 +311,8 @@ static int run(int argc, char **argv)
 	if (status)
 		return status;
 	status = ended_before();
+	if (!status && fabric_hold(&f))
+		status = 126;
 	if (!status)
 		status = run_inside(&f, argv + split + 1, &signals, &before);
 	fabric_down(&f);

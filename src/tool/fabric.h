@@ -41,6 +41,8 @@ int fabric_enter(const char *fabric, const char *host);
  * message.
  */
 int fabric_use(const char *topology);
+/* Uses this one in the same manner. 0: it does, or the fabric stays whoever does. -ENXIO: it ends. */
+int fabric_hold(const struct fabric_ref *f);
 
 int fabric_up(int argc, char **argv);
 /* The same, and says which: the last --name of its options. */

@@ -25,8 +25,7 @@ static bool stays(const struct fabric_ref *f)
 	return access(gone, F_OK) && fabric_is_up(f->dir);
 }
 
-/* 0: it is held, or it stays whoever holds it. -ENXIO: it ends. */
-static int hold(const struct fabric_ref *f)
+int fabric_hold(const struct fabric_ref *f)
 {
 	char path[PATH_MAX + 8];
 	int fd, high;
@@ -78,7 +77,7 @@ int fabric_use(const char *topology)
 			break;
 		if (!f.up && bring_up(topology, &f))
 			break;
-		err = hold(&f);
+		err = fabric_hold(&f);
 		if (err)
 			usleep(10000);
 	}

@@ -271,6 +271,9 @@ for_scripts() {
 	[ "$status" -eq 143 ] || fail "fabric run, ended by a signal: status $status" "$TMP/out"
 	until_true 10 nothing_there || fail "fabric run leaves its fabric behind"
 	say "ok    and takes it along when it is ended"
+	"${IDENTITY[@]}" "${SANITIZER[@]}" "$ANYRDMA" fabric run pair -- sh -c 'kill -KILL $PPID' >"$TMP/out" 2>&1 || true
+	until_true 10 nothing_there || fail "fabric run, killed, leaves its fabric behind"
+	say "ok    and when it is killed"
 }
 
 sentences

@@ -173,10 +173,23 @@ static char *read_all(int fd)
 	return buf;
 }
 
+/* One that comes up, or ends, has a lock and nobody who answers: it is one or the other soon. */
+static int reach(const struct fabric_ref *f)
+{
+	enum { TRIES = 3000 }; /* 30 s */
+	int fd = connect_to(f->dir);
+
+	for (int i = 0; i < TRIES && (fd == -ENOENT || fd == -ECONNREFUSED) && fabric_is_up(f->dir); i++) {
+		usleep(10000);
+		fd = connect_to(f->dir);
+	}
+	return fd;
+}
+
 char *fabric_ask(const struct fabric_ref *f, const char *const *words)
 {
 	char *answer = NULL, *text;
-	int fd = connect_to(f->dir);
+	int fd = reach(f);
 	bool sent = fd >= 0;
 
 	for (; *words && sent; words++)
@@ -187,7 +200,11 @@ char *fabric_ask(const struct fabric_ref *f, const char *const *words)
 		close(fd);
 	text = answer ? strchr(answer, '\n') : NULL;
 	if (!text) {
-		tool_warn("the fabric '%s' does not answer; its log is %s/fabricd.log", f->name, f->dir);
+		if (fd < 0 && !fabric_is_up(f->dir))
+			tool_warn("the fabric '%s' has just ended", f->name);
+		else
+			tool_warn("the fabric '%s' does not answer; its log is %s/fabricd.log", f->name,
+				f->dir);
 		free(answer);
 		return NULL;
 	}

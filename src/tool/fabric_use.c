@@ -73,6 +73,7 @@ int fabric_use(const char *topology)
 			return fabric_find_up(NULL, &f); /* which one is meant? */
 		if (turn < 0)
 			turn = take_turn(&f);
+		err = -1;
 		if (!f.up && fabric_find(NULL, &f))
 			break;
 		if (!f.up && bring_up(topology, &f))

@@ -82,10 +82,27 @@ sentences() {
 	until_true 10 is_unmanaged || fail "IsSM stays" "$TMP/out"
 	tells "it does not start, and ports that are ACTIVE hide it not" "opensm has ended with status" fabric sm opensm -- --bogus
 	down
+	between
 	closed_streams
 	until_true 10 nothing_there || fail "something is left in $HOME_OF_FABRICS"
 	say "ok    and nothing is left behind"
 }
+
+# Coming up and ending take a moment in which there is a lock and nobody who answers.
+between() {
+	local dir=$HOME_OF_FABRICS/fabric-ending
+	"${IDENTITY[@]}" mkdir "$dir"
+	"${IDENTITY[@]}" flock "$dir/lock" sleep 1 &
+	PID[ending]=$!
+	until_true 10 test -e "$dir/lock" || fail "no lock"
+	until_true 10 locked "$dir/lock" || fail "no lock is held"
+	tells "a fabric that ends is waited for" "the fabric 'ending' has just ended" fabric status --name ending
+	wait "${PID[ending]}"
+	unset "PID[ending]"
+	rm -r "$dir"
+}
+
+locked() { ! flock -ns "$1" true; }
 
 # A caller without standard streams: their numbers are given to the tool's own descriptors.
 closed_streams() {

@@ -160,8 +160,7 @@ new_key() {
 		at node1 "$HERE/write_pkey.py" "$(lid_of $host)" 0x8123 || fail "the P_Key of $host cannot be written" "$TMP/out"
 	done
 	more_traffic 64 || fail "the connection keeps its old P_Key" "$TMP/new_key.server" "$TMP/new_key.client"
-	kill_hard new_key.client
-	kill_hard new_key.server
+	kill_hard new_key.client new_key.server
 	say "ok    a connection goes on with the P_Key that is written in the place of its own"
 }
 
@@ -277,8 +276,7 @@ managers() {
 
 	stands_still "${PID[sm_node2]}" "OpenSM"
 	stands_still "$(fabric_process)" "the fabric"
-	kill_hard load.client
-	kill_hard load.server
+	kill_hard load.client load.server
 }
 
 all_active() { the_fabric status | grep -Eq '^Ports with a cable: [0-9]+ ACTIVE\.$'; }
@@ -357,8 +355,7 @@ damage() {
 	unplugged "the host is unplugged, and plugged in again" 'node1[1]'
 	unplugged "its switch loses its power, and gets it back" 'edge1[1]' 'edge1[2]' 'edge1[3]' 'edge1[4]'
 	flaps
-	kill_hard load.client
-	kill_hard load.server
+	kill_hard load.client load.server
 }
 
 # unplugged LABEL PORT...: for less time than the load would wait.

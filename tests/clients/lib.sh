@@ -416,11 +416,15 @@ finish() {
 	return "$status"
 }
 
-# kill_hard NAME: kill -9 of a program in the middle of its work.
+# kill_hard NAME...: kill -9 of programs in the middle of their work, all at once: none ends because another has.
 kill_hard() {
-	kill -9 "${PID[$1]}"
-	wait "${PID[$1]}" 2>/dev/null || true
-	unset "PID[$1]"
+	local name pids=()
+	for name; do
+		pids+=("${PID[$name]}")
+		unset "PID[$name]"
+	done
+	kill -9 "${pids[@]}"
+	wait "${pids[@]}" 2>/dev/null || true
 }
 
 # run SIDE PROGRAM ARGS...: runs it to its end; its output is ours.

@@ -32,8 +32,7 @@ more_traffic 4 || fail "no traffic" "$TMP/victim.server" "$TMP/victim.client"
 start_others # last, and the kill follows at once: the first of them may be done soon, the last of them are not
 still_at_work || fail "the others were done before the kill; give them more to do"
 ! gone "${PID[victim.client]}" || fail "the victim ended by itself" "$TMP/victim.server" "$TMP/victim.client"
-kill_hard victim.server
-kill_hard victim.client
+kill_hard victim.server victim.client
 for i in "${OTHERS[@]}"; do
 	finish_pair "other_$i" "pair $i goes on after another was killed"
 done

@@ -103,15 +103,16 @@ static uint16_t pkey_now(const struct hca_qp *qp)
 	return p ? __atomic_load_n(&p->pkey[index], __ATOMIC_RELAXED) : 0;
 }
 
-void hca_qp_follow_pkey(struct hca_qp *qp)
+bool hca_qp_follow_pkey(struct hca_qp *qp)
 {
 	uint16_t now = pkey_now(qp);
 
 	assert_locked(&qp->lock);
 	if (!now || now == qp->path.pkey)
-		return;
+		return false;
 	qp->path.pkey = now;
 	hca_export_qp(qp->adapter, qp);
+	return true;
 }
 
 /* What a program asks for, rounded up to what it gets. */

@@ -251,8 +251,9 @@ const char *hca_qp_state_name(enum ibv_qp_state s);
 
 /* What it sends by from now on; takes the reference. It waits for no other any more. qp->lock held. */
 void hca_qp_set_flow(struct hca_qp *qp, struct hca_flow *f);
-/* On a fabric: its P_Key is that of its index as the subnet manager has it now. qp->lock held. */
-void hca_qp_follow_pkey(struct hca_qp *qp);
+/* On a fabric: its P_Key is that of its index as the subnet manager has it now. Whether it was another;
+ * qp->lock held. */
+bool hca_qp_follow_pkey(struct hca_qp *qp);
 /*
  * Takes cost from the window of a flow; false: closed, and the engine calls request() again when it opens.
  * qp->lock held.

@@ -54,18 +54,19 @@ static inline void choose(struct ibt_port *p, struct hca_path *path)
 	hca_path_go_by(path, shared ? local_channel_link(p->channel) : p->wire, shared);
 }
 
-void ibt_path_choose(struct ibt_port *p, struct hca_path *path)
-{
-	if (p->gated)
-		hca_path_walk(path, path->flow->slot);
-	choose(p, path);
-}
-
-/* Its P_Key may be another one by now, too. */
+/* Its P_Key may be another one by now, too: looked at last, so that it is not older than the epoch. */
 static void walk(struct hca_qp *qp)
 {
-	hca_qp_follow_pkey(qp);
-	hca_path_walk(&qp->path, qp->path.flow->slot);
+	do
+		hca_path_walk(&qp->path, qp->path.flow->slot);
+	while (hca_qp_follow_pkey(qp));
+}
+
+void ibt_path_choose(struct ibt_port *p, struct hca_qp *qp)
+{
+	if (p->gated)
+		walk(qp);
+	choose(p, &qp->path);
 }
 
 static bool is_same_way(const struct hca_path *path, const struct frame_dest *dest, uint32_t qpn)

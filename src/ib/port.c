@@ -123,7 +123,7 @@ static void find_path(struct hca_provider *v, const struct hca_path *path, uint3
 static void set_path(struct hca_qp *qp)
 {
 	hca_qp_set_flow(qp, hca_adapter_flow(qp->adapter, qp->path.dest.dgid, qp->attr.dest_qp_num));
-	ibt_path_choose(ibt_port_of(qp), &qp->path);
+	ibt_path_choose(ibt_port_of(qp), qp);
 	hca_qp_count_path(qp);
 	ibt_path_say_here(qp);
 }

@@ -88,8 +88,8 @@ bool ibt_port_answer(struct hca_provider *v, struct hca_qp *qp, uint64_t now);
 void ibt_port_flush_answers(struct hca_provider *v);
 
 /* ---- path.c; qp->lock held ---- */
-/* How the flow's process is reached now: decides which link the path goes by. A look, without I/O. */
-void ibt_path_choose(struct ibt_port *p, struct hca_path *path);
+/* How the flow's process is reached now: decides which link its path goes by. A look, without I/O. */
+void ibt_path_choose(struct ibt_port *p, struct hca_qp *qp);
 /* Whether the QP takes frames that come this way, see there. */
 bool ibt_path_hears(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *in);
 /*

@@ -2,6 +2,7 @@
 /* UC and UD. */
 #include "duo.h"
 
+#include "fabric/shared.h"
 #include "ib/echo.h"
 #include "local/channel_parts.h"
 
@@ -335,6 +336,39 @@ static void datagram_of_a_fabric_names_its_sender(void **state)
 	duo_end(d);
 }
 
+static struct duo *duo_of_uc(void)
+{
+	struct duo *d = duo_new();
+
+	d->opts[0].type = d->opts[1].type = IBV_QPT_UC;
+	duo_connect(d);
+	return d;
+}
+
+/* The subnet manager writes the P_Key of a queue pair that is in INIT, and finds its path behind that. */
+static void path_is_found_with_the_pkey_of_now(void **state)
+{
+	static const struct fabric_counts n = {.ports = 1, .rows = 1};
+	struct fabric_table *t = fabric_table_init(calloc(1, fabric_table_size(&n)), &n);
+	struct duo *d = duo_of_uc();
+	struct hca_adapter *a = &d->w.node[0].adapter;
+	struct hca_qp *qp = d->qp[0];
+
+	hca_port_init_ib(qp->path.port, &d->w.node[0].dev, 1, 0);
+	a->on_fabric = ibt_port_in(a)->gated = true;
+	a->table = t;
+	fabric_port(t, 0)->pkey[0] = 0x8001;
+	lock_take(&a->engine.drive);
+	lock_take(&qp->lock);
+	qp->dev_provider->ops.set_path(qp);
+	ibt_path_follow(ibt_port_in(a), qp);
+	assert_int_equal(qp->path.pkey, 0x8001);
+	lock_drop(&qp->lock);
+	lock_drop(&a->engine.drive);
+	duo_end(d);
+	free(t);
+}
+
 static uint32_t echo_to; /* the process */
 
 static int catch_echo(struct link *l, const struct frame_batch *b)
@@ -388,15 +422,6 @@ static bool takes(struct duo *d, bool ring, uint32_t psn)
 	ibt_receive(d->qp[1], &in, sim_now(&d->w));
 	lock_drop(&d->qp[1]->lock);
 	return hca_cq_take(d->cq[1], &wc, 1) == 1;
-}
-
-static struct duo *duo_of_uc(void)
-{
-	struct duo *d = duo_new();
-
-	d->opts[0].type = d->opts[1].type = IBV_QPT_UC;
-	duo_connect(d);
-	return d;
 }
 
 /* A path leaves shared memory, and returns to it; what was sent before may come behind. */
@@ -526,6 +551,7 @@ int main(void)
 		cmocka_unit_test(unreliable_pkey_and_qkey_mismatches_are_dropped_and_counted),
 		cmocka_unit_test(uc_drops_what_is_malformed_and_goes_on),
 		cmocka_unit_test(datagram_of_a_fabric_names_its_sender),
+		cmocka_unit_test(path_is_found_with_the_pkey_of_now),
 		cmocka_unit_test(echo_goes_to_who_asked_in_a_ring),
 		cmocka_unit_test(ud_receive_too_short_is_kept_for_the_next),
 		cmocka_unit_test(ud_by_a_handle_of_another_port_is_refused),

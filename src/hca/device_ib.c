@@ -185,7 +185,8 @@ static void say_why(int err)
 	if (atomic_flag_test_and_set(&said))
 		return;
 	log_warn("the program is on a host of a fabric (ANYRDMA_HOST), and has no devices: %s",
-		err == -ENOENT   ? "there is no fabric, see `anyrdma fabric up`"
+		err == -ENOENT   ? "no fabric is up, or several are, and ANYRDMA_FABRIC does not say which; "
+				   "see `anyrdma fabric up`"
 		: err == -ENODEV ? "the fabric has no such host, see `anyrdma fabric hosts`"
 				 : strerror(-err));
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* anyrdma devices: what a program will see. */
 #include "tool/tool.h"
+#include "base/env.h"
 #include "tool/devlist.h"
 
 #include <getopt.h>
@@ -127,6 +128,9 @@ static int run(int argc, char **argv)
 		print_json(devs, n);
 	else if (n)
 		print_all(devs, n);
+	else if (env_text(ANYRDMA_HOST))
+		tool_warn("no devices: that host of a fabric (ANYRDMA_HOST) cannot be reached; see `anyrdma "
+			  "fabric hosts`");
 	else
 		tool_warn(
 			"no devices: no network interface is up, or ANYRDMA_DEVICES names none that exists; "

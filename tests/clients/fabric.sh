@@ -41,6 +41,8 @@ sentences() {
 	local i
 	tells "no fabric: what to do" "anyrdma fabric up. starts one" fabric status
 	tells "no fabric: nor a host on it" "anyrdma fabric up. starts one" run A --host node1 true
+	tells "nor devices" "no fabric is up, or several are" env ANYRDMA_HOST=node1 "$ANYRDMA" devices
+	tells "and why there are none" "no devices: that host of a fabric" env ANYRDMA_HOST=node1 "$ANYRDMA" devices
 	tells "no such topology" "for example: ring:6|at least three switches" fabric up ring:2
 	tells "no such file" "No such file or directory; give a topology" fabric up /nowhere
 	printf 'Switch 4 "S1"\n[1] "S2"[1]\n' >"$FILES/wrong"

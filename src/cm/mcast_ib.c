@@ -25,7 +25,8 @@
 
 enum {
 	JOIN_MS = 10000,
-	JOIN_AGAIN_MS = 1000,
+	NO_MANAGER_MS = 1000,
+	ANSWER_MS = 2500, /* longer than the fabric asks (fabricd/sa_client.c) */
 	MCAST_QPN = 0xffffff,
 	SCOPE_LINK_LOCAL = 2,
 	TRANSIENT = 0x10,
@@ -168,6 +169,15 @@ static int ask(struct rcm_join *j, int timeout_ms)
 
 /* ---- a new fabric ---- */
 /*
+ * Who asks again while the question before is on its way is answered twice, and is in the group twice: then
+ * it leaves once, and its port does not. Nothing is on its way where there is no subnet manager yet.
+ */
+static void ask_again(struct rcm_join *j)
+{
+	ask(j, rcm_sa_is_there(&j->way) ? ANSWER_MS : NO_MANAGER_MS);
+}
+
+/*
  * The program knows of nothing, unless the group is not what it sends to any more: then it is told as of
  * Linux, when the groups of a port are gone. Who does not answer is asked again: the ports may not be up yet.
  */
@@ -177,7 +187,7 @@ static void answered_again(struct rcm_question *q, const uint8_t *mad)
 	struct sa_member m;
 
 	if (j->id && !mad)
-		ask(j, JOIN_AGAIN_MS);
+		ask_again(j);
 	else if ((!take_answer(j, mad, &m) || m.mlid != j->mlid) && j->id)
 		tell(j, &m, -ENETRESET);
 	if (!j->id)
@@ -194,7 +204,7 @@ void rcm_joins_follow(struct rcm *cm)
 			continue;
 		rcm_question_forget(cm, &j->q);
 		j->q.answered = answered_again;
-		ask(j, JOIN_AGAIN_MS);
+		ask_again(j);
 	}
 }
 

@@ -42,6 +42,14 @@ static int send_question(const struct rcm_sa_way *way, const uint8_t mad[MAD_LEN
 	return mad_send(way->cm->host.adapter, &to, mad);
 }
 
+bool rcm_sa_is_there(const struct rcm_sa_way *way)
+{
+	struct frame_dest to = {.ifindex = way->ifindex};
+
+	verbs_fabric_way_to_sm(way->cm->host.adapter, &to);
+	return to.dlid;
+}
+
 static void out_of_time(struct cm_host_timer *t, uint64_t now)
 {
 	struct rcm_question *q = container_of(t, struct rcm_question, timer);

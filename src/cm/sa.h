@@ -30,6 +30,9 @@ struct rcm_sa_way {
 };
 struct rcm_sa_way rcm_sa_way_of(const struct rcm_id *id);
 
+/* Whether the port knows a subnet manager. Any lock. */
+bool rcm_sa_is_there(const struct rcm_sa_way *way);
+
 /* The header of a question, and all zero behind it. */
 void rcm_sa_begin(uint8_t mad[MAD_LEN], uint8_t method, uint16_t attr, uint64_t mask);
 /*

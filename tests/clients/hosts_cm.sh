@@ -135,6 +135,28 @@ restarted() {
 	say "ok    groups of a fabric that was started again"
 }
 
+# joined_once: the same where the fabric that comes back takes long to answer, and the member leaves.
+joined_once() {
+	local pid
+	start once B "$ANYRDMA_BUILD/tests/clients/leaves" "$IP4_B" 239.1.1.9
+	until_true "$PATIENCE" says once joined || fail "no join" "$TMP/once"
+	{ fabric topology && echo "@fault \"node$1\"[1] delay=600ms"; } >"$TMP/slow"
+	pid=$(head -n 1 "$RUN_DIR/net-${NAMESPACES[0]}/fabric-cm/lock")
+	kill -9 "$pid"
+	until_true "$PATIENCE" gone "$pid" || fail "the fabric cannot be killed"
+	up "$TMP/slow" "$1"
+	until_true "$PATIENCE" joined_there || fail "the group is not joined again" "$TMP/once"
+	sleep 2.5 # an answer too many comes a second later, after the delay
+	kill -USR1 "${PID[once]}"
+	until_true "$PATIENCE" says once left || fail "it does not leave" "$TMP/once"
+	until_true 5 joined_not || fail "it has left, and its port has not" "$TMP/once"
+	kill_hard once
+	say "ok    who is joined again leaves once"
+}
+
+joined_there() { fabric tables | has ' 0xc001 '; }
+joined_not() { ! joined_there; }
+
 # forwards: a switch has a group with more than one port.
 forwards() { fabric tables | has -E ' 0xc0[0-9a-f]{2} +[0-9]+ +[0-9]+'; }
 forwards_not() { ! forwards; }
@@ -199,6 +221,7 @@ if [ "$MANAGER" = opensm ] && ! command -v opensm /usr/sbin/opensm >/dev/null; t
 up star:4 4
 all
 restarted star:4 4
+[ "$MANAGER" != builtin ] || joined_once 4
 down
 up fat-tree:4 16
 all

@@ -77,7 +77,9 @@ enum {
 struct ibt_recovery {
 	uint64_t ack_by;   /* the spec's timer; 0: not running */
 	uint64_t probe_at; /* the early one; 0: not running */
-	uint8_t probes;    /* since the last progress: each doubles the wait for the next */
+	uint64_t held;     /* see ibt_path_holds(): where it waits for its reader; 0: nowhere */
+	uint64_t held_since;
+	uint8_t probes; /* since the last progress: each doubles the wait for the next */
 	bool probe_due;
 	bool probe_again; /* at once, should the answer show that only acknowledges were lost up to there */
 	bool cautious;    /* the spec's timer ran out: one packet at a time until something is acknowledged */
@@ -341,6 +343,13 @@ void ibt_settle(struct hca_qp *qp, uint64_t now);
 void ibt_acknowledge(struct hca_qp *qp, uint32_t to, uint64_t now);
 /* The oldest request ends with this status, after those before `psn`. */
 void ibt_fail_at(struct hca_qp *qp, uint32_t psn, enum ibv_wc_status status, uint64_t now);
+
+/* path.c */
+/*
+ * Whether what was sent lies in memory where the peer, which is alive, has not got round to it: then it is
+ * not lost. *mark: of what this is asked; 0: of all that lies there now.
+ */
+bool ibt_path_holds(struct hca_qp *qp, uint64_t *mark);
 
 /* recovery.c */
 void ibt_timer(struct hca_qp *qp, uint64_t now);

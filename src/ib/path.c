@@ -174,6 +174,18 @@ void ibt_path_follow(struct ibt_port *p, struct hca_qp *qp)
 	leave(p, qp);
 }
 
+bool ibt_path_holds(struct hca_qp *qp, uint64_t *mark)
+{
+	struct local_channel *c = ibt_port_of(qp)->channel;
+	uint32_t slot = qp->path.shared ? qp->path.flow->slot : 0;
+
+	if (slot && !*mark)
+		*mark = local_channel_mark(c, slot);
+	if (!slot || !*mark || !local_channel_holds(c, slot, *mark))
+		*mark = 0;
+	return *mark;
+}
+
 static void say_here(struct hca_qp *qp, bool ask)
 {
 	struct frame_out f = {.hdr_len = BTH_LEN + HERE_LEN, .own = 1};

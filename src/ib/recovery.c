@@ -38,6 +38,8 @@ enum {
 	STUCK_NS = 1000000,                /* a flow that does not move for so long holds nobody back */
 	PROBE_MAX_NS = 1000 * 1000 * 1000, /* where the program wants no timeout at all */
 };
+static const uint64_t HELD_MOST_NS =
+	5000ull * 1000 * 1000; /* each retry waits so long for a peer that is alive */
 
 /* ---- the round trip ---- */
 void ibt_time_packet(struct ibt_requester *r, uint64_t now)
@@ -160,6 +162,7 @@ static bool moved_meanwhile(struct hca_qp *qp, uint64_t now)
 	if (!c->moved || r->rnr_until || c->stuck_at)
 		return false;
 	c->moved = false;
+	c->held = 0;
 	c->probe_at = 0;
 	qp->deadline = c->ack_by = r->una == r->sent || !timeout ? 0 : now + timeout;
 	return true;
@@ -171,6 +174,7 @@ void ibt_progress(struct hca_qp *qp, uint64_t now)
 
 	measure(r, now);
 	r->rec.moved = false;
+	r->rec.held = 0;
 	r->retries = qp->attr.retry_cnt;
 	r->rnr_retries = qp->attr.rnr_retry;
 	r->rec.cautious = false;
@@ -204,6 +208,23 @@ static void go_back(struct hca_qp *qp, uint64_t now)
 	r->rec.ack_by = 0;
 }
 
+/*
+ * Memory loses nothing: as long as the peer has not taken what we sent, sending it again tells nobody
+ * anything. It is alive, and waits for a CPU: on a busy machine longer than many programs' timers, which are
+ * meant for a card that answers by itself.
+ */
+static bool peer_is_late(struct hca_qp *qp, uint64_t now)
+{
+	struct ibt_recovery *c = &ibt_qp(qp)->req.rec;
+
+	if (!c->held)
+		c->held_since = now;
+	if (ibt_path_holds(qp, &c->held) && now - c->held_since < HELD_MOST_NS)
+		return true;
+	c->held = 0;
+	return false;
+}
+
 void ibt_timer(struct hca_qp *qp, uint64_t now)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
@@ -221,6 +242,8 @@ void ibt_timer(struct hca_qp *qp, uint64_t now)
 	} else if (r->rnr_until) {
 		if (now >= r->rnr_until)
 			r->rnr_until = 0; /* request() goes on from where the NAK put it */
+	} else if (r->rec.ack_by && now >= r->rec.ack_by && peer_is_late(qp, now)) {
+		r->rec.ack_by = 0;
 	} else if (r->rec.ack_by && now >= r->rec.ack_by) {
 		hca_qp_probe(qp, ACK_TIMEOUT, .psn = r->acked);
 		hca_flow_loss(qp->path.flow);

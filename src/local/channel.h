@@ -92,6 +92,13 @@ bool local_channel_has_wanted(const struct local_channel *c);
 int local_channel_try_connect(struct local_channel *c, uint32_t slot, bool ask, uint64_t *identity);
 /* Whether it still is, a look that costs nothing. */
 bool local_channel_is_up(struct local_channel *c, uint32_t slot);
+/*
+ * A mark behind all that lies in the ring to this process, or 0: nothing does, or nobody is there to take it.
+ * And whether something before the mark lies there still: then it is not lost, and its reader, which is
+ * alive, has not got round to it.
+ */
+uint64_t local_channel_mark(struct local_channel *c, uint32_t slot);
+bool local_channel_holds(struct local_channel *c, uint32_t slot, uint64_t mark);
 /* Whether its frames come through shared memory, too, and are known to be its (frame_in.slot). */
 bool local_channel_is_paired(struct local_channel *c, uint32_t slot);
 

@@ -78,6 +78,7 @@ struct local_writer {
 	_Atomic bool proving;       /* an export may come any moment */
 	struct windows windows;
 	uint64_t asked_at; /* ms */
+	uint32_t times;    /* it was asked: its ring is another one each time */
 	int pid;           /* who listened, where there is more to ask of it than its user */
 	const struct local_bell *bell;
 	uint32_t rung;                        /* bell->wakes when we last rang */

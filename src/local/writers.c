@@ -102,6 +102,7 @@ static int ask(struct local_channel *c, struct local_writer *w)
 
 	assert_locked(&w->lock);
 	w->asked_at = clock_ms();
+	w->times++;
 	w->end.fd = handshake_connect(c->port, w->slot);
 	if (w->end.fd < 0)
 		return w->end.fd;
@@ -331,4 +332,47 @@ void local_writer_begin(struct local_channel *c, struct local_writer *w, bool no
 			say_why_not(w, err);
 	}
 	lock_drop(&w->lock);
+}
+
+/* ---- what lies in its ring ---- */
+/* A child that it left behind may have its socket still: then the process tells. */
+static bool is_alive(const struct local_writer *w)
+{
+	struct pollfd p = {.fd = w->process.fd, .events = POLLIN};
+
+	return w->state == WRITER_UP && !w->ended && w->there.pid && !local_end_has_ended(&w->end) &&
+	       (p.fd < 0 || poll(&p, 1, 0) <= 0);
+}
+
+static bool lies_before(const struct local_writer *w, uint32_t mark)
+{
+	return (int32_t)(mark - atomic_load_explicit(&w->tx.taken, memory_order_relaxed)) > 0 &&
+	       (int32_t)(mark - atomic_load_explicit(&w->tx.ring->taken, memory_order_relaxed)) > 0;
+}
+
+uint64_t local_channel_mark(struct local_channel *c, uint32_t slot)
+{
+	struct local_writer *w = atomic_load_explicit(&c->writer[slot], memory_order_acquire);
+	uint64_t mark = 0;
+
+	if (!w)
+		return 0;
+	lock_take(&w->lock);
+	if (is_alive(w) && lies_before(w, w->tx.head))
+		mark = (uint64_t)w->times << 32 | w->tx.head;
+	lock_drop(&w->lock);
+	return mark;
+}
+
+bool local_channel_holds(struct local_channel *c, uint32_t slot, uint64_t mark)
+{
+	struct local_writer *w = atomic_load_explicit(&c->writer[slot], memory_order_acquire);
+	bool holds;
+
+	if (!w)
+		return false;
+	lock_take(&w->lock);
+	holds = mark >> 32 == w->times && is_alive(w) && lies_before(w, (uint32_t)mark);
+	lock_drop(&w->lock);
+	return holds;
 }

@@ -416,6 +416,66 @@ static void stopped_target_is_read_and_written(void **state)
 	assert_int_not_equal(processes, 0);
 }
 
+static void role_late(struct vt *t, int fd)
+{
+	struct vt_ep *ep = vt_ep(t, .len = LEN);
+	struct vt_addr peer;
+
+	vt_meet(ep, fd, NULL, &peer);
+	vt_recv(ep, 1, 0, 64);
+	vt_tell(fd, "", 1);
+	vt_ok(ep, 1);
+}
+
+/* Whether a request is not given up while the peer gets no processor for longer than its timers. */
+static bool late_peer_answers(struct vt *t)
+{
+	struct vt_conn c = vt_conn(t);
+	struct vt_ep *a = vt_ep(t, .len = LEN);
+	struct ibv_wc wc = {.status = IBV_WC_SUCCESS};
+	struct vt_addr to;
+	struct vt_peer p;
+	double until;
+	char byte;
+	int status, n = 0;
+
+	c.timeout = 10; /* 4 ms, twice */
+	c.retry = 1;
+	vt_peer_start(&p, "late");
+	vt_meet(a, p.fd, &c, &to);
+	vt_hear(p.fd, &byte, 1);
+	kill(p.pid, SIGSTOP);
+	assert_int_equal(waitpid(p.pid, &status, WUNTRACED), p.pid);
+	vt_post(a, .op = IBV_WR_SEND, .id = 1, .len = 64);
+	for (until = vt_now() + 0.2; !n && vt_now() < until;)
+		n = ibv_poll_cq(a->cq, 1, &wc);
+	kill(p.pid, SIGCONT);
+	if (n) {
+		assert_int_equal(wc.status, IBV_WC_RETRY_EXC_ERR);
+		vt_peer_kill(&p);
+	} else {
+		vt_ok(a, 1);
+		vt_peer_finish(&p);
+	}
+	vt_ep_close(a);
+	return !n;
+}
+
+/* What lies in memory is not lost: who is alive is waited for. Some handshakes are late, see above. */
+static void late_peer_is_waited_for(void **state)
+{
+	const char *way = getenv("ANYRDMA_LOCAL");
+	int processes = 4;
+
+	if (way && !strcmp(way, "off")) {
+		print_message("SKIP  a stopped target answers no packets\n");
+		skip();
+	}
+	while (processes && !late_peer_answers(*state))
+		processes--;
+	assert_int_not_equal(processes, 0);
+}
+
 /* Whatever way the bytes take: once ibv_dereg_mr has returned, none come any more. */
 static void nothing_lands_after_deregistration(void **state)
 {
@@ -495,6 +555,7 @@ static const struct vt_role roles[] = {
 	{"many", role_many},
 	{"echo", role_echo},
 	{"writer", role_writer},
+	{"late", role_late},
 	{NULL, NULL},
 };
 
@@ -507,6 +568,7 @@ static const struct CMUnitTest tests[] = {
 	VT_TEST(two_processes_converse),
 	VT_TEST(killed_peer_leaves_errors_and_no_trace),
 	VT_TEST(stopped_target_is_read_and_written),
+	VT_TEST(late_peer_is_waited_for),
 	VT_TEST(nothing_lands_after_deregistration),
 	VT_TEST(idle_connections_cost_nothing),
 };

@@ -111,13 +111,19 @@ uint64_t ibt_rnr_ns(unsigned code)
 static const uint16_t credits[31] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512,
 	768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768};
 
+/* The table's largest that is not above n: from 2 on a power of two, 2^k, has the code 2k, and 3 * 2^(k-1)
+ * the next. */
 uint8_t ibt_credit_encode(uint32_t n)
 {
-	uint8_t code = 30;
+	enum { MOST = 30 };
+	unsigned log2;
 
-	while (credits[code] > n)
-		code--;
-	return code;
+	if (n < 2)
+		return (uint8_t)n;
+	if (n >= credits[MOST])
+		return MOST;
+	log2 = 31 - (unsigned)__builtin_clz(n);
+	return (uint8_t)(2 * log2 + (n >> (log2 - 1) & 1));
 }
 
 uint32_t ibt_credit_decode(uint8_t code)

@@ -88,8 +88,13 @@ static void timer_and_credit_tables_are_the_specifications(void **state)
 	assert_int_equal(ibt_credit_encode(0), 0);
 	assert_int_equal(ibt_credit_encode(5), 4);
 	assert_int_equal(ibt_credit_encode(1000000), 30);
-	for (uint32_t n = 0; n < 40000; n++)
-		assert_true(ibt_credit_decode(ibt_credit_encode(n)) <= n);
+	for (uint32_t n = 0; n < 40000; n++) {
+		uint8_t code = ibt_credit_encode(n);
+
+		assert_true(ibt_credit_decode(code) <= n);
+		assert_true(code == 30 || ibt_credit_decode(code + 1) > n);
+	}
+	assert_int_equal(ibt_credit_encode(UINT32_MAX), 30);
 }
 
 /* First and last set START and END; what a message is, and brings at its end, stays. */

@@ -165,25 +165,29 @@ static bool has_work(struct hca_engine *e, const struct hca_clock *clock)
 	       hca_engine_has_pending_tx(e) || atomic_load_explicit(&e->window_freed, memory_order_relaxed);
 }
 
-static bool others_are_busy(struct hca_engine *e, const struct hca_provider *but)
+/* Bits of the providers with connections that take their bytes by a look at them. */
+static unsigned busy_providers(struct hca_engine *e)
 {
+	unsigned busy = 0;
+
 	for_each_provider(p, e)
 	{
-		if (p != but && p->ops.is_busy(p))
-			return true;
+		if (p->ops.is_busy(p))
+			busy |= p->bit;
 	}
-	return false;
+	return busy;
 }
 
 static int receive_all(struct hca_engine *e, struct hca_clock *clock)
 {
 	unsigned woken =
 		atomic_load_explicit(&e->woken, memory_order_relaxed) ? atomic_exchange(&e->woken, 0) : 0;
+	unsigned busy = busy_providers(e);
 	int n = 0;
 
 	for_each_provider(p, e)
 	{
-		if (p->ops.due(p, woken, others_are_busy(e, p)))
+		if (p->ops.due(p, woken, busy & ~p->bit))
 			n += p->ops.receive(p, woken, clock);
 	}
 	return n;

@@ -96,7 +96,6 @@ void hca_provider_init(struct hca_provider *p, const struct hca_provider_ops *op
 	DEFAULT(is_busy, no);
 	DEFAULT(expire, nothing_due);
 	DEFAULT(tidy, nothing_to_tidy);
-	DEFAULT(is_quiet, no);
 	DEFAULT(sleep, yes);
 	DEFAULT(woke, nothing);
 	DEFAULT(has_deferred, no);
@@ -155,7 +154,7 @@ bool engine_is_quiet(struct hca_engine *e)
 {
 	for_each_provider(p, e)
 	{
-		if (!p->ops.is_quiet(p))
+		if (p->ops.is_quiet && !p->ops.is_quiet(p))
 			return false;
 	}
 	return e->open;

@@ -115,8 +115,8 @@ struct hca_provider_ops {
 	/* ---- waiting; any thread ---- */
 	/* Descriptors to sleep on: fills fds[], returns how many. */
 	int (*fds)(struct hca_provider *p, int fds[HCA_PROVIDER_FDS]);
-	/* A look that costs nothing: nothing has come by what most comes by. Missing: such a look is not
-	 * known. */
+	/* A look that costs nothing: nothing has come by what most comes by. Missing: what comes is found by
+	 * receive() alone, every few looks. */
 	bool (*is_quiet)(struct hca_provider *p);
 	/* Around sleeping on the descriptors; false from sleep: something is there. woke() in any case. */
 	bool (*sleep)(struct hca_provider *p);

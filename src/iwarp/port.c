@@ -87,12 +87,6 @@ static bool is_busy(struct hca_provider *v)
 	return port_of(v)->nopen;
 }
 
-/* A look at a socket is a system call: who polls does so now and then, whether there is something or not. */
-static bool is_quiet(struct hca_provider *v)
-{
-	return true;
-}
-
 struct stream *stream_new(struct iwarp_port *port, iwarp_conn_fn *tell, void *user)
 {
 	struct stream *s = calloc(1, sizeof(*s));
@@ -405,6 +399,7 @@ static int receive(struct hca_provider *v, unsigned woken, struct hca_clock *clo
 	return done;
 }
 
+/* No is_quiet(): a look at a socket is a system call, so who polls looks now and then, whatever has come. */
 static const struct hca_provider_ops port_ops = {
 	.state_size = sizeof(struct iwarp_qp),
 	.offers = iwarp_offers,
@@ -421,7 +416,6 @@ static const struct hca_provider_ops port_ops = {
 	.expire = expire,
 	.tidy = tidy,
 	.fds = fds,
-	.is_quiet = is_quiet,
 	.recv_posted = recv_posted,
 	.close = close_port,
 	.abandon = abandon,

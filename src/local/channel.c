@@ -258,7 +258,7 @@ static void sum_up(struct local_channel *c)
 	s->tx_errors += atomic_load_explicit(&c->tx_lost, memory_order_relaxed);
 }
 
-static bool has_ack(struct local_channel *c)
+static inline bool has_ack(struct local_channel *c)
 {
 	unsigned made = atomic_load_explicit(&c->nmade, memory_order_acquire);
 
@@ -326,27 +326,26 @@ static int channel_receive(struct link *link, unsigned max, link_deliver_fn *del
 
 /* ---- sleeping ---- */
 /* A frame; or its writer is gone, and with it the bell: what it left is taken before anybody sleeps. */
-static bool has_something(const struct local_reader *r)
+static inline bool has_something(const struct local_reader *r, enum local_reader_state state)
 {
-	enum local_reader_state state = atomic_load_explicit(&r->state, memory_order_acquire);
-
 	return state == READER_GONE || (state == READER_UP && ring_waiting(&r->rx));
 }
 
-static bool has_deferred(const struct local_reader *r)
+static inline bool has_deferred(const struct local_reader *r, enum local_reader_state state)
 {
-	return atomic_load_explicit(&r->state, memory_order_acquire) == READER_UP &&
-	       local_credit_is_deferred(r);
+	return state == READER_UP && local_credit_is_deferred(r);
 }
 
+/* Who polls comes here each time. */
 bool local_channel_is_quiet(struct local_channel *c)
 {
 	unsigned readers = atomic_load_explicit(&c->nreaders, memory_order_acquire);
 
 	for (unsigned i = 0; i < readers; i++) {
 		struct local_reader *r = atomic_load_explicit(&c->reader[i], memory_order_relaxed);
+		enum local_reader_state state = atomic_load_explicit(&r->state, memory_order_acquire);
 
-		if (has_something(r) || has_deferred(r))
+		if (has_something(r, state) || has_deferred(r, state))
 			return false;
 	}
 	return readers && !has_ack(c) && !wire_waits(c);
@@ -359,7 +358,7 @@ bool local_channel_has_deferred(struct local_channel *c)
 	for (unsigned i = 0; i < readers; i++) {
 		struct local_reader *r = atomic_load_explicit(&c->reader[i], memory_order_relaxed);
 
-		if (has_deferred(r))
+		if (has_deferred(r, atomic_load_explicit(&r->state, memory_order_acquire)))
 			return true;
 	}
 	return false;
@@ -384,7 +383,7 @@ static bool nothing_waits(struct local_channel *c)
 	for (unsigned i = 0; i < readers; i++) {
 		struct local_reader *r = atomic_load_explicit(&c->reader[i], memory_order_relaxed);
 
-		if (has_something(r))
+		if (has_something(r, atomic_load_explicit(&r->state, memory_order_acquire)))
 			return false;
 	}
 	return !has_ack(c);

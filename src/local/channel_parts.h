@@ -243,8 +243,21 @@ void local_credit_check(struct local_channel *c, struct local_reader *r);
 bool local_credit_expects_reply(const struct local_reader *r);
 /* Acknowledges now what is deferred. */
 void local_credit_flush(struct local_channel *c, struct local_reader *r);
-/* Whether something is; any thread. */
-bool local_credit_is_deferred(const struct local_reader *r);
+/* Whether a frame of ours has acknowledged the last burst. */
+static inline bool local_credit_was_piggybacked(const struct local_reader *r)
+{
+	return atomic_load_explicit(&r->piggybacked, memory_order_relaxed) ==
+	       atomic_load_explicit(&r->rx.done, memory_order_relaxed);
+}
+
+/* Whether something is deferred; any thread. */
+static inline bool local_credit_is_deferred(const struct local_reader *r)
+{
+	return !local_credit_was_piggybacked(r) &&
+	       atomic_load_explicit(&r->rx.ring->taken, memory_order_relaxed) !=
+		       atomic_load_explicit(&r->rx.done, memory_order_relaxed);
+}
+
 /* Rings the bell if somebody sleeps there; w->lock held, it is up. */
 void local_credit_wake(const struct local_channel *c, struct local_writer *w);
 
@@ -254,6 +267,9 @@ void local_credit_take(struct local_channel *c, struct local_reader *r, void *ar
 /* All that are in our rings: how many rings had one. */
 int local_credit_collect(struct local_channel *c, void *arg);
 /* Whether this one has, and it was not collected; any thread. */
-bool local_credit_is_acked(struct local_writer *w);
+static inline bool local_credit_is_acked(const struct local_writer *w)
+{
+	return atomic_load_explicit(&w->state, memory_order_acquire) == WRITER_UP && ring_has_ack(&w->tx);
+}
 
 #endif

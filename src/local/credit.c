@@ -69,18 +69,6 @@ static void publish(struct local_channel *c, struct local_reader *r)
 	wake_reverse(c, r);
 }
 
-static bool was_piggybacked(const struct local_reader *r)
-{
-	return atomic_load_explicit(&r->piggybacked, memory_order_relaxed) ==
-	       atomic_load_explicit(&r->rx.done, memory_order_relaxed);
-}
-
-bool local_credit_is_deferred(const struct local_reader *r)
-{
-	return !was_piggybacked(r) && atomic_load_explicit(&r->rx.ring->taken, memory_order_relaxed) !=
-					      atomic_load_explicit(&r->rx.done, memory_order_relaxed);
-}
-
 static uint32_t due(const struct local_reader *r)
 {
 	return atomic_load_explicit(&r->rx.done, memory_order_relaxed) - r->rx.published;
@@ -91,7 +79,7 @@ static void settle_burst(struct local_channel *c, struct local_reader *r)
 {
 	r->batch_over = false;
 	r->ack_at = 0;
-	if (was_piggybacked(r))
+	if (local_credit_was_piggybacked(r))
 		r->rx.published = atomic_load_explicit(&r->rx.done, memory_order_relaxed);
 	else if (ring_ack_is_due(&r->rx))
 		publish(c, r);
@@ -102,7 +90,7 @@ void local_credit_check(struct local_channel *c, struct local_reader *r)
 {
 	if (!r->batch_over)
 		return;
-	if (was_piggybacked(r)) {
+	if (local_credit_was_piggybacked(r)) {
 		streak_hit(&r->piggyback);
 		settle_burst(c, r);
 	} else if (ring_waiting(&r->rx)) {
@@ -181,11 +169,6 @@ void local_credit_take(struct local_channel *c, struct local_reader *r, void *ar
 }
 
 /* Whether `taken` says more than we know. No lock: the addresses of its ring stay. */
-bool local_credit_is_acked(struct local_writer *w)
-{
-	return atomic_load_explicit(&w->state, memory_order_acquire) == WRITER_UP && ring_has_ack(&w->tx);
-}
-
 static void reap(struct local_channel *c, struct local_writer *w)
 {
 	lock_take(&w->lock);

@@ -11,6 +11,7 @@
  * connections holds the TCP port too, so that it can be seen to be ready.
  */
 #include "common.h"
+#include "listen.h"
 
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
@@ -28,16 +29,6 @@ static int by_value(const void *a, const void *b)
 }
 
 /* ---- TCP ---- */
-static int tcp_listen(const struct sockaddr_in *at)
-{
-	int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
-
-	must(fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) &&
-			!bind(fd, (const struct sockaddr *)at, sizeof(*at)) && !listen(fd, 4096),
-		"listen");
-	return fd;
-}
-
 static void tcp_serve(const struct sockaddr_in *at)
 {
 	for (int fd = tcp_listen(at);;) {
@@ -133,7 +124,7 @@ static void rdma_serve(struct sockaddr_in *at)
 	must(channel && !rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) &&
 			!rdma_bind_addr(listener, (struct sockaddr *)at) && !rdma_listen(listener, 1024),
 		"rdma_listen");
-	tcp_listen(at);
+	tcp_listen_anywhere(at->sin_port);
 	for (;;) {
 		switch (next(channel, &id)) {
 		case RDMA_CM_EVENT_CONNECT_REQUEST:

@@ -61,10 +61,8 @@ class Place:
 
 def cpu_of(process):
     """Seconds that a process and all our children so far have used."""
-    with open(f"/proc/{process}/stat") as f:
-        user, system = f.read().rsplit(")", 1)[1].split()[11:13]
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (int(user) + int(system)) / pair.TICK + children.ru_utime + children.ru_stime
+    return pair.cpu_of(process) + children.ru_utime + children.ru_stime
 
 
 def up(place, tool, k):

@@ -17,12 +17,36 @@ STREAM = {None: 10000, "off": 3000}  # messages of 1 MiB: about a second
 SHAPES = {"one switch": ("star:2", "node2"), "three switches": ("tree:2,1,1", "node2"), "five switches": ("fat-tree:4", "node16")}
 
 
-def fabric(programs, world, *words):
-    """Whether the command went well, in that world."""
+def ask(programs, world, *words):
+    """What `anyrdma fabric` printed, in that world; None when it failed."""
     namespace = world.namespaces[0]
     prefix = ["ip", "netns", "exec", namespace] if namespace else []
-    return not subprocess.run([*prefix, programs.tool, "fabric", words[0], "--name", NAME, *words[1:]], stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL, timeout=LIMIT, check=False).returncode
+    done = subprocess.run([*prefix, programs.tool, "fabric", words[0], "--name", NAME, *words[1:]], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True, timeout=LIMIT, check=False)
+    return None if done.returncode else done.stdout
+
+
+def on(description, measure, *words):
+    """The measurement while such a fabric is up."""
+    def once(programs, world, _):
+        if ask(programs, world, "up", "--quiet", *words, description) is None:
+            return None
+        try:
+            return measure(programs, world)
+        finally:
+            ask(programs, world, "down")
+
+    return once
+
+
+def process_of(programs, world):
+    """The fabric's, which works for both ends."""
+    return re.search(r"process (\d+)", ask(programs, world, "status"))[1]
+
+
+def under(programs, world, host):
+    """The prefix of a program on that host."""
+    return ["env", f"ANYRDMA_FABRIC={NAME}", *programs.under(world), "--host", host]
 
 
 def row_of(o, size):
@@ -32,9 +56,8 @@ def row_of(o, size):
 
 def between_hosts(programs, world, program, args, far):
     port = world.next_port()
-    ends = [["env", f"ANYRDMA_FABRIC={NAME}", *programs.under(world), "--host", host, program, "-F", "-p", str(port), *args]
-            for host in ("node1", far)]
-    return pair.run(world, ends[0], ends[1] + ["localhost"], port)
+    ends = [[*under(programs, world, host), program, "-F", "-p", str(port), *args] for host in ("node1", far)]
+    return pair.run(world, ends[0], ends[1] + ["localhost"], port, third=process_of(programs, world))
 
 
 def figures(run, verb, local):
@@ -48,15 +71,10 @@ def figures(run, verb, local):
 def ours(verb, shape):
     description, far = SHAPES[shape]
 
-    def once(programs, world, _):
-        if not fabric(programs, world, "up", "--quiet", description):
-            return None
-        try:
-            return figures(lambda program, args: between_hosts(programs, world, program, args, far), verb, world.local)
-        finally:
-            fabric(programs, world, "down")
+    def measure(programs, world):
+        return figures(lambda program, args: between_hosts(programs, world, program, args, far), verb, world.local)
 
-    return Line(f"{verb}, {shape}", OURS, once)
+    return Line(f"{verb}, {shape}", OURS, on(description, measure))
 
 
 def roce(verb, name):

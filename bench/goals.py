@@ -25,7 +25,7 @@ class Goal:
         size = "1 MiB" if self.x == MIB else f"{(self.x or 0) >> 10} KiB"
         what = {"bandwidth": f"ib_{verb}_bw, {size}{how}", "latency": f"ib_{verb}_lat, 8 B{how}", "rate": f"ib_{verb}_bw, 8 B, -q {self.x}{how}",
                 "opensm_s": f"opensm -o, fat-tree:{self.x}", "discover_s": f"ibnetdiscover, fat-tree:{self.x}", "mib": f"memory of fat-tree:{self.x}",
-                "us": f"ib_{verb}_lat, 8 B{how}", "gbps": f"ib_{verb}_bw, 1 MiB{how}",
+                "us": f"ib_{verb}_lat, 8 B{how}", "gbps": f"ib_{verb}_bw, 1 MiB{how}", "one_us": f"connect on a fabric, {self.line}", "longest_ms": f"a cut cable, {self.line}",
                 "message_us": f"cost of a message, {self.x} queue pairs", "qp_kib": "memory of an idle queue pair"}
         kind, _, asked = self.question.rpartition("-")
         return "iWARP " * (kind == "iwarp") + (what.get(asked) or what[self.field])
@@ -79,6 +79,9 @@ GOALS = (
      for v in ("write", "send") for shape in ("one switch", "five switches") for f in ("us", "gbps")] +
     [Goal("fabric-hops", "loopback", f"{v}, one switch", None, f"{v}, RoCEv2", 0.5, field="gbps") for v in ("write", "send")] +
     [Goal("fabric-hops", "loopback", f"{v}, three switches", None, f"{v}, one switch", 0.97 ** 2, field="gbps") for v in ("write", "send")] +
+    [Goal("fabric-connect", "memory", shape, None, "RoCE", 0.5, field="one_us") for shape in ("one switch", "five switches")] +
+    [Goal("fabric-cut", w, f"{m}", None, limit=ms, field="longest_ms")
+     for w in ("memory", "loopback") for m, ms in (("built-in manager", 20), ("OpenSM", 500))] +
     memory())
 
 

@@ -95,26 +95,37 @@ class Process:
         return self.p.returncode, self.out.read(), usage.ru_utime + usage.ru_stime
 
 
+def cpu_of(pid):
+    """Seconds that a process has used, with all its threads."""
+    with open(f"/proc/{pid}/stat") as f:
+        user, system = f.read().rsplit(")", 1)[1].split()[11:13]
+    return (int(user) + int(system)) / TICK
+
+
 def wait_until(condition, seconds):
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.01)
 
 
-def run(world, server, client, port, proto="tcp", limit=60, endless=False):
-    """The server ends by itself when the client has, or is told to: at once if it never does, else a second later."""
-    since = MachineTimes()
+def run(world, server, client, port, proto="tcp", limit=60, endless=False, meanwhile=lambda: None, third=None):
+    """The server ends by itself when the client has, or is told to: at once if it never does, else a second later. What is to
+    happen meanwhile begins with the client. third: a process that has a part in what is measured."""
+    since, third_used = MachineTimes(), cpu_of(third) if third else 0
     s = Process(world.prefix[0] + server, limit + 10)
     try:
         ready = (lambda: listens_rdma(s.p.pid, port)) if proto == "rdma" else (lambda: listens(s.p.pid, proto, port))
         wait_until(lambda: ready() or not s.alive(), 10)
-        status, out, cpu = Process(world.prefix[1] + client, limit).finish()
+        c = Process(world.prefix[1] + client, limit)
+        meanwhile()
+        status, out, cpu = c.finish()
         if status == 0 and not endless:
             wait_until(lambda: not s.alive(), 1)
     finally:
         s.signal(signal.SIGTERM)
         _, server_out, server_cpu = s.finish()
-    return Outcome(status == 0, out, server_out, cpu + server_cpu, since)
+    third_used = cpu_of(third) - third_used if third else 0
+    return Outcome(status == 0, out, server_out, cpu + server_cpu + third_used, since)
 
 
 def run_alone(world, command, end=0, limit=60):

@@ -20,13 +20,13 @@ FILE_BYTES = 64 << 20  # more than perftest's buffers for 1 MiB
 class Programs:
     def __init__(self, build, before=None):
         self.tool, self.before = (os.path.abspath(os.path.join(b, "bin", "anyrdma")) if b else None for b in (build, before))
-        self.floor_path, self.qps_path, self.cores_path, self.connects_path, self.memory_path, self.dm_path = (
+        self.floor_path, self.qps_path, self.cores_path, self.connects_path, self.outage_path, self.memory_path, self.dm_path = (
             os.path.abspath(os.path.join(build, "bench", name))
-            for name in ("floor", "qps", "cores", "connects", "memory", "dm"))
+            for name in ("floor", "qps", "cores", "connects", "outage", "memory", "dm"))
 
     def paths(self):
         return [path for path in (self.tool, self.before, self.floor_path, self.qps_path, self.cores_path, self.connects_path,
-                                  self.memory_path, self.dm_path) if path]
+                                  self.outage_path, self.memory_path, self.dm_path) if path]
 
     def under(self, world, way=None):
         """The prefix of a program that uses our libraries."""

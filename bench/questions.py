@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What is asked of the wire. memory.py asks of the paths through shared memory."""
 import fabric
+import fabric_cm
 import fabric_data
 import memory
 import worlds
@@ -167,7 +168,8 @@ def iwarp_latency():
 def all_questions(quick, before=False):
     if not quick:
         return [bandwidth(SIZES, before), latency(SIZES, before), rate(QPS), cpu(), connections(IDLE_QPS), connect(),
-                *memory.questions(before), iwarp_bandwidth([4096, 65536, 1 << 20]), iwarp_latency(), kernel(GUEST_SIZES), siw(), *fabric.questions(), *fabric_data.questions()]
+                *memory.questions(before), iwarp_bandwidth([4096, 65536, 1 << 20]), iwarp_latency(), kernel(GUEST_SIZES), siw(), *fabric.questions(), *fabric_data.questions(),
+                *fabric_cm.questions()]
     asked = [bandwidth(QUICK_SIZES, before), latency(QUICK_SIZES[:1], before), rate([1, 16]), cpu(), connections([1, 1000]),
              connect()]
     for q in asked[2:4]:

@@ -272,11 +272,13 @@ static bool leave_to_sleepers(struct fabric_link *l)
 static int fabric_receive(struct link *link, unsigned max, link_deliver_fn *deliver, void *arg)
 {
 	struct fabric_link *l = of(link);
-	unsigned n = 0, most = atomic_load(&l->sleepers) ? ALL : max ? max : MOST;
+	unsigned n = 0, most;
 	int took;
 
 	if (!max || l->polls++ % ATTEND_EVERY == 0)
 		attend(l);
+	/* Behind attend(), which may have heard the bell of one who has gone to sleep since we came. */
+	most = atomic_load(&l->sleepers) ? ALL : max ? max : MOST;
 	do
 		took = take_packets(l, most, deliver, arg, &n);
 	while (took >= 0 && !leave_to_sleepers(l) && n < most);

@@ -224,6 +224,57 @@ static void who_sleeps_is_rung_again(void **state)
 	hang_up();
 }
 
+/*
+ * One polls and has looked who sleeps; before it hears the bell another one goes to sleep, and is rung for
+ * two packets. recv() is ours, and does that in the place of time.
+ */
+static struct falls_asleep {
+	struct link *l;
+	struct trunk_tx *tx;
+} falls_asleep;
+
+static void fall_asleep(void)
+{
+	static const uint8_t ring = ATTACH_RING;
+	const struct trunk_packet head = {.slid = 1, .dlid = 2};
+	struct falls_asleep f = falls_asleep;
+
+	falls_asleep.l = NULL;
+	assert_true(f.l->ops->sleep(f.l));
+	for (int i = 0; i < 2; i++) {
+		assert_non_null(trunk_reserve(f.tx, 12));
+		trunk_commit(f.tx, &head, 12);
+		assert_int_equal(trunk_must_ring(f.tx), !i);
+	}
+	assert_int_equal(send(conn, &ring, 1, 0), 1);
+}
+
+ssize_t recv(int fd, void *to, size_t len, int flags)
+{
+	if (falls_asleep.l)
+		fall_asleep();
+	return recvfrom(fd, to, len, flags, NULL, NULL);
+}
+
+static void who_hears_the_bell_of_a_sleeper_takes_all(void **state)
+{
+	struct trunk_tx tx;
+	pthread_t fabric;
+	struct link *l;
+	uint32_t slot;
+
+	assert_int_equal(pthread_create(&fabric, NULL, welcome, NULL), 0);
+	assert_int_equal(fabric_link_open(&l, UDP_PORT, &slot, &table), 0);
+	pthread_join(fabric, NULL);
+	tx = (struct trunk_tx){.ring = &trunk->to_program};
+	falls_asleep = (struct falls_asleep){l, &tx};
+	assert_int_equal(l->ops->receive(l, 1, count, NULL), 2);
+	assert_false(l->ops->waits(l));
+	l->ops->woke(l);
+	l->ops->close(l);
+	hang_up();
+}
+
 static void who_does_not_answer_is_not_waited_for(void **state)
 {
 	struct fabric_attachment a;
@@ -246,6 +297,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(ruined_ring_is_left_for_a_new_one, begin, end),
 		cmocka_unit_test_setup_teardown(new_fabric_is_told_what_it_listens_for, begin, end),
 		cmocka_unit_test_setup_teardown(who_sleeps_is_rung_again, begin, end),
+		cmocka_unit_test_setup_teardown(who_hears_the_bell_of_a_sleeper_takes_all, begin, end),
 		cmocka_unit_test_setup_teardown(who_does_not_answer_is_not_waited_for, begin, end),
 		cmocka_unit_test(no_fabric_leaves_no_descriptor),
 	};

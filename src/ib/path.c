@@ -83,7 +83,9 @@ void ibt_path_aim(struct hca_qp *qp, const struct frame_dest *dest, uint32_t qpn
 	if (p->gated && !is_same_way(path, dest, qpn))
 		hca_path_doubt(path);
 	path->dest = *dest;
-	if (gid_is_mcast(dest->dgid)) {
+	if (gid_is_mcast(dest->dgid)) { /* the switches know the way, which nobody walks */
+		if (p->gated)
+			hca_qp_follow_pkey(qp);
 		hca_path_go_by(path, p->wire, false);
 		return;
 	}

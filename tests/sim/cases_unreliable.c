@@ -345,19 +345,28 @@ static struct duo *duo_of_uc(void)
 	return d;
 }
 
-/* The subnet manager writes the P_Key of a queue pair that is in INIT, and finds its path behind that. */
-static void path_is_found_with_the_pkey_of_now(void **state)
+/* The sender's port is the only one of a fabric, whose subnet manager has written another P_Key by now. */
+static struct fabric_table *put_on_fabric(struct duo *d)
 {
 	static const struct fabric_counts n = {.ports = 1, .rows = 1};
 	struct fabric_table *t = fabric_table_init(calloc(1, fabric_table_size(&n)), &n);
-	struct duo *d = duo_of_uc();
 	struct hca_adapter *a = &d->w.node[0].adapter;
-	struct hca_qp *qp = d->qp[0];
 
-	hca_port_init_ib(qp->path.port, &d->w.node[0].dev, 1, 0);
+	hca_port_init_ib(d->qp[0]->path.port, &d->w.node[0].dev, 1, 0);
 	a->on_fabric = ibt_port_in(a)->gated = true;
 	a->table = t;
 	fabric_port(t, 0)->pkey[0] = 0x8001;
+	return t;
+}
+
+/* The subnet manager writes the P_Key of a queue pair that is in INIT, and finds its path behind that. */
+static void path_is_found_with_the_pkey_of_now(void **state)
+{
+	struct duo *d = duo_of_uc();
+	struct fabric_table *t = put_on_fabric(d);
+	struct hca_adapter *a = &d->w.node[0].adapter;
+	struct hca_qp *qp = d->qp[0];
+
 	lock_take(&a->engine.drive);
 	lock_take(&qp->lock);
 	qp->dev_provider->ops.set_path(qp);
@@ -365,6 +374,26 @@ static void path_is_found_with_the_pkey_of_now(void **state)
 	assert_int_equal(qp->path.pkey, 0x8001);
 	lock_drop(&qp->lock);
 	lock_drop(&a->engine.drive);
+	duo_end(d);
+	free(t);
+}
+
+/* Nobody walks to a group, and sees a P_Key by that. */
+static void datagram_to_a_group_has_the_pkey_of_now(void **state)
+{
+	const struct frame_dest group = {.dgid = {0xff, 0x12, 0x40, 0x1b, [15] = 1}, .dlid = LID_MCAST};
+	struct duo *d = duo_new();
+	struct fabric_table *t;
+	struct hca_qp *qp;
+
+	d->opts[0].type = d->opts[1].type = IBV_QPT_UD;
+	duo_connect(d);
+	t = put_on_fabric(d);
+	qp = d->qp[0];
+	lock_take(&qp->lock);
+	ibt_path_aim(qp, &group, QP_MULTICAST);
+	assert_int_equal(qp->path.pkey, 0x8001);
+	lock_drop(&qp->lock);
 	duo_end(d);
 	free(t);
 }
@@ -551,6 +580,7 @@ int main(void)
 		cmocka_unit_test(unreliable_pkey_and_qkey_mismatches_are_dropped_and_counted),
 		cmocka_unit_test(uc_drops_what_is_malformed_and_goes_on),
 		cmocka_unit_test(datagram_of_a_fabric_names_its_sender),
+		cmocka_unit_test(datagram_to_a_group_has_the_pkey_of_now),
 		cmocka_unit_test(path_is_found_with_the_pkey_of_now),
 		cmocka_unit_test(echo_goes_to_who_asked_in_a_ring),
 		cmocka_unit_test(ud_receive_too_short_is_kept_for_the_next),

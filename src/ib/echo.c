@@ -24,14 +24,14 @@ void ibt_echo_ask(struct frame_batch *out, uint16_t pkey, uint32_t asker, uint32
 	put_be64(p + 8, sent);
 }
 
-bool ibt_echo_reply(const struct frame_in *in, struct frame_batch *out)
+bool ibt_echo_reply(const struct frame_in *in, uint16_t pkey, struct frame_batch *out)
 {
 	const uint8_t *q = in->bytes + BTH_LEN;
 
 	if (bth_opcode(in->bytes) != OPCODE_ECHO_REQUEST || in->len != BTH_LEN + ECHO_LEN)
 		return false;
 	frame_dest_back(in, &out->dest);
-	memcpy(put(out, OPCODE_ECHO_REPLY, bth_pkey(in->bytes), get_be32(q) & 0xffffff), q, ECHO_LEN);
+	memcpy(put(out, OPCODE_ECHO_REPLY, pkey, get_be32(q) & 0xffffff), q, ECHO_LEN);
 	return true;
 }
 

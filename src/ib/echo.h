@@ -19,8 +19,8 @@ enum { ECHO_LEN = 16 };
 
 /* Appends a question, with the asker's P_Key; the batch's destination is the asked QP's adapter. */
 void ibt_echo_ask(struct frame_batch *out, uint16_t pkey, uint32_t asker, uint32_t asked, uint64_t sent);
-/* A question: fills *out with the answer. false: not a question. */
-bool ibt_echo_reply(const struct frame_in *in, struct frame_batch *out);
+/* A question: fills *out with the answer, with the P_Key of who was asked. false: not a question. */
+bool ibt_echo_reply(const struct frame_in *in, uint16_t pkey, struct frame_batch *out);
 /* An answer: which QP was asked, and the cost it acknowledges. */
 bool ibt_echo_parse(const struct frame_in *in, uint32_t *asked, uint64_t *sent);
 

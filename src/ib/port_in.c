@@ -91,25 +91,36 @@ static void mcast_give(struct hca_qp *qp, void *arg)
 	give(g->p, qp, g->in, g->now);
 }
 
-/* Only who could send to the QP is answered: a datagram's sender any, a connection's the peer. */
-static bool may_ask(struct hca_adapter *a, const struct frame_in *in)
+/*
+ * Only who could send to the QP is answered: a datagram's sender any, a connection's the peer. *pkey: what
+ * the QP sends with: its port may be a limited member where the asker's is a full one, or the other way
+ * round.
+ */
+static bool may_ask(struct hca_adapter *a, const struct frame_in *in, uint16_t *pkey)
 {
-	const struct hca_qp *qp = idmap_get(&a->qps, bth_dqpn(in->bytes));
+	struct hca_qp *qp = idmap_get(&a->qps, bth_dqpn(in->bytes));
 
-	return qp && (!qp->service.connected || !memcmp(in->sgid, qp->path.dest.dgid, 16));
+	if (!qp || (qp->service.connected && memcmp(in->sgid, qp->path.dest.dgid, 16)))
+		return false;
+	lock_take(&qp->lock);
+	*pkey = qp->path.pkey;
+	lock_drop(&qp->lock);
+	return true;
 }
 
 static void handle_echo(struct ibt_port *p, const struct frame_in *in)
 {
 	struct frame_batch *b = &p->batch;
+	uint16_t pkey = 0;
+	bool may = may_ask(p->adapter, in, &pkey);
 	uint32_t qpn;
 	uint64_t sent;
 
 	if (!hca_devices_have(p->adapter, in->dgid))
 		return;
 	frame_batch_begin(b);
-	if (ibt_echo_reply(in, b)) {
-		if (!may_ask(p->adapter, in)) {
+	if (ibt_echo_reply(in, pkey, b)) {
+		if (!may) {
 			hca_adapter_probe(p->adapter, NO_QP, .qpn = bth_dqpn(in->bytes));
 			return;
 		}

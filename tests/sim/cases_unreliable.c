@@ -399,27 +399,26 @@ static void datagram_to_a_group_has_the_pkey_of_now(void **state)
 }
 
 static uint32_t echo_to; /* the process */
+static uint16_t echo_pkey;
 
 static int catch_echo(struct link *l, const struct frame_batch *b)
 {
 	echo_to = b->slot;
+	echo_pkey = bth_pkey(b->frame[0].hdr);
 	return 0;
 }
 
-/* Who writes into our ring has answers put into its own, and into nobody else's. */
-static void echo_goes_to_who_asked_in_a_ring(void **state)
+enum { ASKER = 5, OTHER = 6 }; /* processes */
+
+static void ask_in_a_ring(struct duo *d)
 {
-	enum { ASKER = 5, OTHER = 6 };
 	static const struct link_ops ops = {.send = catch_echo};
 	struct local_channel channel = {.link.ops = &ops};
-	struct duo *d = duo_new();
 	struct ibt_port *p = ibt_port_in(&d->w.node[1].adapter);
 	struct frame_batch b;
 	struct frame_in in = {
 		.bytes = b.frame[0].hdr, .len = BTH_LEN + ECHO_LEN, .from = &b, .slot = ASKER, .local = true};
 
-	d->opts[0].type = d->opts[1].type = IBV_QPT_UD;
-	duo_connect(d);
 	frame_batch_begin(&b);
 	ibt_echo_ask(&b, PKEY_DEFAULT, OTHER << QPN_SLOT_SHIFT | 7, hca_qpn(d->qp[1]), 1);
 	bth_put(b.frame[0].hdr, OPCODE_ECHO_REQUEST, false, 0, PKEY_DEFAULT, hca_qpn(d->qp[1]), false, 0);
@@ -430,7 +429,30 @@ static void echo_goes_to_who_asked_in_a_ring(void **state)
 	ibt_port_deliver(p, &in, sim_now(&d->w));
 	lock_drop(&p->provider.e->drive);
 	p->channel = NULL;
+}
+
+/* Who writes into our ring has answers put into its own, and into nobody else's. */
+static void echo_goes_to_who_asked_in_a_ring(void **state)
+{
+	struct duo *d = duo_new();
+
+	d->opts[0].type = d->opts[1].type = IBV_QPT_UD;
+	duo_connect(d);
+	ask_in_a_ring(d);
 	assert_int_equal(echo_to, ASKER);
+	duo_end(d);
+}
+
+/* A limited member has no other, and sends nothing with the P_Key of the full member that asks. */
+static void echo_has_the_pkey_of_who_was_asked(void **state)
+{
+	struct duo *d = duo_new();
+
+	d->opts[0].type = d->opts[1].type = IBV_QPT_UD;
+	duo_connect(d);
+	d->qp[1]->path.pkey = PKEY_DEFAULT & ~PKEY_FULL;
+	ask_in_a_ring(d);
+	assert_int_equal(echo_pkey, PKEY_DEFAULT & ~PKEY_FULL);
 	duo_end(d);
 }
 
@@ -581,6 +603,7 @@ int main(void)
 		cmocka_unit_test(uc_drops_what_is_malformed_and_goes_on),
 		cmocka_unit_test(datagram_of_a_fabric_names_its_sender),
 		cmocka_unit_test(datagram_to_a_group_has_the_pkey_of_now),
+		cmocka_unit_test(echo_has_the_pkey_of_who_was_asked),
 		cmocka_unit_test(path_is_found_with_the_pkey_of_now),
 		cmocka_unit_test(echo_goes_to_who_asked_in_a_ring),
 		cmocka_unit_test(ud_receive_too_short_is_kept_for_the_next),

@@ -188,6 +188,31 @@ static void packet_to_a_group_comes_to_its_senders_port_too(void **state)
 	leave(&b);
 }
 
+/* Limited members do not hear each other, and so not themselves: no violation of anybody's. */
+static void limited_member_does_not_hear_its_own(void **state)
+{
+	struct subnet_port *from = subnet_port(d.topo.host[0].hca[0], 1);
+	uint8_t bytes[DATAGRAM], *there;
+	struct program a, b;
+	struct trunk_packet head, t;
+
+	attach(&a, 0, SLOT_A);
+	attach(&b, 1, SLOT_B);
+	from->shared->pkey[0] = PKEY_DEFAULT & ~PKEY_FULL;
+	from->shared->sm_lid = LID_B; /* who would be told */
+	unwanted = 0;
+	make_group_packet(bytes, &head);
+	put_be16(bytes + 2, PKEY_DEFAULT & ~PKEY_FULL);
+	put(&a, &head, bytes, DATAGRAM);
+	run();
+	assert_false(trunk_has_packet(&a.rx));
+	assert_int_equal(trunk_take(&b.rx, &t, &there), 1);
+	subnet_expire(d.subnet, loop_now(d.loop) + 1000000000);
+	assert_int_equal(unwanted, 0);
+	leave(&a);
+	leave(&b);
+}
+
 static void forged_packets_are_refused_and_counted(void **state)
 {
 	enum { FORGERIES = 9 };
@@ -327,6 +352,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(who_found_no_room_is_rung, begin, end),
 		cmocka_unit_test_setup_teardown(packet_arrives_where_its_queue_pair_is, begin, end),
 		cmocka_unit_test_setup_teardown(packet_to_a_group_comes_to_its_senders_port_too, begin, end),
+		cmocka_unit_test_setup_teardown(limited_member_does_not_hear_its_own, begin, end),
 		cmocka_unit_test_setup_teardown(forged_packets_are_refused_and_counted, begin, end),
 		cmocka_unit_test_setup_teardown(what_finds_nobody_or_no_room_is_counted, begin, end),
 		cmocka_unit_test_setup_teardown(what_a_program_left_is_sent, begin, end),

@@ -89,11 +89,13 @@ static bool may_send(const struct attach_conn *c, const struct subnet_port *from
 
 /*
  * A switch gives no packet back by the port it came by: what a queue pair sends to its own group the adapter
- * gives to the others at its port (IBA 10.5).
+ * gives to the others at its port (IBA 10.5). Those of a limited member are limited ones, too, and may not
+ * hear it (IBA 10.9.3); nobody has done anything wrong.
  */
 static void loop_back(struct fabricd *d, struct subnet_port *from, const struct packet *p)
 {
-	if (lid_is_mcast(p->lrh.dlid) && from->shared->state == PORT_ACTIVE)
+	if (lid_is_mcast(p->lrh.dlid) && from->shared->state == PORT_ACTIVE &&
+		fabric_port_takes_pkey(from->shared, bth_pkey(p->bth)))
 		trunk_arrived(d, from, p);
 }
 

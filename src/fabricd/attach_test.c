@@ -213,6 +213,27 @@ static void limited_member_does_not_hear_its_own(void **state)
 	leave(&b);
 }
 
+/* The switches know the members of a group, by its LID. */
+static void group_is_not_reached_by_the_lid_of_a_port(void **state)
+{
+	uint8_t bytes[DATAGRAM];
+	struct program a, b;
+	struct trunk_packet head;
+
+	attach(&a, 0, SLOT_A);
+	attach(&b, 1, SLOT_B);
+	make_group_packet(bytes, &head);
+	head.dlid = LID_B;
+	put(&a, &head, bytes, DATAGRAM);
+	make(bytes, &head); /* nor a queue pair by the LID of a group */
+	head.dlid = LID_MCAST + 1;
+	put(&a, &head, bytes, DATAGRAM);
+	run();
+	assert_false(trunk_has_packet(&a.rx) || trunk_has_packet(&b.rx));
+	leave(&a);
+	leave(&b);
+}
+
 static void forged_packets_are_refused_and_counted(void **state)
 {
 	enum { FORGERIES = 9 };
@@ -353,6 +374,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(packet_arrives_where_its_queue_pair_is, begin, end),
 		cmocka_unit_test_setup_teardown(packet_to_a_group_comes_to_its_senders_port_too, begin, end),
 		cmocka_unit_test_setup_teardown(limited_member_does_not_hear_its_own, begin, end),
+		cmocka_unit_test_setup_teardown(group_is_not_reached_by_the_lid_of_a_port, begin, end),
 		cmocka_unit_test_setup_teardown(forged_packets_are_refused_and_counted, begin, end),
 		cmocka_unit_test_setup_teardown(what_finds_nobody_or_no_room_is_counted, begin, end),
 		cmocka_unit_test_setup_teardown(what_a_program_left_is_sent, begin, end),

@@ -222,11 +222,12 @@ void trunk_arrived(struct fabricd *d, struct subnet_port *at, const struct packe
 		subnet_bad_pkey(at, p, loop_now(d->loop));
 		return;
 	}
-	if (qpn == QP_MULTICAST) {
+	if (qpn == QP_MULTICAST && lid_is_mcast(p->lrh.dlid)) {
 		put_to_all(all, at, p);
 		return;
 	}
-	c = all->slot[qpn_slot(qpn)];
+	/* That number and a group's LID go together: who the members are the switches know. */
+	c = qpn == QP_MULTICAST || lid_is_mcast(p->lrh.dlid) ? NULL : all->slot[qpn_slot(qpn)];
 	if (c && !c->broken && trunk_is_on(c, at))
 		trunk_put(c, at, p);
 	else

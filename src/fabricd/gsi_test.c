@@ -374,6 +374,8 @@ static void what_connections_do_not_need_is_not_asked(void **state)
 }
 
 /* ---- groups ---- */
+static uint8_t as = JOIN_FULL;
+
 static void ask_member(struct program *p, uint8_t method, const uint8_t *port_gid)
 {
 	const struct mad_hdr h = {.base_version = MAD_BASE_VERSION,
@@ -383,7 +385,7 @@ static void ask_member(struct program *p, uint8_t method, const uint8_t *port_gi
 		.tid = 5,
 		.attr = SA_MC_MEMBER};
 	const struct fabric_port *port = subnet_port(d.topo.host[0].hca[0], 1)->shared;
-	struct sa_member m = {.mgid = {0xff, 0x12, 0x40, 0x01}, .join = JOIN_FULL};
+	struct sa_member m = {.mgid = {0xff, 0x12, 0x40, 0x01}, .join = as};
 	uint8_t mad[MAD_LEN] = {0};
 
 	put_be64(m.port_gid, port->prefix);
@@ -530,6 +532,11 @@ static void nobody_joins_for_another_port_or_too_often(void **state)
 	a.conn->ngroups = ATTACH_GROUPS;
 	ask_member(&a, MAD_METHOD_SET, NULL);
 	assert_int_equal(d.attach->count.refused, 3);
+	a.conn->ngroups = 0;
+	as = JOIN_SEND_ONLY; /* the port would not receive then, for whoever joins with it */
+	ask_member(&a, MAD_METHOD_SET, NULL);
+	as = JOIN_FULL;
+	assert_int_equal(d.attach->count.refused, 4);
 	assert_int_equal(nasked, 0);
 	leave(&a);
 	hears = NULL;

@@ -91,7 +91,9 @@ bool members_may(const struct attach_conn *c, const struct subnet_port *at, cons
 	const struct sa_member r = sa_member_get(mad + SA_DATA);
 	const uint64_t needs = MEMBER_MGID | MEMBER_PORT_GID | MEMBER_JOIN_STATE;
 
-	if ((get_be64(mad + SA_MASK) & needs) != needs || !fabric_port_has_gid(at->shared, r.port_gid))
+	/* Full members only, which all of a port's programs then are: a port's membership is one. */
+	if ((get_be64(mad + SA_MASK) & needs) != needs || !fabric_port_has_gid(at->shared, r.port_gid) ||
+		r.join != JOIN_FULL)
 		return false;
 	if (mad[3] == SA_DELETE)
 		return find(c, at, mad);

@@ -34,6 +34,7 @@ struct question {
 	uint32_t own;
 	bool ours;
 	bool kept;            /* its port has not left a group because of it */
+	bool waits;           /* to be asked, until the port has left that group */
 	uint8_t mad[MAD_LEN]; /* as it was asked */
 };
 
@@ -57,6 +58,31 @@ static bool is_join(const struct question *q)
 	return h.attr == SA_MC_MEMBER && h.method == MAD_METHOD_SET;
 }
 
+static bool is_leave(const struct question *q)
+{
+	const struct mad_hdr h = mad_hdr_get(q->mad);
+
+	return h.attr == SA_MC_MEMBER && h.method == SA_DELETE;
+}
+
+static bool is_of_group(const struct question *q, const uint8_t *mad)
+{
+	return !memcmp(q->mad + SA_DATA, mad + SA_DATA, 16);
+}
+
+/* Whether the port is about to leave this group. */
+static bool is_leaving(const struct sa_port *s, const uint8_t *mad)
+{
+	list_for_each(n, &s->questions)
+	{
+		const struct question *q = container_of(n, struct question, node);
+
+		if (is_leave(q) && is_of_group(q, mad))
+			return true;
+	}
+	return false;
+}
+
 bool sa_client_keeps(struct attach *all, const struct subnet_port *at, const uint8_t mad[MAD_LEN])
 {
 	bool any = false;
@@ -71,7 +97,7 @@ bool sa_client_keeps(struct attach *all, const struct subnet_port *at, const uin
 		{
 			struct question *q = container_of(k, struct question, node);
 
-			if (q->conn && is_join(q) && !memcmp(q->mad + SA_DATA, mad + SA_DATA, 16))
+			if (q->conn && is_join(q) && is_of_group(q, mad))
 				any = q->kept = true;
 		}
 	}
@@ -118,6 +144,36 @@ static bool note_join(struct sa_port *s, const struct question *q, const uint8_t
 	return joined;
 }
 
+/* What is lost for want of memory nobody answers. */
+static void send_question(struct sa_port *s, struct question *q)
+{
+	const struct fabric_port *port = s->at->shared;
+	const struct ibmad_addr to = {
+		.qpn = GSI_QPN, .qkey = GSI_QKEY, .lid = port->sm_lid, .sl = port->sm_sl};
+	uint8_t copy[MAD_LEN];
+
+	memcpy(copy, q->mad, MAD_LEN);
+	put_be64(copy + 8, q->own); /* the upper half is the agent's */
+	q->waits = false;
+	if (ibmad_send(s->agent, &to, copy, MAD_LEN, TIMEOUT_MS, RETRIES, loop_now(s->all->d->loop)))
+		free_question(q);
+}
+
+/*
+ * A leave that got no answer in time is repeated, and so may arrive twice: a join that the SA sees in between
+ * would be undone, and nobody would know. So joins wait until the leave before them is over.
+ */
+static void send_waiting(struct sa_port *s, const uint8_t *mad)
+{
+	list_for_each_safe(n, &s->questions)
+	{
+		struct question *q = container_of(n, struct question, node);
+
+		if (q->waits && is_of_group(q, mad))
+			send_question(s, q);
+	}
+}
+
 /* Who gets no answer from us waits no longer than it wanted to. */
 static void on_deliver(void *arg, struct ibmad_agent *agent, const struct ibmad_addr *from, unsigned status,
 	const uint8_t *msg, size_t len)
@@ -136,6 +192,8 @@ static void on_deliver(void *arg, struct ibmad_agent *agent, const struct ibmad_
 	}
 	if (q->kept && !joined)
 		members_not_joined(s->all, s->at, q->mad);
+	if (is_leave(q) && !is_leaving(s, q->mad))
+		send_waiting(s, q->mad);
 	free_question(q);
 }
 
@@ -210,18 +268,6 @@ static bool may_ask(const struct mad_hdr *h)
 	return h->method == MAD_METHOD_GET && h->attr == SA_PATH;
 }
 
-static bool send_question(struct sa_port *s, uint32_t own, const uint8_t mad[MAD_LEN])
-{
-	const struct fabric_port *port = s->at->shared;
-	const struct ibmad_addr to = {
-		.qpn = GSI_QPN, .qkey = GSI_QKEY, .lid = port->sm_lid, .sl = port->sm_sl};
-	uint8_t copy[MAD_LEN];
-
-	memcpy(copy, mad, MAD_LEN);
-	put_be64(copy + 8, own); /* the upper half is the agent's */
-	return !ibmad_send(s->agent, &to, copy, MAD_LEN, TIMEOUT_MS, RETRIES, loop_now(s->all->d->loop));
-}
-
 static struct question *add(struct sa_port *s, struct attach_conn *c, const uint8_t *mad)
 {
 	struct question *q = calloc(1, sizeof(*q));
@@ -239,15 +285,17 @@ static struct question *add(struct sa_port *s, struct attach_conn *c, const uint
 	return q;
 }
 
-/* What is lost for want of memory nobody answers. */
 void sa_client_send(
 	struct attach *all, struct subnet_port *from, struct attach_conn *c, const uint8_t mad[MAD_LEN])
 {
 	struct sa_port *s = port_of(all, from);
 	struct question *q = s ? add(s, c, mad) : NULL;
 
-	if (q && !send_question(s, q->own, mad))
-		free_question(q);
+	if (!q)
+		return;
+	q->waits = is_join(q) && is_leaving(s, mad);
+	if (!q->waits)
+		send_question(s, q);
 }
 
 /* A program has left a group in which others of its port are: the SA's answer, without the SA. */

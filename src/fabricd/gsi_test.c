@@ -303,14 +303,20 @@ static void manager_hears(struct fabricd *f, struct subnet_port *at, const struc
 	}
 }
 
-static void manager_answers(void)
+/* In its place, or from where it is. */
+static void host_answers(unsigned host)
 {
-	struct subnet_port *at = subnet_port(d.topo.host[1].hca[0], 1);
+	struct subnet_port *at = subnet_port(d.topo.host[host].hca[0], 1);
 	const struct ibmad_addr to = {.lid = LID_A, .qpn = GSI_QPN, .qkey = GSI_QKEY};
 
 	asked_of_sm[3] = asked_of_sm[3] == SA_DELETE ? SA_DELETE_RESP : MAD_METHOD_GET_RESP;
 	umad_qp_put_mad(NULL, at, GSI_QPN, &to, asked_of_sm);
 	run();
+}
+
+static void manager_answers(void)
+{
+	host_answers(1);
 }
 
 static bool got_answer(struct program *p, uint64_t tid)
@@ -349,6 +355,23 @@ static void answer_of_the_sa_goes_to_who_asked(void **state)
 	manager_answers(); /* nobody waits any more */
 	assert_false(trunk_has_packet(&c.rx));
 	leave(&c);
+	hears = NULL;
+}
+
+/* A transaction id can be guessed. */
+static void answer_in_the_managers_name_is_not_heard(void **state)
+{
+	struct program a;
+
+	subnet_port(d.topo.host[0].hca[0], 1)->shared->sm_lid = LID_B;
+	hears = manager_hears;
+	attach(&a, 0, SLOT_A);
+	ask(&a, MAD_METHOD_GET, SA_PATH, 7);
+	host_answers(0);
+	assert_false(trunk_has_packet(&a.rx));
+	manager_answers();
+	assert_true(got_answer(&a, 7));
+	leave(&a);
 	hears = NULL;
 }
 
@@ -582,6 +605,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(who_gives_up_is_heard_by_who_got_the_request, begin, end),
 		cmocka_unit_test_setup_teardown(what_is_not_its_own_a_program_cannot_send, begin, end),
 		cmocka_unit_test_setup_teardown(answer_of_the_sa_goes_to_who_asked, begin, end),
+		cmocka_unit_test_setup_teardown(answer_in_the_managers_name_is_not_heard, begin, end),
 		cmocka_unit_test_setup_teardown(what_connections_do_not_need_is_not_asked, begin, end),
 		cmocka_unit_test_setup_teardown(port_leaves_a_group_with_its_last_program, begin, end),
 		cmocka_unit_test_setup_teardown(join_of_a_program_that_died_is_taken_back, begin, end),

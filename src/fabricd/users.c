@@ -33,10 +33,10 @@ static bool is_used(const struct fabricd *d)
 static void on_last_user(void *arg, uint32_t events)
 {
 	struct fabricd *d = arg;
-	char name[PATH_MAX], aside[PATH_MAX], waste[64];
+	char name[PATH_MAX], aside[PATH_MAX], waste[4096];
 
-	while (read(d->users, waste, sizeof(waste)) > 0)
-		; /* nobody has a reason to write */
+	/* Nobody has a reason to write. Who does so without end is read from in our turns. */
+	(void)!read(d->users, waste, sizeof(waste));
 	if (is_used(d))
 		return;
 	paths(d, name, aside);

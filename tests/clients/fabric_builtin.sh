@@ -173,6 +173,20 @@ comes_with_its_programs() {
 	is_there || fail "it ends before its last program"
 	kill_hard sleeper
 	until_true "$PATIENCE" is_gone || fail "it stays behind a program that was killed" "$TMP/status"
+	# Its users hold a FIFO, which one of them fills as fast as it can.
+	start noisy A --fabric=pair python3 -c 'import os
+print("begins", flush=True)
+while True:
+    try:
+        os.write(200, bytes(65536))
+    except BlockingIOError:
+        pass'
+	until_true "$PATIENCE" says noisy begins || fail "it does not begin" "$TMP/noisy"
+	for i in 1 2 3; do
+		is_there || fail "it does nothing but read what a program writes" "$TMP/status"
+	done
+	kill_hard noisy
+	until_true "$PATIENCE" is_gone || fail "it stays behind a noisy program" "$TMP/status"
 	say "ok    it lasts as long as the last of them, however that ends"
 	until_true "$PATIENCE" brought_up || fail "fabric up" "$TMP/up"
 	run A --fabric true

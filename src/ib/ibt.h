@@ -416,8 +416,11 @@ bool ibt_receive_packet(
  */
 bool ibt_nothing_started(struct hca_qp *qp);
 void ibt_skip_oldest(struct hca_qp *qp);
-/* Nothing of it is on its way, neither requests nor answers that are known: another path may overtake
- * nothing. */
+/*
+ * Nothing of it is on its way, neither requests nor answers that are known: another path may overtake
+ * nothing. An acknowledge that is due has not left, and goes the other way. Two that stream to each other
+ * always owe one: their requests carry it.
+ */
 bool ibt_is_idle(struct hca_qp *qp);
 /* It is, and another path is taken: the acknowledge that left last goes once more, in front of a reply. */
 void ibt_ack_again(struct hca_qp *qp);

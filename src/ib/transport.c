@@ -105,7 +105,7 @@ bool ibt_is_idle(struct hca_qp *qp)
 	const struct ibt_responder *p = &ibt_qp(qp)->resp;
 
 	return r->una == r->psn && !r->failed && !r->rnr_until && p->answer_head == p->answer_tail &&
-	       !p->ack_due && !p->ack_leaving && !p->nak_due;
+	       !p->ack_leaving && !p->nak_due;
 }
 
 /* What left by the other way may be behind what leaves from now on. */

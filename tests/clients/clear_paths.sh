@@ -127,7 +127,8 @@ up_again() { on A "$ANYRDMA" fabric up --quiet --name clear star:4 >"$TMP/fabric
 returns() {
 	local test i
 	managed star:4
-	for test in "ib_write_bw -s 65536" "ib_send_bw -s 4096" "ib_send_lat" "ib_read_bw -s 65536"; do
+	for test in "ib_write_bw -s 65536" "ib_send_bw -s 4096" "ib_send_lat" "ib_read_bw -s 65536" \
+		"ib_write_bw -b -s 65536"; do
 		# shellcheck disable=SC2086
 		begin_pair node2 $test -F -u 18 -n 100000000
 		comes "$MEMORY\$" client

@@ -397,11 +397,29 @@ static void executed_probe_tells_what_was_refused_before_it(void **state)
 	duo_end(d);
 }
 
+/* Of two that stream to each other it is due whenever a request is done: a path would hardly ever return. */
+static void acknowledge_that_is_due_is_not_on_its_way(void **state)
+{
+	struct duo *d = stage();
+	struct ibt_responder *r = &ibt_qp(d->qp[1])->resp;
+
+	lock_take(&d->qp[1]->lock);
+	assert_true(ibt_is_idle(d->qp[1]));
+	r->ack_due = true;
+	assert_true(ibt_is_idle(d->qp[1]));
+	r->ack_leaving = true;
+	assert_false(ibt_is_idle(d->qp[1]));
+	r->ack_due = r->ack_leaving = false;
+	lock_drop(&d->qp[1]->lock);
+	duo_end(d);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(shared_memory_reaches_neither_qp1_nor_groups),
 		cmocka_unit_test(echo_does_not_tell_how_the_peer_sends),
+		cmocka_unit_test(acknowledge_that_is_due_is_not_on_its_way),
 		cmocka_unit_test(usual_frame_is_executed),
 		cmocka_unit_test(unusual_frame_is_left_as_it_is),
 		cmocka_unit_test(longer_than_the_mtu_is_left_as_it_is),

@@ -82,6 +82,7 @@ soak:
 	cmake --build $(BUILD)
 	$(BUILD)/tests/soak/soak --seconds $(SOAK_SECONDS)
 	tests/sim/soak.sh $(BUILD) $(SOAK_SECONDS)
+	tests/soak/crowd.sh $(BUILD) $(SOAK_SECONDS)
 	tests/chaos/chaos.py . build-chaos --seconds $(SOAK_SECONDS)
 
 # The wide set against Linux's own RoCE; builds a kernel the first time.
@@ -117,7 +118,8 @@ help:
 	@echo 'make asan | tsan   the suite under the address and undefined | thread sanitizers'
 	@echo 'make fuzz          fuzz the parsers of what comes from outside, for SECONDS (300) each'
 	@echo 'make soak          mixed traffic of eight processes, kills and stops, then new seeds of the simulation,'
-	@echo '                   then of chaos (threads that are late); SOAK_SECONDS ($(SOAK_SECONDS)) each'
+	@echo '                   then crowds of sockets on a busy machine, then chaos (threads that are late);'
+	@echo '                   SOAK_SECONDS ($(SOAK_SECONDS)) each'
 	@echo 'make interop       everything against Linux'\''s own RoCE, in a guest; builds a kernel the first time'
 	@echo 'make mutate        put each of some 250 small faults into the code, and see that a test notices it'
 	@echo 'make format        clang-format the sources; check-format only looks'

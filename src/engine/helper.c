@@ -167,6 +167,21 @@ static bool goes_on(struct hca_engine *e, struct signs seen)
 	       is_driven(e);
 }
 
+/*
+ * Something that callers who sleep on the sockets are not woken for: it was left, or put off, by somebody who
+ * drove while they lay down, or by us just now.
+ */
+static bool is_left(struct hca_engine *e)
+{
+	bool nothing;
+
+	if (hca_engine_has_pending_tx(e) || hca_engine_has_deferred(e))
+		return true;
+	nothing = engine_sleep(e);
+	engine_woke(e);
+	return !nothing;
+}
+
 /* Lets callers drive; true when they left work lying. */
 static bool stand_by(struct hca_engine *e)
 {
@@ -182,13 +197,19 @@ static bool stand_by(struct hca_engine *e)
 		struct timespec ts = {.tv_nsec = (long)wait};
 		bool called, doze = quiet >= DOZE_AFTER;
 
-		/* A caller that leaves its sleep looks whether we doze after it has said that it leaves. */
+		/*
+		 * A caller that leaves its sleep looks whether we doze after it has said that it leaves, and
+		 * after it has left anything for others.
+		 */
 		atomic_store(&e->dozes, doze);
-		called = ppoll(p, 2, doze && atomic_load(&e->blocked) ? NULL : &ts, NULL) > 0;
+		doze = doze && atomic_load(&e->blocked) && !is_left(e);
+		called = ppoll(p, 2, doze ? NULL : &ts, NULL) > 0;
 		atomic_store(&e->dozes, false);
 		if (atomic_load(&e->stop) || called)
 			return false; /* WATCH deals with it at once */
 		if (atomic_load(&e->blocked)) {
+			if (is_left(e))
+				hca_engine_drive(e);
 			quiet = atomic_load(&e->waits) == waits ? quiet + 1 : 0;
 			waits = atomic_load(&e->waits);
 			wait = STAND_BY_BLOCKED_NS;

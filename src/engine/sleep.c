@@ -81,7 +81,12 @@ static void leave_asleep(void *arg)
 /* The only place where a thread that waits may be cancelled. */
 static int sleep_on(struct hca_engine *e, struct pollfd *p, nfds_t n, int ms, int cancel)
 {
-	bool at_once = !engine_sleep(e) || atomic_load(&e->more_to_send) || atomic_load(&e->window_freed);
+	/*
+	 * What others put off before they could see that we sleep is looked for now: they set no alarm for
+	 * it.
+	 */
+	bool at_once = !engine_sleep(e) || atomic_load(&e->more_to_send) || atomic_load(&e->window_freed) ||
+		       hca_engine_has_deferred(e);
 	int err;
 
 	pthread_cleanup_push(leave_asleep, e);

@@ -200,6 +200,10 @@ enum { LOCAL_AT_ONCE = 1024 }; /* messages of one: more than a socket holds, but
 int local_end_watch(struct local_channel *c, struct local_end *end);
 /* Closing takes it out of the epoll set, since nobody else has the socket. */
 void local_end_close(struct local_channel *c, struct local_end *end);
+/*
+ * Bells were taken off a socket, where they would have woken whoever sleeps. false: by who does not receive.
+ */
+void local_bells_taken(struct local_channel *c, bool receives);
 /* Whether the other one is gone; it may have rung the bell before. */
 bool local_end_has_ended(const struct local_end *end);
 

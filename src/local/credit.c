@@ -24,14 +24,15 @@ enum { DEFERRED_MOST = 16, DEFER_NS = 50 * 1000 };
 /* ---- sending them ---- */
 /*
  * Who goes to sleep says so and then looks; we the other way round. Once rung, it will look: it is not rung
- * again before it has.
+ * again before it has. Should another thread take the bell, that one looks (local_bells_taken).
  */
 void local_credit_wake(const struct local_channel *c, struct local_writer *w)
 {
 	uint32_t wakes;
 
 	fence_light(c->bell->heavy && w->bell->heavy); /* ours: their fences reach us */
-	if (!atomic_load_explicit(&w->bell->asleep, memory_order_relaxed))
+	/* Acquire: who is seen to sleep has woken as often by then as is read below, or more often. */
+	if (!atomic_load_explicit(&w->bell->asleep, memory_order_acquire))
 		return;
 	wakes = atomic_load_explicit(&w->bell->wakes, memory_order_relaxed);
 	if (wakes == w->rung)

@@ -47,6 +47,24 @@ bool local_end_has_ended(const struct local_end *end)
 	return poll(&p, 1, 0) > 0;
 }
 
+/* ---- the doorbell ---- */
+/*
+ * From now on the next frame rings again. One that was put before has not, since the bell was rung already;
+ * and who sleeps does not hear that bell any more. So whoever took it looks in their place: behind a heavy
+ * fence, since the frame may be on its way out of its writer's core, which looked at the bell meanwhile. Who
+ * does not receive has somebody look who does.
+ */
+void local_bells_taken(struct local_channel *c, bool receives)
+{
+	atomic_fetch_add(&c->bell->wakes, 1);
+	if (!atomic_load(&c->bell->asleep))
+		return; /* who lies down from now on looks by itself */
+	if (!receives && c->events.promise)
+		c->events.promise(c->events.promise_arg, 0);
+	else if (c->bell->heavy)
+		fence_heavy();
+}
+
 /* ---- who has something to say, who is wanted ---- */
 void local_channel_want(struct local_channel *c, uint32_t slot)
 {

@@ -244,7 +244,7 @@ static int hear_reader(
 void local_reader_attend(struct local_channel *c, struct local_reader *r, bool receives)
 {
 	struct handshake_msg msg;
-	int passed, got;
+	int passed, got, bells = 0;
 
 	if (!receives && atomic_load(&r->state) == READER_UP && !r->asked && !local_end_has_ended(&r->end))
 		return;
@@ -252,14 +252,15 @@ void local_reader_attend(struct local_channel *c, struct local_reader *r, bool r
 		i++) {
 		if (got > 0)
 			got = hear_reader(c, r, &msg, passed);
-		else if (!got) /* We look now; who slept and did not hear it in time has to be woken by the
-				  next. */
-			atomic_fetch_add(&c->bell->wakes, 1);
+		else if (!got)
+			bells++;
 		if (got < 0) {
 			local_reader_drop(c, r);
-			return;
+			break;
 		}
 	}
+	if (bells)
+		local_bells_taken(c, receives);
 }
 
 void local_reader_drop(struct local_channel *c, struct local_reader *r)
@@ -273,7 +274,7 @@ void local_reader_drop(struct local_channel *c, struct local_reader *r)
 
 bool local_reader_find_reverse(struct local_channel *c, struct local_reader *r)
 {
-	enum { AT_FIRST = 16, EVERY = 64 };
+	enum { AT_FIRST = 16, EVERY = 64, AGAIN_NS = 50 * 1000 };
 
 	if (atomic_load(&r->state) != READER_UP)
 		return true;
@@ -281,8 +282,12 @@ bool local_reader_find_reverse(struct local_channel *c, struct local_reader *r)
 		return false;
 	if (r->looks++ >= AT_FIRST && r->looks % EVERY)
 		return true;
-	if (!lock_try(&c->handshake))
+	if (!lock_try(&c->handshake)) {
+		/* The bell that rang for this frame may be taken, and who has the lock does not receive. */
+		if (c->events.promise)
+			c->events.promise(c->events.promise_arg, AGAIN_NS);
 		return false;
+	}
 	if (atomic_load(&r->state) == READER_UP)
 		local_reader_attend(c, r, true);
 	lock_drop(&c->handshake);

@@ -245,7 +245,7 @@ static void hear_writer(
 void local_writer_attend(struct local_channel *c, struct local_writer *w, bool receives)
 {
 	struct handshake_msg msg;
-	int passed, got;
+	int passed, got, bells = 0;
 
 	lock_take(&w->lock);
 	/* A bell, or the end, before which there may be something to collect: for who receives. */
@@ -259,8 +259,9 @@ void local_writer_attend(struct local_channel *c, struct local_writer *w, bool r
 		if (got > 0)
 			hear_writer(c, w, &msg, passed);
 		else if (!got)
-			atomic_fetch_add(&c->bell->wakes, 1); /* as for readers */
+			bells++;
 		if (got < 0 && w->state == WRITER_UP) {
+			bells++; /* its end has woken those that sleep, and does so no more */
 			w->ended = true;
 			w->proving = false;
 			epoll_ctl(c->ep_fd, EPOLL_CTL_DEL, w->end.fd, NULL);
@@ -272,6 +273,8 @@ void local_writer_attend(struct local_channel *c, struct local_writer *w, bool r
 		}
 	}
 	lock_drop(&w->lock);
+	if (bells)
+		local_bells_taken(c, receives);
 }
 
 struct local_writer *local_writer_of(struct local_channel *c, uint32_t slot)

@@ -145,7 +145,7 @@ int rs_stream_connect(struct rsock *rs, const struct sockaddr *addr, socklen_t l
 int rs_need_connection(struct rs_stream *s, int flags);
 /* The service thread watches the id from now on. */
 int rs_stream_watch(struct rs_stream *s);
-/* Somebody waits, or wants the connection kept alive: silence is looked into. */
+/* Somebody waits, or wants the connection kept alive: silence is looked into; lock held. */
 void rs_attend(struct rs_stream *s);
 int rs_stream_listen(struct rsock *rs, int backlog);
 int rs_stream_accept(struct rsock *rs, struct rsock **out);

@@ -164,8 +164,10 @@ static void look_after(struct rs_stream *s, uint64_t now)
 	rs_watch_due(&s->watch, next);
 }
 
+/* With the lock: look_after() must not find that nobody waits, and let go of it behind us. */
 void rs_attend(struct rs_stream *s)
 {
+	assert_locked(&s->lock);
 	if (!atomic_exchange(&s->attended, true))
 		rs_watch_due(&s->watch, rs_now());
 }

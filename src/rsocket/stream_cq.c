@@ -319,9 +319,9 @@ int rs_stream_arm(struct rsock *rs)
 		arm(s);
 		fd = s->comp->fd;
 	}
-	lock_drop(&s->lock);
 	if (s->state == RS_CONNECTED)
 		rs_attend(s);
+	lock_drop(&s->lock);
 	return fd;
 }
 

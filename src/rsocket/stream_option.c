@@ -39,9 +39,9 @@ static void keep_alive(struct rs_stream *s, bool on)
 		s->keep_idle = system_idle();
 	s->keepalive = on;
 	s->attended = false;
-	lock_drop(&s->lock);
 	if (on && s->state == RS_CONNECTED)
 		rs_attend(s);
+	lock_drop(&s->lock);
 }
 
 static int set_socket(struct rs_stream *s, int name, const void *value, socklen_t len)

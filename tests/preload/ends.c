@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static long tcp_opens(void)
+long tcp_opens(void)
 {
 	FILE *f = fopen("/proc/self/net/snmp", "r");
 	char line[512];
@@ -133,14 +133,14 @@ int wait_one(int epfd, struct epoll_event *event, int timeout)
 	return n;
 }
 
-static int enter_own_network(void)
+bool enter_own_network(void)
 {
-	return unshare(CLONE_NEWNET) ? -1 : system("LD_PRELOAD= ip link set lo up");
+	return !unshare(CLONE_NEWNET) && !system("LD_PRELOAD= ip link set lo up");
 }
 
 int ends_run(const struct CMUnitTest *tests, size_t n, long tcp_meant)
 {
-	bool alone = !enter_own_network(); /* elsewhere others use TCP, too */
+	bool alone = enter_own_network(); /* elsewhere others use TCP, too */
 	long before = tcp_opens(), opens;
 	int failed = _cmocka_run_group_tests("sockets", tests, n, NULL, NULL);
 

@@ -7,6 +7,7 @@
 
 #include <netinet/in.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <setjmp.h>
@@ -38,6 +39,10 @@ void *send_big(void *fd);
 void receive_big(int fd);
 void assert_reads(int fd, const char *text);
 int wait_one(int epfd, struct epoll_event *event, int timeout);
+
+/* Whether nobody else is on the network now, and the TCP connections that were opened on it so far. */
+bool enter_own_network(void);
+long tcp_opens(void);
 
 /* Runs the tests, then looks whether TCP was used as often as is meant. For main to return. */
 #define RUN(tests, tcp_meant) ends_run(tests, sizeof(tests) / sizeof((tests)[0]), tcp_meant)

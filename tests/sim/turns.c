@@ -126,6 +126,17 @@ void turns_step(void)
 		turns.kill.die((unsigned)turns.is);
 }
 
+bool turns_keeps(const volatile void *at, uint64_t value)
+{
+	return running() && turns.rules.keep && turns.rules.keep(at, value);
+}
+
+void turns_fence(void)
+{
+	if (running() && turns.rules.fence)
+		turns.rules.fence();
+}
+
 void turns_hold(void)
 {
 	turns.held++;

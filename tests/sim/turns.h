@@ -2,9 +2,9 @@
 /*
  * Processes that take turns in one thread, each with a stack of its own: a seed says after how many steps it
  * is whose turn. A step is an atomic access, or a copy to or from another's memory, of src/local/: the
- * compiler includes this file before its sources for sim.channel alone (CMakeLists.txt), as it includes
- * base/chaos.h for chaos. Sleeping, waiting and the clock come here by the linker. No source file of the
- * product mentions it.
+ * compiler includes this file before its sources for sim.channel and sim.bells (CMakeLists.txt), as it
+ * includes base/chaos.h for chaos. Sleeping, waiting and the clock come here by the linker. No source file of
+ * the product mentions it.
  */
 #ifndef TESTS_SIM_TURNS_H
 #define TESTS_SIM_TURNS_H
@@ -18,6 +18,12 @@
 
 /* A step of who runs: it may be somebody else's turn now. Nothing while none take turns. */
 void turns_step(void);
+/*
+ * A store may stay in its core for a while, where others do not see it, until that core runs a fence, or a
+ * locked instruction. Whether the test keeps this one; and that who runs has run such an instruction.
+ */
+bool turns_keeps(const volatile void *at, uint64_t value);
+void turns_fence(void);
 
 #ifdef __clang__
 #define TURNS_LOAD(p, mo)     __c11_atomic_load(p, mo)
@@ -35,16 +41,21 @@ void turns_step(void);
 #undef atomic_fetch_add
 #undef atomic_fetch_sub
 #undef atomic_compare_exchange_strong
-#define atomic_load_explicit(p, mo)     (turns_step(), TURNS_LOAD(p, mo))
-#define atomic_store_explicit(p, v, mo) (turns_step(), TURNS_STORE(p, v, mo))
-#define atomic_load(p)                  (turns_step(), TURNS_LOAD(p, memory_order_seq_cst))
-#define atomic_store(p, v)              (turns_step(), TURNS_STORE(p, v, memory_order_seq_cst))
-#define atomic_exchange(p, v)           (turns_step(), atomic_exchange_explicit(p, v, memory_order_seq_cst))
-#define atomic_fetch_add(p, v)          (turns_step(), atomic_fetch_add_explicit(p, v, memory_order_seq_cst))
-#define atomic_fetch_sub(p, v)          (turns_step(), atomic_fetch_sub_explicit(p, v, memory_order_seq_cst))
+#define atomic_load_explicit(p, mo) (turns_step(), TURNS_LOAD(p, mo))
+#define atomic_store_explicit(p, v, mo)                                                                      \
+	(turns_step(), turns_keeps(p, (uint64_t)(v)) ? (void)0 : (void)TURNS_STORE(p, v, mo))
+#define atomic_load(p)     (turns_step(), TURNS_LOAD(p, memory_order_seq_cst))
+#define atomic_store(p, v) (turns_fence(), turns_step(), TURNS_STORE(p, v, memory_order_seq_cst))
+#define atomic_exchange(p, v)                                                                                \
+	(turns_fence(), turns_step(), atomic_exchange_explicit(p, v, memory_order_seq_cst))
+#define atomic_fetch_add(p, v)                                                                               \
+	(turns_fence(), turns_step(), atomic_fetch_add_explicit(p, v, memory_order_seq_cst))
+#define atomic_fetch_sub(p, v)                                                                               \
+	(turns_fence(), turns_step(), atomic_fetch_sub_explicit(p, v, memory_order_seq_cst))
 #define atomic_compare_exchange_strong(p, expected, v)                                                       \
-	(turns_step(), atomic_compare_exchange_strong_explicit(                                              \
-			       p, expected, v, memory_order_seq_cst, memory_order_seq_cst))
+	(turns_fence(), turns_step(),                                                                        \
+		atomic_compare_exchange_strong_explicit(                                                     \
+			p, expected, v, memory_order_seq_cst, memory_order_seq_cst))
 
 /* ---- for the test ---- */
 enum { TURNS_MOST = 4 };
@@ -56,6 +67,9 @@ struct turns_rules {
 	uint64_t (*now)(void);
 	void (*move)(uint64_t now);
 	void (*turn)(unsigned who); /* it is theirs now */
+	/* As turns_keeps() and turns_fence(); NULL: a store is seen at once. */
+	bool (*keep)(const volatile void *at, uint64_t value);
+	void (*fence)(void);
 };
 
 /* Each runs live(its number) until all have returned. */

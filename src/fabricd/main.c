@@ -236,6 +236,13 @@ static void warn_of_twins(struct fabricd *d, struct options *o)
 	log_warn("%s", sentence);
 }
 
+/* A description of several machines is a whole subnet on this one. */
+static void warn_of_sites(struct fabricd *d, struct options *o)
+{
+	if (d->topo.nsites)
+		report(o, "warning @site has no effect yet: all nodes are on this machine\n");
+}
+
 static int make_subnet(struct fabricd *d, struct options *o)
 {
 	char err[TOPO_ERROR] = "out of memory";
@@ -247,6 +254,7 @@ static int make_subnet(struct fabricd *d, struct options *o)
 	if (!status) {
 		report(o, "%u nodes\n", subnet_nodes(d->subnet));
 		warn_of_twins(d, o);
+		warn_of_sites(d, o);
 		d->started = clock_ns();
 		status = subnet_start(d->subnet, d->started);
 		if (status)

@@ -4,8 +4,8 @@
 # and what is wrong is told in a sentence.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
-for program in opensm ibnetdiscover ibtracert tshark; do
-	[ -n "$(command -v $program || command -v /usr/sbin/$program)" ] || skip "needs opensm, infiniband-diags and tshark"
+for program in opensm ibnetdiscover ibtracert rping tshark; do
+	[ -n "$(command -v $program || command -v /usr/sbin/$program)" ] || skip "needs opensm, infiniband-diags, rdmacm-utils and tshark"
 done
 enter loopback "$@"
 as_ordinary_user
@@ -56,13 +56,18 @@ sentences() {
 	up "$FILES/wide"
 	tells "a wide link has its rate" 'rate:.*168 Gb/sec \(12X FDR\)' at a ibstatus
 	down
+	printf 'Ca 1 "a"\n[1] "b"[1]\nCa 1 "b"\n@site "b" tcp:elsewhere:1\n' >"$FILES/sites"
+	tells "sites are one machine yet" "@site has no effect yet: all nodes are on this machine" fabric up "$FILES/sites"
+	down
 	up star:2
 	tells "a second of the name is refused" "already up; .anyrdma fabric down. ends it" fabric up star:3
 	tells "a name without --name ends no other" "fabric down takes no 'other'; --name NAME says" fabric down other
 	tells "no such host" "there is no host 'node9'" run A --host node9 true
 	tells "no such port" "S1 has ports \[1\] to \[2\]" fabric cut 'S1[3]'
 	tells "no such fault" "is no fault; for example: loss=1%" fabric inject 'S1[1]' slow
+	tells "nor is there one of rates yet" "links with a rate are not there yet" fabric inject 'S1[1]' rate=10G
 	tells "no such command" "there is no 'uup'" fabric uup
+	tells "nor one for several machines yet" "fabric link: subnets across machines.* are not there yet" fabric link 'S1[9]' other:'S1[9]'
 	tells "no such option" "^anyrdma: fabric up: unrecognized option '--speedy'" fabric up --speedy
 	tells "a host without a name" "--host wants the name of a host" run A --host
 	tells "nor for OpenSM" "opensm \[--host HOST\] \[-- OPTIONS\], or stop" fabric sm opensm --host
@@ -119,11 +124,15 @@ nothing_there() { [ -z "$(find "$HOME_OF_FABRICS" -maxdepth 1 \( -name 'fabric-*
 
 # What a user of the tutorial does (docs/fabric.md).
 tutorial() {
+	progress
 	ok "fat-tree:4 comes up, with a picture" fabric up --sm=off fat-tree:4
 	has 'edge1 .* edge8' <"$TMP/out" || fail "no picture" "$TMP/out"
+	drawn
 	tells "ports wait for a subnet manager" '96 INIT' fabric status
 	ok "a capture begins" fabric capture "$FILES/up.pcapng"
 	ok "OpenSM brings it up" fabric sm opensm
+	ok "its SA is asked" at node3 saquery NR
+	connected
 	ok "the capture ends" fabric capture stop
 	tells "all ports are ACTIVE" '96 ACTIVE\.' fabric status
 	tells "and who did it" 'Subnet manager on node1, port 1 \(LID 1\)' fabric status
@@ -140,10 +149,43 @@ tutorial() {
 	down
 }
 
+# Two programs that connect by address, and leave.
+connected() {
+	start server A --host node16 rping -s -a 0.0.0.0 -C 3
+	until_true "$PATIENCE" listens_rdma "${PID[server]}" 7174 || fail "rping does not listen" "$TMP/server"
+	ok "a connection is made" at node3 rping -c -a 10.47.0.16 -C 3
+	finish server || fail "rping" "$TMP/server"
+}
+
 is_unmanaged() { fabric status >"$TMP/out" 2>&1 && has 'No subnet manager' <"$TMP/out"; }
 
 path_to_node16() { at node1 ibtracert 1 "$(at node16 ibstat | awk '/Base lid/ { print $3 }')"; }
 avoids_agg() { path_to_node16 >"$TMP/out" 2>&1 && ! has "\"$1\"" <"$TMP/out" && has '"node16"' <"$TMP/out"; }
+
+# What is being done is told to a terminal, on one line of which nothing stays; elsewhere it is not.
+progress() {
+	local up=("${IDENTITY[@]}" "${SANITIZER[@]}" "$ANYRDMA" fabric up --name shown ring:6)
+	python3 -c 'import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))' "${up[@]}" </dev/null >"$TMP/out" 2>&1 ||
+		fail "fabric up in a terminal" "$TMP/out"
+	has $'^reading ring:6 \\.\\.\\.\r\e\\[K12 nodes \\.\\.\\.\r\e\\[K' <"$TMP/out" && has '12 cables' <"$TMP/out" || fail "no progress in a terminal" "$TMP/out"
+	fabric down --name shown >"$TMP/out" 2>&1 || fail "fabric down" "$TMP/out"
+	ok "a terminal shows what is being done" "${up[@]}"
+	! has 'nodes \.\.\.' <"$TMP/out" || fail "so does what is none" "$TMP/out"
+	ok "and nothing else does" fabric down --name shown
+}
+
+# The picture as a file.
+drawn() {
+	ok "a picture is drawn" fabric map --svg="$FILES/map.svg"
+	python3 - "$FILES/map.svg" <<-'END' >"$TMP/out" 2>&1 || fail "the picture" "$TMP/out"
+		import sys, xml.etree.ElementTree as tree
+		shapes = [e.tag.split("}")[1] for e in tree.parse(sys.argv[1]).getroot().iter()]
+		assert (shapes.count("circle"), shapes.count("line")) == (16, 48), shapes
+	END
+	say "ok    with all hosts and cables"
+	tells "one that cannot be written" "/nowhere/map.svg cannot be written: No such file" fabric map --svg=/nowhere/map.svg
+	tells "an option that there is not" "no option '--png'; --svg=FILE" fabric map --png
+}
 
 # The cable that the path takes is cut; OpenSM finds another one.
 reroute() {
@@ -174,10 +216,12 @@ discovered() {
 captured() {
 	"$CHECKER" "$FILES/up.pcapng" >"$TMP/out" 2>&1 || fail "CRCs of the capture" "$TMP/out"
 	say "ok    every packet of the bring-up has a right ICRC and VCRC"
-	tshark -n -r "$FILES/up.pcapng" -V >"$TMP/dissected" 2>/dev/null
+	tshark -n --disable-protocol rpcordma -r "$FILES/up.pcapng" -V >"$TMP/dissected" 2>/dev/null
 	! grep -Ei 'malformed|exception' "$TMP/dissected" >"$TMP/out" || fail "tshark complains" "$TMP/out"
-	for word in 'SubnGet(NodeInfo)' 'SubnSet(PortInfo)' 'SubnSet(LinearForwardingTable)'; do
-		tshark -n -r "$FILES/up.pcapng" 2>/dev/null | has -F "$word" || fail "tshark sees no $word"
+	tshark -n --disable-protocol rpcordma -r "$FILES/up.pcapng" >"$TMP/summary" 2>/dev/null
+	for word in 'SubnGet(NodeInfo)' 'SubnSet(PortInfo)' 'SubnSet(LinearForwardingTable)' 'SubnAdmGetTableResp(NodeRecord)' \
+		'SubnAdmGet(PathRecord)' 'CM: ConnectRequest' 'CM: ConnectReply' 'CM: ReadyToUse' 'CM: DisconnectRequest' 'RC RDMA'; do
+		has -F "$word" <"$TMP/summary" || fail "tshark sees no $word" "$TMP/summary"
 	done
 	tshark -n -r "$FILES/up.pcapng" -T fields -e frame.interface_name 2>/dev/null | has -F 'node1[1] - edge1[3]' ||
 		fail "the links have no names"

@@ -15,11 +15,14 @@ shapes() {
 		up "$shape"
 		if sweep; then say "ok    opensm -o on $shape"; else fail "opensm -o on $shape" "$TMP/out" "$OSM/log"; fi
 	done
-	routing fat-tree:4 -R updn
-	routing fat-tree:4 -R ftree
-	routing fat-tree:4 -R dfsssp
-	routing ring:6 -R lash
-	routing torus:3x3 -R dor
+	routing fat-tree:4 -R updn,no_fallback
+	routing fat-tree:4 -R dnup,no_fallback
+	routing fat-tree:4 -R ftree,no_fallback
+	routing fat-tree:4 -R sssp,no_fallback
+	routing fat-tree:4 -R dfsssp,no_fallback
+	by_tables_of_a_file
+	routing ring:6 -R lash,no_fallback
+	routing torus:3x3 -R dor,no_fallback
 	routing fat-tree:4 -R nue,no_fallback
 	two_qos_levels
 	routing star:4 -l 1
@@ -31,6 +34,19 @@ routing() {
 	shift
 	up "$shape"
 	if sweep "$@"; then say "ok    opensm $* on $shape"; else fail "opensm $* on $shape" "$TMP/out" "$OSM/log"; fi
+}
+
+# What dump_lfts reads out of switches is what the engine `file` writes into them.
+by_tables_of_a_file() {
+	up ring:6
+	start_sm node1 -s 0
+	at node3 dump_lfts || fail dump_lfts "$TMP/out"
+	grep -v '^Multicast' "$TMP/out" >"$TMP/lfts"
+	chmod 644 "$TMP/lfts"
+	stop sm_node1
+	fabric tables >"$TMP/tables"
+	routing ring:6 -R file,no_fallback -U "$TMP/lfts"
+	fabric tables | cmp - "$TMP/tables" || fail "opensm -R file: other tables than the file has"
 }
 
 # The engine has to be told which way is x and which is y.
@@ -148,7 +164,9 @@ these_agree() {
 	at node3 ibstatus && says out '4: ACTIVE' && says out "base lid:[[:space:]]+0x$lid$" && says out 'rate:[[:space:]]+200 Gb' &&
 		says out "sm lid:[[:space:]]+0x$(printf %x "$sm")$" && says out "gid:.*$(sed -E 's/.{4}/&:/g; s/:$//' <<<"$guid")" ||
 		fail "ibstatus" "$TMP/out"
-	say "ok    ibstat and ibstatus: the same LIDs, GUID, state and rate"
+	at node3 ibv_devinfo -v && says out "port_lid:[[:space:]]+$1$" && says out "sm_lid:[[:space:]]+$sm$" && says out 'state:[[:space:]]+PORT_ACTIVE' &&
+		says out "GID\\[ *0\\]:[[:space:]]+fe80:0000:0000:0000:$(sed -E 's/.{4}/&:/g; s/:$//' <<<"$guid")" || fail "ibv_devinfo" "$TMP/out"
+	say "ok    ibstat, ibstatus and ibv_devinfo: the same LIDs, GUID, state and rate"
 }
 
 # each_attribute_by_each_address LID GUID: of node3, and of the switch at its cable, by LID, by GUID and by the route there.
@@ -244,6 +262,8 @@ what_is_counted() {
 	lid=$(lid_of node2)
 	well "perfquery" 'PortXmitPkts:\.+[1-9]' node1 perfquery "$lid" 1
 	well "perfquery -x" 'PortXmitPkts:\.+[1-9]' node1 perfquery -x "$lid" 1
+	well "perfquery -X, -S, -D, -E" 'PortLocalPhysicalErrors' node1 bash -c "for o in X S D E; do perfquery -\$o $lid 1 || exit; done"
+	refused "counters that a port has not" 'not supported|failed' node1 perfquery --vlxmitcounters "$lid" 1
 	well "perfquery -R" . node1 bash -c "perfquery -R $lid 1; perfquery $lid 1"
 	well "perfquery of all ports of a switch" 'AllPortSelect|PortXmitPkts' node1 perfquery -a "$(switch_lid)"
 	well "perfquery, each port" 'PortSelect:\.+3' node1 perfquery -l -a "$(switch_lid)"
@@ -292,6 +312,7 @@ what_nobody_does() {
 	at node1 opensm -o -f "$OSM/second" || true
 	says out 'another instance' || fail "a second OpenSM on a port" "$TMP/out"
 	refused "a host that is not there" 'no host' node99 ibnetdiscover
+	refused "nor by the variable" 'no host node99' node1 env ANYRDMA_HOST=node99 ibnetdiscover
 }
 
 # A fabric is its user's: to others there is none, nor when they know where it is.

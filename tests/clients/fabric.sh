@@ -56,6 +56,11 @@ sentences() {
 	up "$FILES/wide"
 	tells "a wide link has its rate" 'rate:.*168 Gb/sec \(12X FDR\)' at a ibstatus
 	down
+	printf 'Switch 3 "S1"\n[1] "Hca1"[1]\n[2] "Hca2"[1]\n[3] "Hca3"[1]\nCa 1 "Hca1"\nCa 1 "Hca2"\nCa 1 "Hca3"\n' >"$FILES/documented"
+	sed -n 's/^    @/@/p' "$HERE/../../docs/fabric.md" >>"$FILES/documented"
+	ok "a description with each line of the tutorial" fabric up "$FILES/documented"
+	tells "has what they say" 'node1 +ib1 +1 ' fabric hosts
+	down
 	printf 'Ca 1 "a"\n[1] "b"[1]\nCa 1 "b"\n@site "b" tcp:elsewhere:1\n' >"$FILES/sites"
 	tells "sites are one machine yet" "@site has no effect yet: all nodes are on this machine" fabric up "$FILES/sites"
 	down

@@ -7,6 +7,8 @@
 
 #include <errno.h>
 
+enum { LINES_MAX = 1000000 }; /* of fat-tree:16 430,000: half a second */
+
 static void put_unicast(const struct subnet_node *n, FILE *out)
 {
 	const struct fabric_table *t = subnet_table(n->subnet);
@@ -23,7 +25,7 @@ static void put_unicast(const struct subnet_node *n, FILE *out)
 
 static void put_groups(const struct subnet_node *n, FILE *out)
 {
-	for (unsigned mlid = LID_MCAST; mlid < LID_PERMISSIVE; mlid++) {
+	for (unsigned mlid = LID_MCAST; mlid < LID_MCAST + SUBNET_MLIDS; mlid++) {
 		bool any = false;
 
 		for (unsigned num = 0; num <= n->nports; num++)
@@ -38,10 +40,25 @@ static void put_groups(const struct subnet_node *n, FILE *out)
 	}
 }
 
+/* At most as many lines of LIDs as these switches have: everybody else waits while they are written. */
+static unsigned long lines_of(const struct subnet *s, const struct subnet_node *const *only, unsigned n)
+{
+	unsigned long lines = 0;
+
+	for (unsigned i = 0; i < (n ? n : subnet_nodes(s)); i++) {
+		const struct subnet_node *sw = n ? only[i] : subnet_node(s, i);
+
+		if (sw->type == SUBNET_SWITCH)
+			lines += fabric_switch(subnet_table(s), sw->port[0].shared->sw)->top;
+	}
+	return lines;
+}
+
 int console_tables(struct fabricd *d, char **words, unsigned nwords, FILE *out)
 {
 	const struct subnet_node *only[CONSOLE_WORDS];
 	unsigned n = nwords > 1 ? nwords - 1 : 0;
+	unsigned long lines;
 
 	for (unsigned i = 0; i < n; i++) {
 		only[i] = subnet_find(d->subnet, words[i + 1]);
@@ -50,6 +67,13 @@ int console_tables(struct fabricd *d, char **words, unsigned nwords, FILE *out)
 				       words[i + 1]),
 			       -ENOENT;
 	}
+	lines = lines_of(d->subnet, only, n);
+	if (lines > LINES_MAX)
+		return fprintf(out,
+			       "that would be some %lu lines: which switches? For example: anyrdma fabric "
+			       "tables S1\n",
+			       lines),
+		       -E2BIG;
 	fprintf(out, "%-16s %6s  %s\n", "SWITCH", "LID", "PORTS");
 	for (unsigned i = 0; i < (n ? n : subnet_nodes(d->subnet)); i++) {
 		const struct subnet_node *sw = n ? only[i] : subnet_node(d->subnet, i);

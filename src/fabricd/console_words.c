@@ -153,9 +153,19 @@ static int do_ready(struct fabricd *d, char **words, unsigned nwords, FILE *out)
 
 /* ---- hosts ---- */
 
-static void put_ip(const struct fabricd *d, const struct subnet_port *p, char *buf, size_t len)
+/* The first address of each port, by the port's index: asked for one by one, those of a large subnet take
+ * minutes. */
+static const struct topo_ip **first_ips(const struct fabricd *d)
 {
-	const struct topo_ip *ip = fabricd_ip(d, p);
+	const struct topo_ip **of = calloc(subnet_table(d->subnet)->n.ports + 1u, sizeof(*of));
+
+	for (unsigned i = d->topo.nips; of && i--;)
+		of[d->topo.ip[i].port->index] = &d->topo.ip[i];
+	return of;
+}
+
+static void put_ip(const struct topo_ip *ip, char *buf, size_t len)
+{
 	bool v4 = ip && gid_is_v4(ip->addr);
 
 	snprintf(buf, len, "-");
@@ -165,6 +175,10 @@ static void put_ip(const struct fabricd *d, const struct subnet_port *p, char *b
 
 static int do_hosts(struct fabricd *d, char **words, unsigned nwords, FILE *out)
 {
+	const struct topo_ip **ips = first_ips(d);
+
+	if (!ips)
+		return fprintf(out, "out of memory\n"), -ENOMEM;
 	fprintf(out, "%-16s %-6s %4s  %-7s %5s  %-18s %-15s %s\n", "HOST", "DEVICE", "PORT", "STATE", "LID",
 		"GUID", "IP", "CABLE TO");
 	for (unsigned i = 0; i < d->topo.nhosts; i++)
@@ -175,7 +189,7 @@ static int do_hosts(struct fabricd *d, char **words, unsigned nwords, FILE *out)
 				const struct subnet_port *port = &n->port[p];
 				char ip[INET6_ADDRSTRLEN], dev[16], cable[SUBNET_NAME + 16] = "-";
 
-				put_ip(d, port, ip, sizeof(ip));
+				put_ip(ips[port->index], ip, sizeof(ip));
 				snprintf(dev, sizeof(dev), "ib%u", k);
 				if (port->peer)
 					snprintf(cable, sizeof(cable), "%s[%u]%s", port->peer->node->id,
@@ -185,6 +199,7 @@ static int do_hosts(struct fabricd *d, char **words, unsigned nwords, FILE *out)
 					port->shared->lid, port->guid, ip, cable);
 			}
 		}
+	free(ips);
 	return 0;
 }
 

@@ -65,9 +65,6 @@ int fabricd_listen(struct fabricd *d, const char *name, int type);
 /* The next connection of our own user, non-blocking; others are hung up on. -EAGAIN: no more. */
 int fabricd_accept(int listener);
 
-/* The IP address table of a host, for what says who is who: the first address of the port, or NULL. */
-const struct topo_ip *fabricd_ip(const struct fabricd *d, const struct subnet_port *port);
-
 /* ---- attach.c, trunk.c: the socket `attach` for programs with devices, and their packets ---- */
 int attach_open(struct fabricd *d); /* 0 or -errno, logged */
 void attach_close(struct fabricd *d);

@@ -91,11 +91,3 @@ int fabricd_accept(int listener)
 		close(fd);
 	}
 }
-
-const struct topo_ip *fabricd_ip(const struct fabricd *d, const struct subnet_port *port)
-{
-	for (unsigned i = 0; i < d->topo.nips; i++)
-		if (d->topo.ip[i].port == port)
-			return &d->topo.ip[i];
-	return NULL;
-}

@@ -23,8 +23,9 @@ struct subnet_node;
 struct subnet_switch;
 
 enum {
-	SUBNET_NAME = 64,      /* bytes of a name or node description, its end included */
-	SUBNET_MAX_PORTS = 254 /* of a node; 255 says "all" or "none" on the wire */
+	SUBNET_NAME = 64,       /* bytes of a name or node description, its end included */
+	SUBNET_MAX_PORTS = 254, /* of a node; 255 says "all" or "none" on the wire */
+	SUBNET_MLIDS = 1024     /* groups that a switch forwards, from LID_MCAST on */
 };
 
 enum subnet_node_type { SUBNET_CA = 1, SUBNET_SWITCH = 2, SUBNET_ROUTER = 3 }; /* NodeInfo.NodeType */

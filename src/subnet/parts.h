@@ -25,9 +25,8 @@
 
 enum {
 	SUBNET_NAMES = 4096,
-	SUBNET_VL_CAP = 4, /* eight data VLs */
-	SUBNET_VL_ARB = 8, /* entries of each priority */
-	SUBNET_MLIDS = 1024,
+	SUBNET_VL_CAP = 4,   /* eight data VLs */
+	SUBNET_VL_ARB = 8,   /* entries of each priority */
 	SUBNET_TIMEOUT = 18, /* 1.07 s, as OpenSM sets it */
 	SUBNET_RESP_TIME = 16,
 	SUBNET_HELD_MAX = 65536, /* packets that cables delay, of the whole subnet */

@@ -74,6 +74,23 @@ large() {
 		say "ok    ibnetdiscover of $shape: $(grep -Ec '^(Switch|Ca)' "$TMP/discovered") nodes, as described"
 		[ "$shape" != fat-tree:16 ] || nodes_over_a_bad_cable
 	done
+	larger_yet
+}
+
+# What takes long to say holds up the subnet: it is said in time, or refused.
+larger_yet() {
+	local i
+	fabric down >/dev/null
+	fabric up --quiet fat-tree:24 >"$TMP/out" 2>&1 || fail "fabric up fat-tree:24" "$TMP/out"
+	! fabric tables >"$TMP/out" 2>&1 && says out 'would be some [0-9]+ lines: which switches\?' || fail "all tables of 720 switches" "$TMP/out"
+	fabric tables core1 >"$TMP/out" 2>&1 && [ "$(wc -l <"$TMP/out")" -gt 4176 ] || fail "the table of one" "$TMP/out"
+	say "ok    tables of fat-tree:24: those of switches that are named"
+	fabric down >/dev/null
+	for i in {1..1020}; do printf 'Ca 254 "c%d"\n' $i; done >"$TMP/ports"
+	chmod 644 "$TMP/ports"
+	up --ip 10.0.0.0/8 "$TMP/ports"
+	fabric hosts >"$TMP/out" 2>&1 && [ "$(wc -l <"$TMP/out")" = 259081 ] || fail "hosts with 259,080 ports" "$TMP/out"
+	say "ok    hosts with 259,080 ports"
 }
 
 # RMPP's answer has 1,344 records in some 750 segments; each that is lost costs the sender's timeout, a second.

@@ -239,9 +239,26 @@ static void on_conn(void *arg, uint32_t events)
 	attach_read(arg);
 }
 
+/* The first that came and has not said who it is goes. False: each has a host. */
+static bool make_place(struct attach *all)
+{
+	if (all->nconns < ATTACH_CONNS)
+		return true;
+	list_for_each(n, &all->conns)
+	{
+		struct attach_conn *c = container_of(n, struct attach_conn, node);
+
+		if (!c->host) {
+			hang_up(c);
+			return true;
+		}
+	}
+	return false;
+}
+
 static void take_in(struct attach *all, int fd)
 {
-	struct attach_conn *c = all->nconns < ATTACH_CONNS ? calloc(1, sizeof(*c)) : NULL;
+	struct attach_conn *c = make_place(all) ? calloc(1, sizeof(*c)) : NULL;
 
 	if (!c || loop_add(all->d->loop, fd, EPOLLIN, on_conn, c)) {
 		free(c);

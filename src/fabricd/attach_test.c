@@ -2,6 +2,8 @@
 /* Programs at the socket `attach` of a fabric of two hosts with one cable, good ones and others. */
 #include "fabricd/attach_stage_test.h"
 
+#include <sys/resource.h>
+
 static uint32_t qpn_in(uint32_t slot)
 {
 	return slot << QPN_SLOT_SHIFT | 77;
@@ -79,6 +81,33 @@ static void nonsense_ends_a_connection(void **state)
 	attach_read(p.conn);
 	assert_int_equal(d.attach->nconns, 0);
 	assert_int_equal(d.attach->count.nonsense, 5);
+}
+
+/* More than a fabric takes: those who came first and are silent make room, but no program that is there. */
+static void who_says_nothing_makes_room(void **state)
+{
+	enum { MANY = ATTACH_CONNS + 10 };
+	struct rlimit l;
+	struct program a, b, *silent;
+	char byte;
+
+	getrlimit(RLIMIT_NOFILE, &l);
+	l.rlim_cur = l.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &l);
+	if (l.rlim_cur < 2 * MANY + 100)
+		skip(); /* needs more descriptors than this user may have */
+	silent = calloc(MANY, sizeof(*silent));
+	attach(&a, 0, SLOT_A);
+	for (unsigned i = 0; i < MANY; i++)
+		come(&silent[i]);
+	attach(&b, 1, SLOT_B);
+	assert_int_equal(recv(silent[0].fd, &byte, 1, MSG_DONTWAIT), 0);
+	assert_int_equal(recv(silent[MANY - 1].fd, &byte, 1, MSG_DONTWAIT), -1);
+	assert_non_null(d.attach->slot[SLOT_A]);
+	assert_non_null(d.attach->slot[SLOT_B]);
+	for (unsigned i = 0; i < MANY; i++)
+		close(silent[i].fd);
+	free(silent);
 }
 
 static void changes_are_told_to_programs_of_that_host(void **state)
@@ -369,6 +398,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(who_only_looks_gets_a_table_to_read, begin, end),
 		cmocka_unit_test_setup_teardown(refusals_say_why, begin, end),
 		cmocka_unit_test_setup_teardown(nonsense_ends_a_connection, begin, end),
+		cmocka_unit_test_setup_teardown(who_says_nothing_makes_room, begin, end),
 		cmocka_unit_test_setup_teardown(changes_are_told_to_programs_of_that_host, begin, end),
 		cmocka_unit_test_setup_teardown(who_found_no_room_is_rung, begin, end),
 		cmocka_unit_test_setup_teardown(packet_arrives_where_its_queue_pair_is, begin, end),

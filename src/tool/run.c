@@ -306,8 +306,8 @@ static int run(int argc, char **argv)
 	if (check_libdir(dir, sizeof(dir)))
 		return CANNOT_RUN;
 	err = tool_which(*argv, path, sizeof(path));
-	if (err == -ENOENT && host && !strchr(*argv, '/')) {
-		/* OpenSM and some of the diagnostics are where only root looks. */
+	if (err == -ENOENT && !strchr(*argv, '/')) {
+		/* OpenSM and the diagnostics are where only root looks. */
 		char sbin[PATH_MAX];
 
 		snprintf(sbin, sizeof(sbin), "/usr/sbin/%s", *argv);

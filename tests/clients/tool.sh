@@ -79,6 +79,7 @@ expect 7 '' "$anyrdma" run -- sh -c 'exit 7'
 expect 0 '^--help$' "$anyrdma" run printf '%s\n' --help
 expect 127 'nosuchprogram: command not found' "$anyrdma" run nosuchprogram
 expect 127 'command not found' "$anyrdma" run "$work/nosuchprogram"
+expect 0 'chroot' env PATH=/usr/bin:/bin "$anyrdma" run chroot --version # of /usr/sbin, as the diagnostics are
 mkdir -m 000 "$work/closed"
 expect 127 'command not found' env PATH="$work/closed:$PATH" "$anyrdma" run nosuchprogram
 expect 126 'cannot be executed' "$anyrdma" run "$work"

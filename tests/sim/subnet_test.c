@@ -6,6 +6,9 @@
  * the cables that are whole connect them (a model of a few lines, which knows nothing of LIDs and tables),
  * and one to a group reaches exactly its other members there.
  *
+ * Packets are sent as well, also before the manager had its turn, and at last through switches with entries
+ * and partitions that nobody would write: each arrives where a walk through the tables ends, or nowhere.
+ *
  *   subnet_test [--seed N] [--seeds COUNT] [--trace] [--digest]
  */
 #include "draw.h"
@@ -20,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 3, PAIRS = 4000, MEMBERS = 12, ALL_PAIRS_EVERY = 50, CABLES_MAX = 60 };
+enum { ROUNDS = 3, PAIRS = 4000, PACKETS = 500, MEMBERS = 12, ALL_PAIRS_EVERY = 50, CABLES_MAX = 60 };
 #define SHAPE "fat-tree:16"
 
 uint64_t draw_state;
@@ -32,6 +35,7 @@ static struct {
 	unsigned nhosts, ncables;
 	uint32_t *part; /* by node: the lowest node that whole cables connect it with */
 	unsigned arrived;
+	const struct subnet_port *at; /* where the last one did */
 	unsigned member[MEMBERS];
 	uint64_t now;
 } w;
@@ -48,6 +52,7 @@ static void fail(const char *what, const struct subnet_port *a, const struct sub
 static void arrived(void *arg, struct subnet_port *at, const struct packet *p)
 {
 	w.arrived += bth_dqpn(p->bth) > GSI_QPN;
+	w.at = at;
 }
 
 static void list_parts(void)
@@ -183,6 +188,74 @@ static void check_all_pairs(void)
 			check_pair(w.host[a], w.host[b]);
 }
 
+/* ---- packets ---- */
+static unsigned send_to(struct subnet_port *from, uint16_t dlid, uint16_t pkey)
+{
+	uint8_t bytes[BTH_LEN + DETH_LEN + 64] = {0};
+	struct packet p = {.lrh = {.slid = from->shared->lid, .dlid = dlid, .lnh = LNH_LOCAL},
+		.bth = bytes,
+		.len = sizeof(bytes)};
+
+	p.lrh.words = (uint16_t)((packet_size(&p) + ICRC_LEN) / 4);
+	bth_put(bytes, IBT_UD | OP_SEND_ONLY, false, 0, pkey, 0x4711, false, 0);
+	w.arrived = 0;
+	subnet_inject(w.s, from, &p, w.now);
+	return w.arrived;
+}
+
+static void check_packet(struct subnet_port *a, const struct subnet_port *b, uint16_t pkey)
+{
+	const struct walk_for what = {.pkey = pkey, .words = 64};
+	struct walk path = {0};
+	enum walk_end end;
+
+	if (a == b || !b->shared->lid || !a->shared->lid)
+		return;
+	end = fabric_walk(subnet_table(w.s), a->index, b->shared->lid, &what, &path);
+	if (send_to(a, b->shared->lid, pkey) != !end)
+		fail("a packet is not where the tables lead", a, b, end);
+	if (!end && w.at != b)
+		fail("a packet that is somewhere else", a, b, w.at->index);
+	if (!end && !connected(a, b))
+		fail("a packet where no cable is", a, b, end);
+	seeds_note(&end, sizeof(end));
+}
+
+static void check_packets(unsigned keys)
+{
+	for (unsigned i = 0; i < PACKETS; i++) {
+		struct subnet_port *a = w.host[draw(w.nhosts)], *b = w.host[draw(w.nhosts)];
+		uint16_t pkey = keys && one_in(3) ? (uint16_t)(0x8001 + draw(keys)) : PKEY_DEFAULT;
+
+		check_packet(a, b, pkey);
+	}
+}
+
+/* What nobody in his right mind would write: any entry in any switch, checks of P_Keys at any of its ports.
+ */
+static void spoil(unsigned keys)
+{
+	struct fabric_table *t = subnet_table(w.s);
+
+	fabric_change_begin(t);
+	for (unsigned i = 0; i < t->n.switches; i++) {
+		const struct fabric_switch *sw = fabric_switch(t, i);
+
+		for (unsigned n = one_in(2) ? (unsigned)draw(400) : 0; n; n--)
+			fabric_lft_set(t, i, (uint16_t)between(1, 2 * t->n.switches + w.nhosts),
+				one_in(4) ? FABRIC_NO_PORT : (uint8_t)draw(sw->nports + 2u));
+		for (unsigned n = one_in(4) ? (unsigned)draw(4) : 0; n; n--) {
+			struct fabric_port *p = fabric_port(t, sw->first + 1 + (uint32_t)draw(sw->nports));
+
+			p->flags |= one_in(2) ? FABRIC_PKEY_IN : FABRIC_PKEY_OUT;
+			p->pkey[1] = (uint16_t)(0x8001 + draw(keys));
+			if (one_in(2))
+				p->pkey[0] = 0;
+		}
+	}
+	fabric_change_end(t);
+}
+
 /* ---- groups ---- */
 static const uint8_t mgid[16] = {0xff, 0x12, 0x60, 0x1b, [15] = 1};
 
@@ -207,20 +280,6 @@ static uint16_t join(const struct subnet_port *p)
 	return sa_member_get(answer + SA_DATA).mlid;
 }
 
-static unsigned send_to(struct subnet_port *from, uint16_t mlid)
-{
-	uint8_t bytes[BTH_LEN + DETH_LEN + 64] = {0};
-	struct packet p = {.lrh = {.slid = from->shared->lid, .dlid = mlid, .lnh = LNH_LOCAL},
-		.bth = bytes,
-		.len = sizeof(bytes)};
-
-	p.lrh.words = (uint16_t)((packet_size(&p) + ICRC_LEN) / 4);
-	bth_put(bytes, IBT_UD | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, 0x4711, false, 0);
-	w.arrived = 0;
-	subnet_inject(w.s, from, &p, w.now);
-	return w.arrived;
-}
-
 static bool is_new(unsigned i)
 {
 	for (unsigned k = 0; k < i; k++)
@@ -238,7 +297,7 @@ static void check_group(void)
 		if (is_new(i))
 			mlid = join(w.host[w.member[i]]);
 	for (unsigned i = 0; i < MEMBERS && mlid; i++) {
-		unsigned got = is_new(i) ? send_to(w.host[w.member[i]], mlid) : 0;
+		unsigned got = is_new(i) ? send_to(w.host[w.member[i]], mlid, PKEY_DEFAULT) : 0;
 
 		for (unsigned k = 0; k < MEMBERS; k++)
 			want[i] += k != i && is_new(i) && is_new(k) &&
@@ -251,6 +310,8 @@ static void check_group(void)
 
 static void run_seed(uint64_t seed)
 {
+	enum { KEYS = 5 };
+
 	open_all(seed);
 	subnet_sm_take(w.sm, w.now);
 	for (unsigned round = 0; round <= ROUNDS; round++) {
@@ -260,11 +321,15 @@ static void run_seed(uint64_t seed)
 		if (round == ROUNDS)
 			break;
 		trouble();
+		find_parts();
+		check_packets(0);
 		w.now += 1000000;
 		subnet_sm_run(w.sm, w.now);
 	}
 	if (seed % ALL_PAIRS_EVERY == 0)
 		check_all_pairs();
+	spoil(KEYS);
+	check_packets(KEYS);
 	close_all();
 }
 

@@ -108,3 +108,18 @@ stream() {
 	start client B "$program" -s "$a" -p "$PORT" "$@"
 	verdict "IPv$family $program $*" "$STREAMED" "$STREAMED"
 }
+
+# sum SIDE FILE
+sum() { on "$1" sha256sum "$2" | cut -d ' ' -f 1; }
+
+# copies BYTES: rcopy, whose server goes on for ever.
+copies() {
+	local from=$TMP/from to=$TMP/to
+	on B sh -c "head -c $1 /dev/urandom >$from"
+	on A rm -f "$to"
+	serve server rcopy
+	start client B rcopy "$from" "$IP4_A:$to" -p "$PORT"
+	finish client && [ "$(sum B "$from")" = "$(sum A "$to")" ] || fail "rcopy of $1 bytes" "$TMP/server" "$TMP/client"
+	kill_hard server
+	say "ok    rcopy of $1 bytes"
+}

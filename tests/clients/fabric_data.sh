@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: MIT
 # fabric_data.sh WORLD PART: what programs on hosts see of their subnet: cables that are cut under load (cables), several LIDs of
 # a port and service levels (lids), partitions (keys), a P_Key that is written anew (new_key), groups (groups), a cable that
-# carries short packets alone (mtu), what ports have counted (counters); what OpenSM does while they run (managers), what damaged
+# carries short packets alone (mtu), tables that lead nowhere (tables), programs and a fabric that are killed (deaths), a program
+# that lies to the fabric (hostile), what ports have counted (counters), what is
+# seen on cables (captured); what OpenSM does while they run (managers), what damaged
 # cables do to them (damage).
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -11,10 +13,11 @@ FABRIC=star:3 FABRIC_SM=off
 case $part in
 cables) FABRIC=fat-tree:4 FABRIC_SM=auto ;;
 groups | new_key) FABRIC_SM=auto ;;
-counters) FABRIC=tree:4,2,2 FABRIC_SM=auto ;;
+counters | captured | deaths | hostile) FABRIC=tree:4,2,2 FABRIC_SM=auto ;;
 managers) FABRIC=fat-tree:4 ;;
 damage) FABRIC=fat-tree:4 FABRIC_SM=auto ;;
 mtu) FABRIC=$TMP/short FABRIC_SM=auto ;;
+tables) FABRIC=$TMP/triangle FABRIC_SM=auto ;;
 esac
 [ "$FABRIC_SM" = auto ] || [ -n "$(command -v opensm || command -v /usr/sbin/opensm)" ] || skip "needs opensm"
 # The ports of hosts take 4096 bytes, the cable between the switches 256.
@@ -31,6 +34,26 @@ esac
 	Ca 1 "node2"
 
 	@mtu "S1"[1] 256
+END
+# Three switches, a host at each; port 1 leads to the next one, port 2 to the one before.
+[ "$part" != tables ] || cat >"$FABRIC" <<-'END'
+	Switch 3 "S1"
+	[1] "S2"[2]
+	[3] "node1"[1]
+
+	Switch 3 "S2"
+	[1] "S3"[2]
+	[3] "node2"[1]
+
+	Switch 3 "S3"
+	[1] "S1"[2]
+	[3] "node3"[1]
+
+	Ca 1 "node1"
+
+	Ca 1 "node2"
+
+	Ca 1 "node3"
 END
 enter "$1" "$@"
 PATH=$PATH:/usr/sbin
@@ -93,11 +116,45 @@ lids() {
 		verdict "UCX by path bits $bits, datagrams alone" 'Final:' ''
 	done
 	unset UCX_IB_LID_PATH_BITS
+	[ "$WORLD" = fabric ] || only_by_path_bits 1
 	pair 4 ib_send_lat -F -n 20 -S 3
 	pair 4 ib_write_bw -F -n 20 -S 7
 	pair 6 ib_send_bw -F -n 20 -c UD -s 1024 -S 5
 	pair 4 ibv_rc_pingpong -c -l 2
+	fewer_lids
 }
+
+# only_by_path_bits BITS: the packets of UCX's queue pairs have these LIDs alone.
+only_by_path_bits() {
+	local a b
+	command -v tshark >/dev/null || skip "needs tshark"
+	the_fabric capture "$TMP/bits.pcapng" 'node1[1]' >"$TMP/out" 2>&1 || fail "fabric capture" "$TMP/out"
+	UCX_IB_LID_PATH_BITS=$1 ucx rc_verbs,ud_verbs tag_lat -n 500
+	verdict "UCX by path bits $1, captured" 'Final:' ''
+	the_fabric capture stop >"$TMP/out" 2>&1 || fail "fabric capture stop" "$TMP/out"
+	tshark -n -r "$TMP/bits.pcapng" -Y 'infiniband.bth.destqp > 1' -T fields -e infiniband.lrh.slid -e infiniband.lrh.dlid \
+		2>/dev/null | sort -u >"$TMP/pairs"
+	a=$(($(lid_of node1) + $1)) b=$(($(lid_of node3) + $1))
+	while read -r from to; do
+		echo $((from)) $((to))
+	done <"$TMP/pairs" | sort -n >"$TMP/numbers"
+	printf '%s\n' "$a $b" "$b $a" | sort -n | cmp -s - "$TMP/numbers" || fail "not by the LIDs $a and $b alone" "$TMP/pairs"
+	say "ok    and by no other LIDs"
+}
+
+# fewer_lids: ports lose their second LIDs under load; what goes by the first ones goes on.
+fewer_lids() {
+	start_pair load 4 ib_send_bw -F -s 65536 -u 18 -D 1 --run_infinitely
+	loaded 1
+	at node1 ibv_devinfo && says out 'port_lmc:.*0x01$' || fail "no second LIDs" "$TMP/out"
+	the_fabric sm stop
+	managed -l 0
+	until_true "$PATIENCE" has_one_lid || fail "ports keep their second LIDs" "$TMP/out"
+	goes_on "ports lose their second LIDs"
+	kill_hard load.client load.server
+}
+
+has_one_lid() { at node1 ibv_devinfo && says out 'port_lmc:.*0x00$'; }
 
 # ---- partitions ----
 violations() { at "$1" smpquery portinfo "$(lid_of "$1")" 1 && sed -n 's/^PkeyViolations:\.*//p' "$TMP/out"; }
@@ -127,6 +184,9 @@ keys() {
 	UCX_IB_PKEY=0x123 ucx rc_verbs,ud_verbs tag_lat -n 500
 	verdict "UCX in a partition" 'Final:' ''
 	limited_members ": the switch sees to it"
+	at node1 ibqueryerrors || true
+	says out 'Errors for .*"S1"' && says out 'Port(Rcv|Xmit)ConstraintErrors == [1-9]' || fail "no switch has counted it" "$TMP/out"
+	say "ok    and counts it"
 	traps 259
 	say "ok    and tells OpenSM, by trap 259"
 	the_fabric sm stop
@@ -187,6 +247,137 @@ mtu() {
 	pair 4 ib_send_bw -F -n 20 -m 256 -s 20000
 }
 
+# ---- tables that lead nowhere, written by hand ----
+# Who writes and asks is node2, which is not on the way; as soon as a link moves the manager sees to its tables again.
+switch_lid() { at node2 ibswitches && sed -nE "s/.*\"$1\".* lid ([0-9]+) .*/\1/p" "$TMP/out"; }
+
+route() { at node2 "$HERE/write_route.py" "$@" || fail "cannot write a table: $*" "$TMP/out"; }
+
+# errors COUNTER PORT SWITCH...: of these ports together.
+errors() {
+	local switch sum=0
+	for switch in "${@:3}"; do
+		at node2 perfquery "$switch" "$2" || fail "perfquery" "$TMP/out"
+		sum=$((sum + $(sed -n "s/^$1:\.*//p" "$TMP/out")))
+	done
+	echo "$sum"
+}
+
+managed_again() {
+	the_fabric cut 'S1[1]' >"$TMP/out" 2>&1 && the_fabric mend 'S1[1]' >"$TMP/out" 2>&1 || fail "cut and mend" "$TMP/out"
+	pair 4 ibv_rc_pingpong -c -n 50
+}
+
+# loaded_impatiently: what is sent goes from the last host to the first.
+loaded_impatiently() {
+	start_pair load 4 ib_send_bw -F -s 4096 -u 10 -D 1 --run_infinitely
+	loaded 1
+}
+
+# lost WHAT: the load ends as if its peer were gone, and nobody else comes through.
+lost() {
+	! finish load.client || fail "$1: the load goes on" "$TMP/load.server" "$TMP/load.client"
+	kill_hard load.server
+	broke load "$1"
+	start_pair late 4 ib_send_bw -F -n 20 -u 10
+	! finish late.client || fail "$1: packets arrive" "$TMP/late.server" "$TMP/late.client"
+	kill_hard late.server
+	broke late "$1"
+}
+
+tables() {
+	local lid switches
+	lid=$(lid_of node1) switches=("$(switch_lid S1)" "$(switch_lid S2)" "$(switch_lid S3)")
+	pair 4 ibv_rc_pingpong -c -n 50
+
+	loaded_impatiently
+	route "${switches[2]}" "$lid" 255
+	lost "no entry"
+	[ "$(errors PortRcvSwitchRelayErrors 3 "${switches[2]}")" -gt 0 ] || fail "nobody has counted what found no entry" "$TMP/out"
+	say "ok    a table without the entry: nothing passes, and the port where it came in counts it"
+	managed_again
+
+	loaded_impatiently
+	for switch in "${switches[@]}"; do
+		route "$switch" "$lid" 1
+	done
+	lost "a circle"
+	[ "$(errors PortXmitDiscards 1 "${switches[@]}")" -gt 0 ] || fail "nobody has counted what went round" "$TMP/out"
+	say "ok    tables that lead round in a circle: packets end there, and are counted"
+	managed_again
+
+	HOST_A=(--host node3) HOST_B=(--host node1)
+	loaded_impatiently
+	route "${switches[2]}" top $(($(lid_of node3) - 1))
+	lost "a table that ends too early"
+	say "ok    a table that ends before the LID: nothing passes"
+	managed_again
+}
+
+# ---- programs and the fabric, killed in the middle ----
+deaths() {
+	local i name
+	serve witness rping -s -a 10.47.0.1
+	start client B rping -c -a 10.47.0.1 -p "$PORT" -v
+	until_true "$PATIENCE" says client rdma-ping- || fail "no ping" "$TMP/witness" "$TMP/client"
+	registry >"$TMP/registry_before"
+	for i in {1..15}; do
+		NEXT_PORT=7300
+		serve listen rping -s -a 10.47.0.1
+		start connect B rping -c -a 10.47.0.1 -p 7300
+		start join A mckey -m "239.1.2.$((i % 4))" -b 10.47.0.1
+		start answer B saquery PR
+		sleep "$(printf '0.%03d' $((i * 7)))"
+		for name in listen connect join answer; do
+			kill -9 "${PID[$name]}" 2>/dev/null || true # some are done
+		done
+		for name in listen connect join answer; do
+			finish "$name" || true
+		done
+	done
+	until_true "$PATIENCE" only_these || fail "something of the killed is left" "$TMP/out" "$TMP/tables"
+	! gone "${PID[witness]}" && ! gone "${PID[client]}" || fail "others have ended" "$TMP/witness" "$TMP/client"
+	kill_hard witness client
+	NEXT_PORT=7300
+	serve server rping -s -a 10.47.0.1 -v -C 5
+	start client B rping -c -a 10.47.0.1 -p 7300 -v -C 5
+	verdict "the port of those that were killed" 'rdma-ping-4:' 'rdma-ping-4:'
+	nothing_left
+	say "ok    kill -9 in joins, listens, connects and answers of the SA: nothing stays behind"
+
+	start_pair load 4 ib_send_bw -F -s 65536 -u 18 -D 1 --run_infinitely
+	goes_on "nothing is killed"
+	kill -9 "$(fabric_process)"
+	until_true "$PATIENCE" up_again || fail "it cannot be started again" "$TMP/out"
+	goes_on "the fabric is killed and started again"
+	kill_hard load.client load.server
+}
+
+up_again() { the_fabric up --quiet --name world "$FABRIC" >"$TMP/out" 2>&1; }
+
+# only_these: the fabric knows two programs, and switches no group.
+only_these() {
+	the_fabric status >"$TMP/out" 2>&1 && says out 'Programs with queue pairs: 2\.' &&
+		the_fabric tables >"$TMP/tables" 2>&1 && ! says tables ' 0xc0'
+}
+
+# ---- a program that lies to the fabric ----
+hostile() {
+	start_pair load 4 ib_send_bw -F -s 4096 -u 18 -D 1 --run_infinitely
+	goes_on "nobody lies"
+	timeout "$PATIENCE" "$HERE/hostile_program.py" "$RUN_DIR/net-${NAMESPACES[0]}/fabric-world" node2 "$(lid_of node2)" \
+		node1 "$(lid_of node1)" >"$TMP/lies" 2>&1 || fail "the hostile program" "$TMP/lies"
+	the_fabric status >"$TMP/out" 2>&1 || fail "the fabric does not answer" "$TMP/out"
+	says out "^Packets of programs that were refused: $(sed -E 's/ .*//' "$TMP/lies");" &&
+		says out "cut off for what they said: $(sed -E 's/.* ([0-9]+) strangers/\1/' "$TMP/lies");" &&
+		says out "listeners that were refused: $(sed -E 's/.* ([0-9]+) listeners.*/\1/' "$TMP/lies")\." ||
+		fail "not all of it is refused" "$TMP/lies" "$TMP/out"
+	all_active || fail "ports went down" "$TMP/out"
+	goes_on "a program lies: $(cat "$TMP/lies"), all refused and counted"
+	kill_hard load.client load.server
+	pair 4 ibv_rc_pingpong -c -n 50
+}
+
 # ---- what ports have counted ----
 # count_all NAME: of each port with a cable, by perfquery: LID, port, packets and words that left and came.
 count_all() {
@@ -238,6 +429,35 @@ counters() {
 		more(5) { print $1, $2, "came", more(5), more(6) }' | sort >"$TMP/counted"
 	cmp "$TMP/expected" "$TMP/counted" || fail "other packets than passed are counted" "$TMP/expected" "$TMP/counted" "$TMP/count.first"
 	say "ok    of $sent packets and $acks acknowledges over three switches each port on the way counts all, and no other port any"
+}
+
+# ---- what is seen on cables ----
+captured() {
+	local word
+	command -v tshark >/dev/null || skip "needs tshark"
+	the_fabric capture "$TMP/all.pcapng" >"$TMP/out" 2>&1 || fail "fabric capture" "$TMP/out"
+	pair 4 ibv_rc_pingpong -c -s 10001 -n 10
+	pair 6 ibv_rc_pingpong -c -m 256 -s 1003 -n 10
+	pair 4 ibv_uc_pingpong -c -s 10001 -n 10
+	pair 6 ibv_ud_pingpong -c -s 1001 -n 10
+	pair 4 ib_write_bw -F -n 10 -s 10001
+	pair 4 ib_read_bw -F -n 10 -s 10001
+	pair 4 ib_atomic_bw -F -n 10
+	pair 4 ib_send_bw -F -n 10 -c UD -s 1024 --mcg
+	serve server rping -s -a 10.47.0.1 -v -C 3
+	start client B rping -c -a 10.47.0.1 -p "$PORT" -v -C 3
+	verdict "rping" 'rdma-ping-2:' 'rdma-ping-2:'
+	the_fabric capture stop >"$TMP/out" 2>&1 || fail "fabric capture stop" "$TMP/out"
+	"$HERE/../wire/icrc_check.py" "$TMP/all.pcapng" >"$TMP/out" 2>&1 || fail "CRCs of the capture" "$TMP/out"
+	say "ok    every packet has a right ICRC and VCRC on every cable: $(tail -n 1 "$TMP/out")"
+	tshark -n --disable-protocol rpcordma -r "$TMP/all.pcapng" -V >"$TMP/dissected" 2>/dev/null
+	! grep -Ei 'malformed|exception' "$TMP/dissected" >"$TMP/out" || fail "tshark complains" "$TMP/out"
+	tshark -n --disable-protocol rpcordma -r "$TMP/all.pcapng" >"$TMP/dissected" 2>/dev/null
+	for word in 'RC RDMA Write First' 'RC RDMA Read Request' 'RC Acknowledge' 'UC Send First' 'UD Send Only' 'RC Fetch Add' \
+		'CM: ConnectRequest' 'CM: ReadyToUse' 'SubnAdmGet(PathRecord)' 'SubnAdmSet(MCMemberRecord)'; do
+		grep -Fq "$word" "$TMP/dissected" || fail "tshark sees no $word" "$TMP/dissected"
+	done
+	say "ok    and tshark knows what it is, and finds nothing malformed"
 }
 
 # ---- OpenSM, while programs run ----
@@ -386,7 +606,7 @@ flaps() {
 }
 
 case $part in
-cables | lids | keys | new_key | groups | mtu | counters | managers | damage) "$part" ;;
+cables | lids | keys | new_key | groups | mtu | tables | deaths | hostile | counters | captured | managers | damage) "$part" ;;
 *) fail "no such part: $part" ;;
 esac
 done_testing

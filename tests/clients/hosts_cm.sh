@@ -225,6 +225,10 @@ restarted star:4 4
 down
 up fat-tree:4 16
 all
+for program in ib_send_lat ib_write_bw ib_read_lat ib_atomic_bw ib_atomic_lat; do
+	measure $program
+done
+copies 3000000
 down
 up pair 2 --ip fd47::/64
 by_name

@@ -25,6 +25,13 @@ ucx() {
 	verdict "UCX $transports: $test $*" 'Final:' ''
 }
 
+# uct TRANSPORT TEST ARGS...: UCX's transports by themselves.
+uct() {
+	serve_tcp server ucx_perftest -t "$2" -x "$1" -d "$(device A):1" -n 500 "${@:3}" -p
+	start client B ucx_perftest -t "$2" -x "$1" -d "$(device B):1" -n 500 "${@:3}" -p "$PORT" "$IP4_A"
+	verdict "UCX's transport $1: $2 ${*:3}" 'Final:' ''
+}
+
 # libfabric PROVIDER TYPE
 libfabric() {
 	local how=(-p "$1" -e "$2" -c -I 20)
@@ -42,6 +49,16 @@ datagrams_by_address() {
 	start client B "$TMP/fabric_echo" "$provider" "$ADDRESS_A" "$NEXT_PORT" client
 	NEXT_PORT=$((NEXT_PORT + 1))
 	verdict "libfabric $provider by address" 'bytes and back' 'bytes and back'
+}
+
+# by_rpma: librpma.
+by_rpma() {
+	cc -o "$TMP/rpma_talk" "$HERE/rpma_talk.c" -lrpma -libverbs
+	start server A "$TMP/rpma_talk" "$ADDRESS_A" "$NEXT_PORT"
+	until_true "$PATIENCE" listens_rdma "${PID[server]}" "$NEXT_PORT" || true
+	start client B "$TMP/rpma_talk" "$ADDRESS_A" "$NEXT_PORT" client
+	NEXT_PORT=$((NEXT_PORT + 1))
+	verdict "librpma" 'there and back' 'there and back'
 }
 
 # no_ucx: it has no transport for iWARP, which it finds by looking at each device.
@@ -134,8 +151,19 @@ if [ "${#HOST_A[@]}" -gt 0 ]; then
 		ucx rc_verbs,ud_verbs "$test" -n 200 -s 8
 		ucx ud_verbs "$test" -n 200 -s 8
 	done
-	measure rc_lat rc_bw rc_bi_bw rc_rdma_read_bw rc_rdma_write_bw ver_rc_fetch_add uc_lat uc_bw uc_rdma_write_bw ud_lat ud_bw
+	for test in "am_lat -D short" "am_lat -D bcopy -s 4000" "am_bw -D zcopy -s 4000" "put_lat -D short" "put_bw -D zcopy -s 100000" \
+		"get -D bcopy -s 4000" "get -D zcopy -s 100000" fadd cswap add_lat add_mr; do
+		# shellcheck disable=SC2086 # words
+		uct rc_verbs $test
+	done
+	for test in "am_lat -D short" "am_lat -D bcopy -s 1000" "am_bw -D zcopy -s 1000"; do
+		# shellcheck disable=SC2086 # words
+		uct ud_verbs $test
+	done
+	measure rc_lat rc_bw rc_bi_bw rc_rdma_{read,write}_{lat,bw} rc_rdma_write_poll_lat rc_compare_swap_mr rc_fetch_add_mr \
+		ver_rc_compare_swap ver_rc_fetch_add uc_lat uc_bw uc_bi_bw uc_rdma_write_{lat,poll_lat,bw} ud_lat ud_bw ud_bi_bw
 	mpi_on_hosts rc_verbs,ud_verbs
+	mpi_on_hosts ud_verbs
 	libfabric verbs msg
 	datagrams_by_address
 fi
@@ -145,6 +173,7 @@ done
 [ "${#HOST_A[@]}" -gt 0 ] || measure rc_lat rc_rdma_read_bw ver_rc_fetch_add
 migrate
 if [ "${#HOST_A[@]}" -gt 0 ]; then
+	by_rpma
 	done_testing
 	exit
 fi

@@ -11,21 +11,6 @@ learn_gids
 registry >"$TMP/registry_before"
 [ -z "$GUEST" ] || on "$GUEST" mkdir -p "$TMP"
 
-# sum SIDE FILE
-sum() { on "$1" sha256sum "$2" | cut -d ' ' -f 1; }
-
-# copies BYTES: rcopy, whose server goes on for ever.
-copies() {
-	local from=$TMP/from to=$TMP/to
-	on B sh -c "head -c $1 /dev/urandom >$from"
-	on A rm -f "$to"
-	serve server rcopy
-	start client B rcopy "$from" "$IP4_A:$to" -p "$PORT"
-	finish client && [ "$(sum B "$from")" = "$(sum A "$to")" ] || fail "rcopy of $1 bytes" "$TMP/server" "$TMP/client"
-	kill_hard server
-	say "ok    rcopy of $1 bytes"
-}
-
 # killed VICTIM SURVIVOR ARGS...: rstream in mid transfer. Who is left gets an error: the one who sends because
 # nothing is acknowledged, the one who waits because the other gives no sign of life.
 killed() {

@@ -110,13 +110,14 @@ static bool may_ask(struct hca_adapter *a, const struct frame_in *in, uint16_t *
 
 static void handle_echo(struct ibt_port *p, const struct frame_in *in)
 {
+	struct hca_port *port = hca_devices_port(p->adapter, in->dgid);
 	struct frame_batch *b = &p->batch;
 	uint16_t pkey = 0;
 	bool may = may_ask(p->adapter, in, &pkey);
 	uint32_t qpn;
 	uint64_t sent;
 
-	if (!hca_devices_have(p->adapter, in->dgid))
+	if (!port)
 		return;
 	frame_batch_begin(b);
 	if (ibt_echo_reply(in, pkey, b)) {
@@ -125,6 +126,8 @@ static void handle_echo(struct ibt_port *p, const struct frame_in *in)
 			return;
 		}
 		hca_adapter_probe(p->adapter, ECHO_REQUEST, .qpn = bth_dqpn(in->bytes));
+		if (hca_port_is_ib(port)) /* what lies in a ring says the port of who wrote it */
+			b->dest.ifindex = port->ib.index + 1;
 		b->link = in->from ? local_channel_link(p->channel) : p->wire;
 		b->slot = in->slot; /* who wrote it, whatever it says: it fills no other's ring */
 		ibt_port_send_batch(p, b);

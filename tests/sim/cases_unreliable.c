@@ -398,32 +398,48 @@ static void datagram_to_a_group_has_the_pkey_of_now(void **state)
 	free(t);
 }
 
-static uint32_t echo_to; /* the process */
-static uint16_t echo_pkey;
+/* The answer to an echo. */
+static struct {
+	uint32_t slot; /* the process */
+	struct frame_dest dest;
+	uint16_t pkey;
+} echoed;
 
 static int catch_echo(struct link *l, const struct frame_batch *b)
 {
-	echo_to = b->slot;
-	echo_pkey = bth_pkey(b->frame[0].hdr);
+	echoed.slot = b->slot;
+	echoed.dest = b->dest;
+	echoed.pkey = bth_pkey(b->frame[0].hdr);
 	return 0;
 }
 
 enum { ASKER = 5, OTHER = 6 }; /* processes */
 
-static void ask_in_a_ring(struct duo *d)
+static struct duo *datagrams_new(void)
+{
+	struct duo *d = duo_new();
+
+	d->opts[0].type = d->opts[1].type = IBV_QPT_UD;
+	duo_connect(d);
+	return d;
+}
+
+/* By a frame in the ring of ASKER, which names OTHER; in: where from and where to. */
+static void ask_in_a_ring(struct duo *d, struct frame_in in)
 {
 	static const struct link_ops ops = {.send = catch_echo};
 	struct local_channel channel = {.link.ops = &ops};
 	struct ibt_port *p = ibt_port_in(&d->w.node[1].adapter);
 	struct frame_batch b;
-	struct frame_in in = {
-		.bytes = b.frame[0].hdr, .len = BTH_LEN + ECHO_LEN, .from = &b, .slot = ASKER, .local = true};
 
 	frame_batch_begin(&b);
 	ibt_echo_ask(&b, PKEY_DEFAULT, OTHER << QPN_SLOT_SHIFT | 7, hca_qpn(d->qp[1]), 1);
 	bth_put(b.frame[0].hdr, OPCODE_ECHO_REQUEST, false, 0, PKEY_DEFAULT, hca_qpn(d->qp[1]), false, 0);
-	memcpy(in.sgid, d->w.node[0].gid, 16);
-	memcpy(in.dgid, d->w.node[1].gid, 16);
+	in.bytes = b.frame[0].hdr;
+	in.len = BTH_LEN + ECHO_LEN;
+	in.from = &b;
+	in.slot = ASKER;
+	in.local = true;
 	p->channel = &channel;
 	lock_take(&p->provider.e->drive);
 	ibt_port_deliver(p, &in, sim_now(&d->w));
@@ -431,28 +447,53 @@ static void ask_in_a_ring(struct duo *d)
 	p->channel = NULL;
 }
 
+static struct frame_in from_the_first_node(const struct duo *d)
+{
+	struct frame_in in = {0};
+
+	memcpy(in.sgid, d->w.node[0].gid, 16);
+	memcpy(in.dgid, d->w.node[1].gid, 16);
+	return in;
+}
+
 /* Who writes into our ring has answers put into its own, and into nobody else's. */
 static void echo_goes_to_who_asked_in_a_ring(void **state)
 {
-	struct duo *d = duo_new();
+	struct duo *d = datagrams_new();
 
-	d->opts[0].type = d->opts[1].type = IBV_QPT_UD;
-	duo_connect(d);
-	ask_in_a_ring(d);
-	assert_int_equal(echo_to, ASKER);
+	ask_in_a_ring(d, from_the_first_node(d));
+	assert_int_equal(echoed.slot, ASKER);
+	duo_end(d);
+}
+
+/* The asker's ring may be gone by now: on a fabric the answer then leaves by our port, not by the asker's. */
+static void echo_leaves_by_the_port_that_was_asked(void **state)
+{
+	enum { OUR_PORT = 3, ITS_PORT = 19, OUR_LID = 1, ITS_LID = 4 };
+	struct frame_in in = {.ifindex = ITS_PORT + 1, .slid = ITS_LID, .dlid = OUR_LID};
+	struct duo *d = datagrams_new();
+	struct hca_port *port = d->qp[1]->path.port;
+
+	port->link_layer = IBV_LINK_LAYER_INFINIBAND;
+	port->ib.index = OUR_PORT;
+	port->lids = OUR_LID;
+	gid_of_lid(ITS_LID, in.sgid);
+	gid_of_lid(OUR_LID, in.dgid);
+	ask_in_a_ring(d, in);
+	assert_true(echoed.dest.slid == OUR_LID && echoed.dest.dlid == ITS_LID);
+	assert_int_equal(echoed.dest.ifindex, OUR_PORT + 1);
+	port->link_layer = IBV_LINK_LAYER_ETHERNET;
 	duo_end(d);
 }
 
 /* A limited member has no other, and sends nothing with the P_Key of the full member that asks. */
 static void echo_has_the_pkey_of_who_was_asked(void **state)
 {
-	struct duo *d = duo_new();
+	struct duo *d = datagrams_new();
 
-	d->opts[0].type = d->opts[1].type = IBV_QPT_UD;
-	duo_connect(d);
 	d->qp[1]->path.pkey = PKEY_DEFAULT & ~PKEY_FULL;
-	ask_in_a_ring(d);
-	assert_int_equal(echo_pkey, PKEY_DEFAULT & ~PKEY_FULL);
+	ask_in_a_ring(d, from_the_first_node(d));
+	assert_int_equal(echoed.pkey, PKEY_DEFAULT & ~PKEY_FULL);
 	duo_end(d);
 }
 
@@ -606,6 +647,7 @@ int main(void)
 		cmocka_unit_test(echo_has_the_pkey_of_who_was_asked),
 		cmocka_unit_test(path_is_found_with_the_pkey_of_now),
 		cmocka_unit_test(echo_goes_to_who_asked_in_a_ring),
+		cmocka_unit_test(echo_leaves_by_the_port_that_was_asked),
 		cmocka_unit_test(ud_receive_too_short_is_kept_for_the_next),
 		cmocka_unit_test(ud_by_a_handle_of_another_port_is_refused),
 		cmocka_unit_test(what_has_left_does_not_leave_again),

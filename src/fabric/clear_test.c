@@ -111,6 +111,9 @@ static void own_lid_needs_no_switch(void **state)
 	p.slot = SLOT_A;
 	fabric_lft_set(t, 0, LID_A, FABRIC_NO_PORT);
 	assert_true(is_clear(p));
+	p.slid = LID_B; /* which it does not have */
+	assert_false(is_clear(p));
+	p.slid = LID_A;
 	fabric_port(t, A)->state = PORT_ARMED;
 	assert_false(is_clear(p));
 }
@@ -197,6 +200,9 @@ static void both_ports_have_to_be_in_the_partition(void **state)
 	p.pkey = FULL;
 	assert_false(is_clear(p)); /* which it does not have */
 	p.pkey = LIMITED;
+	fabric_port(t, S1)->flags |= FABRIC_PKEY_OUT;
+	fabric_port(t, S1)->pkey[0] = LIMITED; /* what comes back has a full member's */
+	assert_true(is_clear(p));
 	fabric_port(t, S2)->flags |= FABRIC_PKEY_OUT;
 	fabric_port(t, S2)->pkey[0] = 0x8001;
 	assert_false(is_clear(p));

@@ -133,6 +133,11 @@ static void run(void)
 }
 
 /* ---- programs ---- */
+static uint32_t qpn_in(uint32_t slot)
+{
+	return slot << QPN_SLOT_SHIFT | 77;
+}
+
 struct program {
 	int fd;
 	struct attach_conn *conn;

@@ -4,11 +4,6 @@
 
 #include <sys/resource.h>
 
-static uint32_t qpn_in(uint32_t slot)
-{
-	return slot << QPN_SLOT_SHIFT | 77;
-}
-
 enum { DATAGRAM = BTH_LEN + DETH_LEN + 8 };
 
 static void make(uint8_t bytes[DATAGRAM], struct trunk_packet *head)
@@ -265,7 +260,7 @@ static void group_is_not_reached_by_the_lid_of_a_port(void **state)
 
 static void forged_packets_are_refused_and_counted(void **state)
 {
-	enum { FORGERIES = 9 };
+	enum { FORGERIES = 10 };
 	struct program a, b;
 
 	attach(&a, 0, SLOT_A);
@@ -303,7 +298,12 @@ static void forged_packets_are_refused_and_counted(void **state)
 			head.has_grh = 1;
 			memset(&head.grh, 0xfe, sizeof(head.grh));
 			break;
-		case 8: /* no packet */
+		case 8: /* another's port, and all that it has */
+			head.port = subnet_port(d.topo.host[1].hca[0], 1)->index;
+			head.slid = LID_B;
+			head.dlid = LID_A;
+			break;
+		case 9: /* no packet */
 			len = 8;
 			break;
 		}
@@ -329,12 +329,40 @@ static void what_finds_nobody_or_no_room_is_counted(void **state)
 	put(&a, &head, bytes, DATAGRAM);
 	run();
 	assert_int_equal(d.attach->count.unknown, 1);
+	put_be24(bytes + 5, qpn_in(SLOT_A)); /* who has that slot is on another host */
+	put(&a, &head, bytes, DATAGRAM);
+	run();
+	assert_int_equal(d.attach->count.unknown, 2);
+	assert_false(trunk_has_packet(&a.rx));
+	make(bytes, &head);
 	attach(&b, 1, SLOT_B);
 	for (unsigned i = 0; i < TRUNK_DATA / (2 * TRUNK_LINE) + 10; i++) {
 		put(&a, &head, bytes, DATAGRAM);
 		run();
 	}
 	assert_int_equal(d.attach->count.overruns, 10);
+	leave(&a);
+	leave(&b);
+}
+
+static void packet_of_another_partition_reaches_nobody(void **state)
+{
+	struct fabric_port *there = subnet_port(d.topo.host[1].hca[0], 1)->shared;
+	uint8_t bytes[DATAGRAM];
+	struct program a, b;
+	struct trunk_packet head;
+
+	attach(&a, 0, SLOT_A);
+	attach(&b, 1, SLOT_B);
+	make(bytes, &head);
+	there->pkey[0] = 0x8123;
+	put(&a, &head, bytes, DATAGRAM);
+	run();
+	assert_false(trunk_has_packet(&b.rx));
+	there->pkey[0] = PKEY_DEFAULT;
+	put(&a, &head, bytes, DATAGRAM);
+	run();
+	assert_true(trunk_has_packet(&b.rx));
 	leave(&a);
 	leave(&b);
 }
@@ -407,6 +435,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(group_is_not_reached_by_the_lid_of_a_port, begin, end),
 		cmocka_unit_test_setup_teardown(forged_packets_are_refused_and_counted, begin, end),
 		cmocka_unit_test_setup_teardown(what_finds_nobody_or_no_room_is_counted, begin, end),
+		cmocka_unit_test_setup_teardown(packet_of_another_partition_reaches_nobody, begin, end),
 		cmocka_unit_test_setup_teardown(what_a_program_left_is_sent, begin, end),
 		cmocka_unit_test_setup_teardown(program_that_ruins_its_ring_is_cut_off, begin, end),
 		cmocka_unit_test_setup_teardown(table_tells_which_program_is_where, begin, end),

@@ -11,11 +11,11 @@ enum { SLOT_C = 12, PORT = 7471, GSI_FRAME = BTH_LEN + DETH_LEN + MAD_LEN };
 static const uint8_t ip_b[16] = {[10] = 0xff, [11] = 0xff, [12] = 10, 47, 0, 2};
 
 /* ---- what programs say ---- */
-static void say_listen(struct program *p, uint8_t type, uint16_t port, const uint8_t *addr)
+static void say_families(
+	struct program *p, uint8_t type, uint8_t families, uint16_t port, const uint8_t *addr)
 {
-	struct attach_listen l = {.type = type,
-		.families = ATTACH_V4 | ATTACH_V6,
-		.service_id = cm_service_id(CM_PS_TCP, port)};
+	struct attach_listen l = {
+		.type = type, .families = families, .service_id = cm_service_id(CM_PS_TCP, port)};
 
 	if (addr)
 		memcpy(l.addr, addr, 16);
@@ -23,7 +23,13 @@ static void say_listen(struct program *p, uint8_t type, uint16_t port, const uin
 	attach_read(p->conn);
 }
 
-static void put_mad(struct program *p, unsigned host, const uint8_t mad[MAD_LEN])
+static void say_listen(struct program *p, uint8_t type, uint16_t port, const uint8_t *addr)
+{
+	say_families(p, type, ATTACH_V4 | ATTACH_V6, port, addr);
+}
+
+static void put_mad_from(
+	struct program *p, unsigned host, uint32_t sqpn, uint32_t qkey, const uint8_t mad[MAD_LEN])
 {
 	uint8_t bytes[GSI_FRAME];
 	const struct trunk_packet head = {.port = subnet_port(d.topo.host[host].hca[0], 1)->index,
@@ -31,11 +37,16 @@ static void put_mad(struct program *p, unsigned host, const uint8_t mad[MAD_LEN]
 		.dlid = (uint16_t)(LID_B - host)};
 
 	bth_put(bytes, IBT_UD | OP_SEND_ONLY, false, 0, PKEY_DEFAULT, GSI_QPN, false, 5);
-	put_be32(bytes + BTH_LEN, GSI_QKEY);
-	put_be32(bytes + BTH_LEN + 4, GSI_QPN);
+	put_be32(bytes + BTH_LEN, qkey);
+	put_be32(bytes + BTH_LEN + 4, sqpn);
 	memcpy(bytes + BTH_LEN + DETH_LEN, mad, MAD_LEN);
 	put(p, &head, bytes, GSI_FRAME);
 	run();
+}
+
+static void put_mad(struct program *p, unsigned host, const uint8_t mad[MAD_LEN])
+{
+	put_mad_from(p, host, GSI_QPN, GSI_QKEY, mad);
 }
 
 static void send_cm(struct program *p, unsigned host, const struct cm_msg *m)
@@ -145,6 +156,33 @@ static void listeners_beyond_the_bound_are_refused(void **state)
 	leave(&b);
 }
 
+static void each_family_has_a_listener_of_its_own(void **state)
+{
+	struct program a, b, c;
+	struct cm_msg m = request(SLOT_A, PORT);
+
+	attach(&a, 0, SLOT_A);
+	attach(&b, 1, SLOT_B);
+	attach(&c, 1, SLOT_C);
+	d.attach->count = (struct attach_counts){0};
+	say_families(&c, ATTACH_LISTEN, ATTACH_V6, PORT, NULL);
+	unwanted = 0;
+	send_cm(&a, 0, &m); /* by IPv4 */
+	assert_int_equal(unwanted, 1);
+	say_families(&b, ATTACH_LISTEN, ATTACH_V4, PORT, NULL);
+	assert_int_equal(d.attach->count.listeners, 0);
+	send_cm(&a, 0, &m);
+	assert_true(got_cm(&b, CM_REQ));
+	assert_false(trunk_has_packet(&c.rx));
+	say_families(&b, ATTACH_UNLISTEN, ATTACH_V6, PORT, NULL); /* another's, or nobody's */
+	say_families(&b, ATTACH_UNLISTEN, ATTACH_V4, PORT, ip_b);
+	send_cm(&a, 0, &m);
+	assert_true(got_cm(&b, CM_REQ));
+	leave(&a);
+	leave(&b);
+	leave(&c);
+}
+
 /* Its private data is the program's, whatever it looks like. */
 static void listener_by_gid_gets_what_is_for_its_port(void **state)
 {
@@ -193,6 +231,10 @@ static void answer_goes_to_the_slot_of_its_id(void **state)
 	unwanted = 0;
 	send_cm(&b, 1, &rep);
 	assert_int_equal(unwanted, 1);
+	rep.remote_id = comm_id_make(SLOT_B, 77); /* who has the slot is on another host than the port */
+	send_cm(&b, 1, &rep);
+	assert_int_equal(unwanted, 2);
+	assert_false(trunk_has_packet(&b.rx));
 	leave(&b);
 }
 
@@ -239,6 +281,11 @@ static void who_gives_up_is_heard_by_who_got_the_request(void **state)
 	say_listen(&b, ATTACH_LISTEN, PORT, NULL);
 	send_cm(&a, 0, &m);
 	assert_true(got_cm(&b, CM_REQ));
+	rej.local_id += ATTACH_ASKED; /* another request, at the same place of what is remembered */
+	unwanted = 0;
+	send_cm(&a, 0, &rej);
+	assert_int_equal(unwanted, 1);
+	rej.local_id = m.local_id;
 	send_cm(&a, 0, &rej);
 	assert_true(got_cm(&b, CM_REJ));
 	leave(&a);
@@ -267,7 +314,11 @@ static void what_is_not_its_own_a_program_cannot_send(void **state)
 	put_mad(&a, 0, mad);
 	mad[1] = MAD_CLASS_SUBN;
 	put_mad(&a, 0, mad);
-	assert_int_equal(d.attach->count.refused, 5);
+	m = request(SLOT_A, PORT); /* its own, but not QP1's, or without its Q_Key */
+	cm_msg_pack(&m, mad);
+	put_mad_from(&a, 0, GSI_QPN, 0x11111111, mad);
+	put_mad_from(&a, 0, qpn_in(SLOT_A), GSI_QKEY, mad);
+	assert_int_equal(d.attach->count.refused, 7);
 	assert_false(trunk_has_packet(&b.rx));
 	leave(&a);
 	leave(&b);
@@ -392,6 +443,30 @@ static void what_connections_do_not_need_is_not_asked(void **state)
 		ask(&a, MAD_METHOD_GET, SA_PATH, i);
 	assert_int_equal(d.attach->count.refused, 8);
 	assert_int_equal(nasked, ATTACH_QUESTIONS);
+	leave(&a);
+	hears = NULL;
+}
+
+/* A second is longer than a question and its repeats wait each. */
+static void question_without_an_answer_is_forgotten(void **state)
+{
+	enum { REPEATS = 10 };
+	const uint64_t second = 1000ull * 1000 * 1000;
+	struct loop_timer *t = &d.attach->sa_timer;
+	struct program a;
+
+	subnet_port(d.topo.host[0].hca[0], 1)->shared->sm_lid = LID_B;
+	hears = manager_hears;
+	nasked = 0;
+	attach(&a, 0, SLOT_A);
+	ask(&a, MAD_METHOD_GET, SA_PATH, 7);
+	assert_int_equal(a.conn->nquestions, 1);
+	for (unsigned i = 1; i <= REPEATS; i++)
+		t->fn(t->arg, loop_now(d.loop) + i * second);
+	assert_in_range(nasked, 2, REPEATS);
+	assert_int_equal(a.conn->nquestions, 0);
+	manager_answers(); /* too late */
+	assert_false(trunk_has_packet(&a.rx));
 	leave(&a);
 	hears = NULL;
 }
@@ -600,6 +675,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(listener_is_one_programs_until_it_dies, begin, end),
 		cmocka_unit_test_setup_teardown(listener_by_gid_gets_what_is_for_its_port, begin, end),
 		cmocka_unit_test_setup_teardown(listeners_beyond_the_bound_are_refused, begin, end),
+		cmocka_unit_test_setup_teardown(each_family_has_a_listener_of_its_own, begin, end),
 		cmocka_unit_test_setup_teardown(answer_goes_to_the_slot_of_its_id, begin, end),
 		cmocka_unit_test_setup_teardown(peers_of_the_dead_are_answered, begin, end),
 		cmocka_unit_test_setup_teardown(who_gives_up_is_heard_by_who_got_the_request, begin, end),
@@ -607,6 +683,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(answer_of_the_sa_goes_to_who_asked, begin, end),
 		cmocka_unit_test_setup_teardown(answer_in_the_managers_name_is_not_heard, begin, end),
 		cmocka_unit_test_setup_teardown(what_connections_do_not_need_is_not_asked, begin, end),
+		cmocka_unit_test_setup_teardown(question_without_an_answer_is_forgotten, begin, end),
 		cmocka_unit_test_setup_teardown(port_leaves_a_group_with_its_last_program, begin, end),
 		cmocka_unit_test_setup_teardown(join_of_a_program_that_died_is_taken_back, begin, end),
 		cmocka_unit_test_setup_teardown(leaving_does_not_overtake_anothers_join, begin, end),

@@ -152,12 +152,12 @@ static void outcome(enum rdma_cm_event_type wanted)
 }
 
 /* ---- who may come ---- */
-/* As a request by IP says it: from the other host's address, to this. */
-static void say_ip(uint8_t priv[CM_IP], const char *to)
+/* As a request by IP says it: from whose address, to which. */
+static void say_ip(uint8_t priv[CM_IP], const char *from, const char *to)
 {
 	memset(priv, 0, CM_IP);
 	priv[1] = 4 << 4;
-	assert_int_equal(inet_pton(AF_INET, getenv("RDMACM_OTHER_IP"), priv + 16), 1);
+	assert_int_equal(inet_pton(AF_INET, from, priv + 16), 1);
 	assert_int_equal(inet_pton(AF_INET, to, priv + 32), 1);
 }
 
@@ -184,7 +184,26 @@ static void loopback_is_for_this_host_alone(void **state)
 	w.listener = new_id();
 	assert_int_equal(rdma_bind_addr(w.listener, (struct sockaddr *)&lo), 0);
 	assert_int_equal(rdma_listen(w.listener, 4), 0);
-	say_ip(priv, "127.0.0.1");
+	say_ip(priv, getenv("RDMACM_OTHER_IP"), "127.0.0.1");
+	order(service_id(RDMA_PS_TCP, PORT), priv);
+	nobody_asks();
+	outcome(RDMA_CM_EVENT_REJECTED);
+	destroy(&w.listener);
+}
+
+static void nobody_asks_in_anothers_name(void **state)
+{
+	struct sockaddr_in here = any(PORT);
+	uint8_t priv[CM_IP];
+
+	w.listener = new_id();
+	assert_int_equal(rdma_bind_addr(w.listener, (struct sockaddr *)&here), 0);
+	assert_int_equal(rdma_listen(w.listener, 4), 0);
+	say_ip(priv, getenv("RDMACM_OWN_IP"), getenv("RDMACM_OWN_IP"));
+	order(service_id(RDMA_PS_TCP, PORT), priv);
+	nobody_asks();
+	outcome(RDMA_CM_EVENT_REJECTED);
+	say_ip(priv, "10.47.0.77", getenv("RDMACM_OWN_IP")); /* no host's */
 	order(service_id(RDMA_PS_TCP, PORT), priv);
 	nobody_asks();
 	outcome(RDMA_CM_EVENT_REJECTED);
@@ -300,6 +319,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(loopback_is_for_this_host_alone),
+		cmocka_unit_test(nobody_asks_in_anothers_name),
 		cmocka_unit_test(service_is_the_one_that_it_says),
 		cmocka_unit_test(nobody_waits_for_a_fabric_that_is_away), /* it dies: the last */
 	};

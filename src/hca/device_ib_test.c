@@ -3,9 +3,11 @@
 #include "fabric/attach.h"
 #include "fabric/shared.h"
 #include "hca/adapter.h"
+#include "hca/context.h"
 #include "hca/device.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -178,12 +180,59 @@ static void devices_are_those_of_the_fabric_that_came(void **state)
 	assert_true(!device("ib1")->gone && is_up("ib1", 1) && lid_of("ib0", 1) == 101);
 }
 
+/* ---- events ---- */
+static bool is_told(struct hca_context *ctx)
+{
+	struct pollfd p = {ctx->v.context.async_fd, POLLIN, 0};
+
+	return poll(&p, 1, 0) == 1;
+}
+
+/* Of the second port, and of nothing else. */
+static void tells(struct hca_context *ctx, enum ibv_event_type type)
+{
+	struct ibv_async_event ev;
+
+	hca_devices_refresh_ib(&adapter);
+	assert_true(is_told(ctx));
+	assert_int_equal(hca_async_get(ctx, &ev), 0);
+	assert_int_equal(ev.event_type, type);
+	assert_int_equal(ev.element.port_num, 2);
+	assert_false(is_told(ctx));
+}
+
+static void what_happens_to_a_port_is_told_to_who_has_its_device_open(void **state)
+{
+	struct hca_context *ctx = hca_context_open(device("ib0")), *other = hca_context_open(device("ib1"));
+	struct fabric_port *p = fabric_port(table, 2);
+
+	p->lid = 9;
+	tells(ctx, IBV_EVENT_LID_CHANGE);
+	p->sm_lid = 5;
+	tells(ctx, IBV_EVENT_SM_CHANGE);
+	p->pkey[1] = 0x8123;
+	tells(ctx, IBV_EVENT_PKEY_CHANGE);
+	p->guid[1] = 77;
+	tells(ctx, IBV_EVENT_GID_CHANGE);
+	p->reregisters++;
+	tells(ctx, IBV_EVENT_CLIENT_REREGISTER);
+	p->state = PORT_INIT;
+	tells(ctx, IBV_EVENT_PORT_ERR);
+	p->state = PORT_ACTIVE;
+	tells(ctx, IBV_EVENT_PORT_ACTIVE);
+	assert_false(is_told(other));
+	hca_context_close(other);
+	hca_context_close(ctx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(devices_stay_while_there_is_no_fabric, begin, end),
 		cmocka_unit_test_setup_teardown(host_is_the_same_while_there_is_no_fabric, begin, end),
 		cmocka_unit_test_setup_teardown(devices_are_those_of_the_fabric_that_came, begin, end),
+		cmocka_unit_test_setup_teardown(
+			what_happens_to_a_port_is_told_to_who_has_its_device_open, begin, end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -219,6 +219,7 @@ CLAIM_SOURCES = (
     (r"mad\.(\w+)", "src/mad/{}_test.c", "src/mad/ib/{}_test.c"),
     (r"clients\.(\w+).*", "tests/clients/{}.sh"),
     (r"attack\.(.+)", "tests/attack/cases/*.py"),
+    (r"hca\.(\w+)", "src/hca/{}_test.c"),
     (r"abi\.values(.*)", "tests/abi/abi.py"),
     (r"abi\.exports(.*)", "src/front/*.map"),  # it compares all that the stock libraries have
 )

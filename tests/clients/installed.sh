@@ -34,12 +34,22 @@ c = socket.create_connection(("127.0.0.1", 18999)); c.sendall(b"word"); assert c
 	verdict "ordinary sockets, installed" answered served
 }
 
+# a_fabric_works: the README's, of two programs on their own; its process is the installed one.
+a_fabric_works() {
+	"$ANYRDMA" run --fabric sh -c 'ibv_devinfo -d ib0 && cat /proc/[0-9]*/cmdline | tr "\000" "\n"' >"$TMP/fabric" 2>&1 || fail "run --fabric, installed" "$TMP/fabric"
+	says fabric 'PORT_ACTIVE' && says fabric "^$TMP/stage/usr/libexec/anyrdma/anyrdma-fabricd$" ||
+		fail "run --fabric, installed: no fabric, or another one" "$TMP/fabric"
+	say "ok    a fabric, installed"
+}
+
 # the_words_agree: every command of the help is in the manual and in the completion.
 the_words_agree() {
-	local word manual=$TMP/stage/usr/share/man/man1/anyrdma.1 completion
+	local word words manual=$TMP/stage/usr/share/man/man1/anyrdma.1 completion
 	completion=$(find "$TMP/stage" -path '*bash-completion*' -type f)
 	[ -f "$manual" ] && [ -n "$completion" ] || fail "no manual, or no completion" "$TMP/install"
-	for word in run devices doctor demo; do
+	words=$("$ANYRDMA" --help | sed -n 's/^  \([a-z]\+\) .*/\1/p')
+	[[ $words = *run*demo*fabric* ]] || fail "the help has no list of commands: $words"
+	for word in $words; do
 		grep -q "Cm $word" "$manual" || fail "the manual does not know: $word"
 		bash -c '. "$1" && COMP_WORDS=(anyrdma "") COMP_CWORD=1 && _anyrdma && printf "%s\n" "${COMPREPLY[@]}"' - "$completion" |
 			has -x "$word" || fail "the completion does not know: $word"
@@ -57,6 +67,7 @@ demo_is_complete() {
 
 install_it
 the_command_works
+a_fabric_works
 the_words_agree
 demo_is_complete
 done_testing

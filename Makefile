@@ -121,7 +121,7 @@ help:
 	@echo '                   then crowds of sockets on a busy machine, then chaos (threads that are late);'
 	@echo '                   SOAK_SECONDS ($(SOAK_SECONDS)) each'
 	@echo 'make interop       everything against Linux'\''s own RoCE, in a guest; builds a kernel the first time'
-	@echo 'make mutate        put each of some 250 small faults into the code, and see that a test notices it'
+	@echo 'make mutate        put each of more than 400 small faults into the code, and see that a test notices it'
 	@echo 'make format        clang-format the sources; check-format only looks'
 	@echo 'make clean         remove the build trees'
 	@echo 'Missing Debian packages are installed when root or through sudo, else named.'

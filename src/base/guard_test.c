@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/guard.h"
+#include "tests/skip.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -109,7 +110,7 @@ static void be_killed(void)
 static void other_faults_and_signals_kill_as_ever(void **state)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-	skip(); /* the sanitizers report them in their own way */
+	skip_because("sanitizers report faults in their own way");
 #endif
 	assert_int_equal(death_of_child(fault), SIGSEGV);
 	assert_int_equal(death_of_child(be_killed), SIGSEGV);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/lock.h"
+#include "tests/skip.h"
 
 #include <linux/membarrier.h>
 #include <sched.h>
@@ -50,15 +51,17 @@ static void *in_thread(void *(*fn)(void *), void *arg)
 	return result;
 }
 
+static const char no_membarrier[] = "no membarrier here, or the thread sanitizer, which does not know it";
+
 /* Later, with threads, the kernel would wait for a grace period, under a lock that packets need. */
 static void the_kernel_is_asked_before_there_are_threads(void **state)
 {
 	(void)state;
 #ifdef __SANITIZE_THREAD__
-	skip();
+	skip_because(no_membarrier);
 #endif
 	if (!(syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0) & MEMBARRIER_CMD_PRIVATE_EXPEDITED))
-		skip();
+		skip_because(no_membarrier);
 	assert_int_equal(syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0), 0);
 }
 
@@ -69,7 +72,7 @@ static void is_biased_to_who_takes_it_until_another_does(void **state)
 	lock_init(&l);
 	take_often(&l, IN_A_ROW);
 	if (!is_biased(&l))
-		skip(); /* a kernel without membarrier, or the thread sanitizer */
+		skip_because(no_membarrier);
 	in_thread(take_once, &l);
 	assert_int_equal(l.biased_to, 0);
 	take_often(&l, IN_A_ROW);
@@ -94,7 +97,7 @@ static void is_biased_to_another_only_when_the_first_has_noticed(void **state)
 	lock_init(&l);
 	take_often(&l, IN_A_ROW);
 	if (!is_biased(&l))
-		skip();
+		skip_because(no_membarrier);
 	assert_null(in_thread(take_often_and_look, &l));
 	take_often(&l, 1);
 	assert_non_null(in_thread(take_often_and_look, &l));

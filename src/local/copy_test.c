@@ -8,6 +8,7 @@
 #include "base/guard.h"
 #include "hca/qp.h"
 #include "local/walk.h"
+#include "tests/skip.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -31,8 +32,7 @@ static char *half_a_place(void)
 	char *p;
 
 #ifdef __SANITIZE_THREAD__
-	print_message("SKIP  the thread sanitizer takes SIGSEGV in its own memcpy() for itself\n");
-	skip();
+	skip_because("the thread sanitizer takes SIGSEGV in its own memcpy() for itself");
 #endif
 	p = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 

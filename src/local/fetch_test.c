@@ -7,6 +7,7 @@
 #include "local/pages/file.h"
 #include "local/pages/share.h"
 #include "local/pages/window.h"
+#include "tests/skip.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -241,7 +242,7 @@ static void what_the_kernel_has_touched_is_mapped(void **state)
 	uint32_t len = PAGE;
 
 	if (!s->share)
-		skip(); /* the kernel refuses userfaultfd: nothing is mapped */
+		skip_because("the kernel refuses userfaultfd: nothing is mapped");
 	assert_int_equal(fetch(s, &middle, 1, 0, PAGE), LOCAL_DONE);
 	assert_non_null(local_mapped(&s->seen, &s->peer, (uintptr_t)s->source + PAGE, &len));
 	len = PAGE;

@@ -4,6 +4,7 @@
 #include "local/channel_pair_test.h"
 #include "local/handshake.h"
 #include "local/ring.h"
+#include "tests/skip.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -146,7 +147,7 @@ static void another_users_process_means_the_wire(void **state)
 
 	if (geteuid()) {
 		close_host(&a);
-		skip();
+		skip_because("needs root, to be another user");
 	}
 	assert_int_equal(pipe(ready), 0);
 	pid = fork();
@@ -209,8 +210,8 @@ static void user_without_a_number_is_not_every_other(void **state)
 {
 	int own = geteuid() ? UINT8_MAX : accepted_without_a_number(false);
 
-	if (own == UINT8_MAX) /* also where a sanitizer has a thread of its own */
-		skip();
+	if (own == UINT8_MAX)
+		skip_because("needs root, and children without a thread of a sanitizer");
 	assert_int_equal(own, 0);
 	assert_int_equal(accepted_without_a_number(true), EPERM);
 }

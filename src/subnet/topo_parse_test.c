@@ -2,6 +2,7 @@
 #include "subnet/topo_make.h"
 #include "subnet/topo_parse.h"
 #include "subnet/topo_write.h"
+#include "tests/skip.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -123,7 +124,7 @@ static void ibsim_examples_are_read(void **state)
 		snprintf(path, sizeof(path), EXAMPLES "%s", files[i].name);
 		f = fopen(path, "r");
 		if (!f)
-			skip(); /* Debian: ibsim-utils */
+			skip_because("no example of ibsim's (Debian: ibsim-utils)");
 		len = fread(text, 1, sizeof(text), f);
 		fclose(f);
 		d = parse(text, len);

@@ -145,6 +145,8 @@ int ends_run(const struct CMUnitTest *tests, size_t n, long tcp_meant)
 	int failed = _cmocka_run_group_tests("sockets", tests, n, NULL, NULL);
 
 	opens = tcp_opens() - before;
+	if (!alone)
+		skip_part("no network namespace of its own: TCP connections are not counted");
 	if (alone && opens != tcp_meant) {
 		fprintf(stderr, "%ld TCP connections were opened, not %ld\n", opens, tcp_meant);
 		failed++;

@@ -5,6 +5,8 @@
 #ifndef TESTS_PRELOAD_ENDS_H
 #define TESTS_PRELOAD_ENDS_H
 
+#include "../skip.h"
+
 #include <netinet/in.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -192,7 +192,7 @@ static void the_program_chooses_where_it_comes_from(void **state)
 	struct rdma_cm_id *listener, *id;
 
 	if (!surroundings_ipv6())
-		skip();
+		skip_because("there is no IPv6 here");
 	listener = new_id(RDMA_PS_TCP);
 	id = new_id(RDMA_PS_TCP);
 	assert_int_equal(bound(listener, &from), 0);

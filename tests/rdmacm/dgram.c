@@ -3,6 +3,7 @@
  * Datagram rsockets through their public calls, all in one process on the loopback; and UDP packets, right
  * and wrong, to their UDP socket, written here byte by byte.
  */
+#include "../skip.h"
 #include "../surroundings.h"
 
 #include <arpa/inet.h>
@@ -128,7 +129,7 @@ static void messages_of_all_sizes(void **state)
 static void messages_of_all_sizes_by_ipv6(void **state)
 {
 	if (!surroundings_ipv6())
-		skip();
+		skip_because("there is no IPv6 here");
 	exchange(AF_INET6, 2048 - 28);
 }
 

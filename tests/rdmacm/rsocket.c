@@ -2,6 +2,7 @@
 /* Stream rsockets through their public calls: both ends are of one process, on the loopback device. */
 #include "rsocket.h"
 
+#include "../skip.h"
 #include "../surroundings.h"
 
 #include <dirent.h>
@@ -680,7 +681,7 @@ static void ipv6_too(void **state)
 	char c;
 
 	if (!surroundings_ipv6())
-		skip();
+		skip_because("there is no IPv6 here");
 	l = rsocket(AF_INET6, SOCK_STREAM, 0);
 	assert_int_equal(rbind(l, (struct sockaddr *)&a, sizeof(a)), 0);
 	assert_int_equal(rlisten(l, 1), 0);

@@ -7,6 +7,8 @@
 #ifndef RDMACM_WORLD_H
 #define RDMACM_WORLD_H
 
+#include "../skip.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <rdma/rdma_cma.h>

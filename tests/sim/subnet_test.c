@@ -308,6 +308,25 @@ static void check_group(void)
 	}
 }
 
+/* ---- the digest ---- */
+/* All that the manager has set, of ports and of switches. */
+static void note_table(void)
+{
+	const struct fabric_table *t = subnet_table(w.s);
+
+	seeds_note(&t->epoch, sizeof(t->epoch));
+	for (uint32_t i = 0; seeds.digests && i < t->n.ports; i++)
+		seeds_note(fabric_port(t, i), sizeof(struct fabric_port));
+	for (uint32_t i = 0; seeds.digests && i < t->n.rows; i++)
+		seeds_note(fabric_row(t, i), sizeof(struct fabric_row));
+	for (uint32_t i = 0; seeds.digests && i < t->n.switches; i++)
+		for (uint16_t lid = 1; lid <= fabric_switch(t, i)->top; lid++) {
+			uint8_t to = fabric_lft(t, i, lid);
+
+			seeds_note(&to, sizeof(to));
+		}
+}
+
 static void run_seed(uint64_t seed)
 {
 	enum { KEYS = 5 };
@@ -318,6 +337,7 @@ static void run_seed(uint64_t seed)
 		find_parts();
 		check_pairs();
 		check_group();
+		note_table();
 		if (round == ROUNDS)
 			break;
 		trouble();

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks the source tree itself: check.py layers | protocol | spdx | format | conformance | cancel | asserts | names | probes | env | claims [BUILD] | sets [BUILD]
+"""Checks the source tree itself: check.py layers | protocol | spdx | format | conformance | cancel | asserts | names | probes | env | skips | claims [BUILD] | sets [BUILD] | replays [BUILD]
 
 layers  reads the #includes of src/ and fails where a folder sees one it may not see (docs/architecture.md)
 protocol  protocol logic (PROTOCOL below) does no I/O, has no clock and allocates nothing
@@ -9,15 +9,18 @@ format  clang-format has nothing to change
 conformance  every test that docs/conformance.md names exists in the program of its entry
 claims  every row of docs/coverage.md names tests that BUILD (build/) has, and every row of the README's table is there
 sets    every name in the sanitizers' sets is that of an entry of BUILD (tests/sanitize/CMakeLists.txt)
+replays  every simulation that has seeds is run twice and more, and its digests compared, by an entry of BUILD (tests/sim/replay.sh)
 names   every identifier in backquotes in README.md and docs/, and every file of src/ named there, exists
 asserts  the source asserts by src/base/asserts.h alone, which says in which builds
 probes  every row of src/observe/probe.h is told somewhere, is in the manual, and its counters are counted by nobody else
 env     the variables of src/base/env.h are those of the manual, and nobody else reads the environment
+skips   who skips a case of a test says why (tests/skip.h)
 cancel  every entry point of the libraries is safe from pthread_cancel (src/base/cancel.h), or listed with a reason
 
 Each prints one line per breach, file:line first, and ends with status 1 if there was any.
 """
 import fnmatch
+import json
 import pathlib
 import re
 import shutil
@@ -216,10 +219,10 @@ CLAIM_SOURCES = (
     (r"rdmacm\.(\w+)", "tests/rdmacm/{}.c", "tests/rdmacm/world.c"),
     (r"umad\.(\w+)", "tests/umad/{}.c", "tests/umad/world.c"),
     (r"sim\.cases\.(\w+)", "tests/sim/cases_{}.c"),
+    (r"hca\.(\w+)", "src/hca/{}_test.c"),
     (r"mad\.(\w+)", "src/mad/{}_test.c", "src/mad/ib/{}_test.c"),
     (r"clients\.(\w+).*", "tests/clients/{}.sh"),
     (r"attack\.(.+)", "tests/attack/cases/*.py"),
-    (r"hca\.(\w+)", "src/hca/{}_test.c"),
     (r"abi\.values(.*)", "tests/abi/abi.py"),
     (r"abi\.exports(.*)", "src/front/*.map"),  # it compares all that the stock libraries have
 )
@@ -307,6 +310,23 @@ def check_sets():
         for name in alternatives(expression[1].replace("\\\\", "\\")) if expression else ():
             if not any(re.search(name, entry) for entry in entries):
                 yield f"tests/sanitize/CMakeLists.txt:{number}: there is no entry {name}"
+
+
+# Between two real processes, where the scheduler has its part.
+NO_REPLAY = {"two_test"}
+
+
+def check_replays():
+    run = subprocess.run(["ctest", "--test-dir", build_given(), "--show-only=json-v1", "-R", "^sim[.]replay[.]"],
+                         capture_output=True, text=True, check=False)
+    commands = [test.get("command", []) for test in json.loads(run.stdout or '{"tests": []}')["tests"]]
+    replayed = {pathlib.Path(word).name.removeprefix("test_sim_") for command in commands for word in command}
+    for path in sorted((ROOT / "tests/sim").glob("*.c")):
+        text = path.read_text()
+        if "seeds_init(" not in text or path.name == "seeds.c" or path.stem in NO_REPLAY:
+            continue
+        if not {path.stem, path.stem.removesuffix("_test")} & replayed:
+            yield f"tests/sim/{path.name}:1: no entry sim.replay.* runs it"
 
 
 # Entry points that do not begin with CANCEL_SAFE: why nobody can be cancelled there with a lock held.
@@ -462,6 +482,16 @@ READ_ELSEWHERE = {"src/tool": {"PATH", "NO_COLOR", "TERM", "LD_PRELOAD", "LD_LIB
                   "src/shim": {"const char *name", "ANYRDMA_TREE"}}  # from `anyrdma run --host` to the shim
 
 
+def check_skips():
+    for path in c_files("src", "tests"):
+        name = path.relative_to(ROOT).as_posix()
+        if name == "tests/skip.h":
+            continue
+        for number, line in enumerate(code_of(path.read_text()).splitlines(), 1):
+            if re.search(r"\bskip\(\)", line):
+                yield f"{name}:{number}: nobody knows why: skip_because() (tests/skip.h)"
+
+
 def check_env():
     table = re.findall(r"^\tV\((\w+),", (SRC / "base/env.h").read_text(), re.M)
     manual = (ROOT / "man/anyrdma.1").read_text()
@@ -491,8 +521,10 @@ def main():
         "names": check_names,
         "probes": check_probes,
         "env": check_env,
+        "skips": check_skips,
         "claims": check_claims,
         "sets": check_sets,
+        "replays": check_replays,
     }
     if len(sys.argv) < 2 or sys.argv[1] not in checks:
         sys.exit(__doc__)

@@ -136,7 +136,7 @@ static void size_is_what_the_device_says(void **state)
 	assert_null(alloc(t, max + 1));
 	assert_int_equal(errno, ENOMEM);
 	if (!has_memory(2 * max))
-		skip();
+		skip_because("little memory is free");
 	for (int i = 0; i < 4; i++) {
 		dm[i] = alloc(t, max / 4);
 		assert_non_null(dm[i]);
@@ -466,10 +466,8 @@ static void little_is_left_of_a_killed_process(void **state)
 	int status;
 	char byte;
 
-	if (vt_by_cm(t)) {
-		print_message("SKIP  the peers are not connected by rdma_cm\n");
-		skip();
-	}
+	if (vt_by_cm(t))
+		skip_because("the peers are not connected by rdma_cm");
 	vt_peer_start(&killed, "killed");
 	vt_peer_start(&user, "user");
 	introduce(&killed, &user);

@@ -32,6 +32,8 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
+#include "../skip.h"
+
 #define VT_ALL_ACCESS                                                                                        \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 #define VT_NO_ACCESS (-1) /* vt_opts.access: none at all, since 0 stands for the default */
@@ -267,10 +269,8 @@ uint32_t vt_mtu_bytes(enum ibv_mtu mtu);
 bool vt_can(const char *cap);
 #define vt_need(cap)                                                                                         \
 	do {                                                                                                 \
-		if (!vt_can(cap)) {                                                                          \
-			print_message("SKIP  no " cap " by this transport\n");                               \
-			skip();                                                                              \
-		}                                                                                            \
+		if (!vt_can(cap))                                                                            \
+			skip_because("no " cap " by this transport");                                        \
 	} while (0)
 
 /* Whether the kernel lets this process have a userfaultfd, which ANYRDMA_LOCAL=map needs. */

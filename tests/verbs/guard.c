@@ -260,7 +260,7 @@ static void peers_request_does_not_kill_who_blocks_signals(void **state)
 	static const enum how how[] = {BEFORE, SIGMASK, RAW};
 
 #ifdef __SANITIZE_THREAD__
-	skip(); /* it takes SIGSEGV for itself */
+	skip_because("sanitizers take SIGSEGV for themselves");
 #endif
 	for (size_t i = 0; i < ARRAY_LEN(row); i++)
 		for (size_t k = 0; k < ARRAY_LEN(how) && can_be_told(row[i].op); k++)
@@ -342,6 +342,8 @@ static void role_sender(struct vt *t, int fd)
 }
 
 /* A peer as `anyrdma run` starts it: the shim in front, beside the library that we have ourselves. */
+static const char no_shim[] = "this libibverbs has no shim";
+
 static bool start_under_shim(struct vt_peer *p, const char *role)
 {
 	const char *old = getenv("LD_PRELOAD");
@@ -386,7 +388,7 @@ static void receive_from(struct vt *t, struct vt_peer *peer)
 static void sending_from_nowhere_does_not_kill_who_blocks_signals(void **state)
 {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-	skip(); /* their runtimes want to be in front of the shim */
+	skip_because("sanitizers take SIGSEGV for themselves");
 #endif
 	for (enum how how = BEFORE; how <= CONTEXT; how++) {
 		struct vt_peer peer;
@@ -395,7 +397,7 @@ static void sending_from_nowhere_does_not_kill_who_blocks_signals(void **state)
 			continue; /* nobody sees that at once */
 		print_message("  blocked %s\n", how_name[how]);
 		if (!start_under_shim(&peer, "sender"))
-			skip();
+			skip_because(no_shim);
 		vt_tell(peer.fd, &how, sizeof(how));
 		receive_from(*state, &peer);
 	}
@@ -443,10 +445,10 @@ static void handler_installed_later_gets_the_programs_faults_alone(void **state)
 	struct vt_peer peer;
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-	skip();
+	skip_because("sanitizers want to be in front of the shim");
 #endif
 	if (!start_under_shim(&peer, "handler"))
-		skip();
+		skip_because(no_shim);
 	receive_from(*state, &peer);
 }
 

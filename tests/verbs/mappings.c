@@ -258,16 +258,12 @@ static void huge_pages_stay_huge(void **state)
 	uint8_t *p = map_alone(4 * HUGE, HUGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	struct view v;
 
-	if (madvise(p, 4 * HUGE, MADV_HUGEPAGE)) {
-		print_message("this kernel has no transparent huge pages: not tried\n");
-		skip();
-	}
+	if (madvise(p, 4 * HUGE, MADV_HUGEPAGE))
+		skip_because("this kernel has no transparent huge pages");
 	memset(p, 1, 4 * HUGE);
 	look(&v, p, 4 * HUGE, false);
-	if (v.huge != (long)(4 * HUGE >> 10)) {
-		print_message("no huge pages to be had just now: not tried\n");
-		skip();
-	}
+	if (v.huge != (long)(4 * HUGE >> 10))
+		skip_because("no huge pages to be had just now");
 	stays_the_same(*state, p, 4 * HUGE, false);
 }
 

@@ -407,10 +407,8 @@ static void stopped_target_is_read_and_written(void **state)
 	const char *way = getenv("ANYRDMA_LOCAL");
 	int processes = getenv("ANYRDMA_CHAOS_SEED") ? 4 : 1;
 
-	if (way && strcmp(way, "copy") && strcmp(way, "map")) {
-		print_message("SKIP  a stopped target answers no packets\n");
-		skip();
-	}
+	if (way && strcmp(way, "copy") && strcmp(way, "map"))
+		skip_because("a stopped target answers no packets");
 	while (processes && !serves_while_stopped(*state))
 		processes--;
 	assert_int_not_equal(processes, 0);
@@ -467,10 +465,8 @@ static void late_peer_is_waited_for(void **state)
 	const char *way = getenv("ANYRDMA_LOCAL");
 	int processes = 4;
 
-	if (way && !strcmp(way, "off")) {
-		print_message("SKIP  a stopped target answers no packets\n");
-		skip();
-	}
+	if (way && !strcmp(way, "off"))
+		skip_because("a stopped target answers no packets");
 	while (processes && !late_peer_answers(*state))
 		processes--;
 	assert_int_not_equal(processes, 0);

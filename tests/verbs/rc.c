@@ -86,7 +86,7 @@ static void every_operation_and_length_at(void **state, enum ibv_mtu mtu)
 	struct vt *t = *state;
 
 	if (mtu > t->port.active_mtu)
-		skip();
+		skip_because("the port's MTU is smaller");
 	all_lengths(t, mtu);
 }
 
@@ -334,7 +334,7 @@ static void send_with_invalidate_withdraws_a_window(void **state)
 	struct ibv_wc wc;
 
 	if (!(t->dev.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)))
-		skip();
+		skip_because("the device has no windows of type 2");
 	b = vt_ep(t);
 	vt_connect(a, b, NULL);
 	mr = ibv_reg_mr(b->pd, b->buf, b->len, VT_ALL_ACCESS | IBV_ACCESS_MW_BIND);

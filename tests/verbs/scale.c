@@ -133,10 +133,8 @@ static void a_region_larger_than_memory_is_forked_and_deregistered(void **state)
 	struct vt_ep *ep = vt_ep((struct vt *)*state);
 	uint8_t *p = sparse(40 * GIB);
 
-	if (!p) {
-		print_message("no 40 GiB of address space: not tried\n");
-		skip();
-	}
+	if (!p)
+		skip_because("no 40 GiB of address space");
 	register_and_fork(ep, p, 40 * GIB);
 	munmap(p, 40 * GIB);
 }
@@ -202,10 +200,8 @@ static void the_cost_does_not_depend_on_the_length(void **state)
 	uint8_t *p = sparse(TIB);
 	uint64_t small, large;
 
-	if (!p) {
-		print_message("no TiB of address space: not tried\n");
-		skip();
-	}
+	if (!p)
+		skip_because("no TiB of address space");
 	check_spots(p, TIB, MARK, true);
 	small = cost_of(ep, p, MIB);
 	large = cost_of(ep, p, TIB);

@@ -341,7 +341,7 @@ static void peer_stopped_in_a_write_to_device_memory(void **state)
 	struct ibv_device_attr_ex attr;
 
 	if (ibv_query_device_ex(((struct vt *)*state)->ctx, NULL, &attr) || !attr.max_dm_size)
-		skip();
+		skip_because("the device has no memory of its own");
 	peer_is_stopped(*state, get_device, IBV_WR_RDMA_WRITE);
 }
 

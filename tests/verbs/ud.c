@@ -396,10 +396,8 @@ static void multicast_copies_to_every_member(void **state)
 	struct ibv_ah *ah;
 
 	vt_need("MCAST");
-	if (!has_multicast(t)) {
-		print_message("SKIP  the interface has no multicast\n");
-		skip();
-	}
+	if (!has_multicast(t))
+		skip_because("the interface has no multicast");
 	a = ud(t);
 	for (int i = 0; i < 3; i++)
 		m[i] = ud(t);

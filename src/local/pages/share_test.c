@@ -5,6 +5,7 @@
 #include "local/pages/file.h"
 #include "local/pages/freeze.h"
 #include "local/pages/maps.h"
+#include "tests/skip.h"
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -128,7 +129,7 @@ static void untouched_gigabytes_cost_nothing(void **state)
 
 	(void)state;
 	if (p == MAP_FAILED)
-		skip();
+		skip_because("no 20 GiB of address space");
 	p[3ull << 30] = 1;
 	p[len - 5] = 2;
 	s = share_take(p, len, &run);
@@ -286,7 +287,7 @@ static void memory_that_io_uring_holds_stays(void **state)
 
 	(void)state;
 	if (fd < 0 || syscall(SYS_io_uring_register, fd, IORING_REGISTER_BUFFERS, &iov, 1))
-		skip();
+		skip_because("io_uring is refused");
 	not_moved(iov.iov_base, iov.iov_len);
 	close(fd);
 	s = share_take(iov.iov_base, iov.iov_len, &run);
@@ -506,7 +507,7 @@ static void locked_memory_stays_locked(void **state)
 
 	(void)state;
 	if (mlock(p, len) || !locked_kib())
-		skip(); /* not allowed, or a sanitizer is in the way */
+		skip_because("no memory can be locked here");
 	s = share_take(p, len, &run);
 	assert_non_null(s);
 	assert_int_equal(locked_kib(), len / 1024);
@@ -560,7 +561,8 @@ static void freed_memory_of_a_heap_is_cleared(void **state)
 
 	(void)state;
 #ifdef __SANITIZE_ADDRESS__
-	skip(); /* it has a heap of its own, in which what is between two pieces may be anybody's */
+	skip_because("the address sanitizer has a heap of its own"); /* what is between two pieces may be
+									anybody's */
 #endif
 	heap_user(NULL);
 	for (int i = 0; i < 2; i++)
@@ -670,7 +672,7 @@ static void threads_that_cannot_be_held_back_keep_it_where_it_is(void **state)
 		_exit(without_userfaultfd());
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-		skip();
+		skip_because("needs a child without a thread of a sanitizer");
 	assert_int_equal(status, 0);
 }
 

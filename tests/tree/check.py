@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks the source tree itself: check.py layers | protocol | spdx | format | conformance | cancel | asserts | names | probes | env | skips | claims [BUILD] | sets [BUILD] | replays [BUILD]
+"""Checks the source tree itself: check.py layers | protocol | spdx | format | conformance | cancel | asserts | names | prose | probes | env | skips | claims [BUILD] | sets [BUILD] | replays [BUILD]
 
 layers  reads the #includes of src/ and fails where a folder sees one it may not see (docs/architecture.md)
 protocol  protocol logic (PROTOCOL below) does no I/O, has no clock and allocates nothing
@@ -11,6 +11,7 @@ claims  every row of docs/coverage.md names tests that BUILD (build/) has, and e
 sets    every name in the sanitizers' sets is that of an entry of BUILD (tests/sanitize/CMakeLists.txt)
 replays  every simulation that has seeds is run twice and more, and its digests compared, by an entry of BUILD (tests/sim/replay.sh)
 names   every identifier in backquotes in README.md and docs/, and every file of src/ named there, exists
+prose   no line of README.md, CHANGELOG.md and docs/ is longer than 120 columns, but in tables, whose cells are short
 asserts  the source asserts by src/base/asserts.h alone, which says in which builds
 probes  every row of src/observe/probe.h is told somewhere, is in the manual, and its counters are counted by nobody else
 env     the variables of src/base/env.h are those of the manual, and nobody else reads the environment
@@ -448,6 +449,23 @@ def check_names():
                     yield f"{where}:{number}: there is no src/{name}"
 
 
+LINE_MOST, CELL_MOST = 120, 160
+
+
+def check_prose():
+    """Code blocks are as long as they are; and so are cells that list nothing but names."""
+    for path in [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        where, code = path.relative_to(ROOT), False
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            code ^= line.startswith("```")
+            if line.startswith("|"):
+                for cell in line.strip("|").split(" | "):
+                    if len(cell) > CELL_MOST and re.sub(r"`[^`]*`|[ ,.]", "", cell):
+                        yield f"{where}:{number}: a paragraph in a table: {cell[:40]}"
+            elif len(line) > LINE_MOST and not code and not line.startswith("    "):
+                yield f"{where}:{number}: longer than {LINE_MOST} columns"
+
+
 def check_probes():
     """Counters that go up by one do so where the probe is told: hca_qp_probe(), hca_adapter_probe()."""
     header = SRC / "observe/probe.h"
@@ -519,6 +537,7 @@ def main():
         "cancel": lambda: [*check_cancel(), *check_cancel_preload()],
         "asserts": check_asserts,
         "names": check_names,
+        "prose": check_prose,
         "probes": check_probes,
         "env": check_env,
         "skips": check_skips,

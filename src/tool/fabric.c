@@ -3,6 +3,8 @@
 #include "tool/fabric.h"
 #include "tool/tool.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -137,14 +139,6 @@ static int capture(int argc, char **argv)
 	return ask_and_print(name, words);
 }
 
-static double seconds_since(const struct timespec *then)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)(now.tv_sec - then->tv_sec) + (double)(now.tv_nsec - then->tv_nsec) / 1e9;
-}
-
 /* Ends OpenSM, and waits until it has: another may be started then. */
 static int sm_stop(const char *name)
 {
@@ -174,7 +168,7 @@ static int sm_stop(const char *name)
 static int sm(int argc, char **argv)
 {
 	const char *name = take_name(&argc, &argv), *words[WORDS + 4] = {"sm", "start", ""};
-	struct timespec begin;
+	uint64_t begin;
 	struct fabric_ref f;
 	char path[PATH_MAX], *answer;
 	int i = 2, n = 3;
@@ -204,12 +198,13 @@ static int sm(int argc, char **argv)
 	}
 	if (fabric_find_up(name, &f))
 		return 1;
-	clock_gettime(CLOCK_MONOTONIC, &begin);
+	begin = clock_ns();
 	answer = fabric_ask(&f, words);
 	if (!answer)
 		return 1;
 	if (!fabric_wait_active(&f, SM_PATIENCE))
-		printf("All ports are ACTIVE after %.2f s. Its log: %s", seconds_since(&begin), answer);
+		printf("All ports are ACTIVE after %.2f s. Its log: %s", (double)(clock_ns() - begin) / 1e9,
+			answer);
 	else
 		n = 0;
 	free(answer);

@@ -16,7 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ARGS_MAX = 24, REPORT_FD = 3 };
+/* ARGS_OURS: those of add_ours(), and the NULL. */
+enum { ARGS_MAX = 64, ARGS_OURS = 14, REPORT_FD = 3 };
 
 /* anyrdma-fabricd lies beside us: ../libexec/anyrdma. */
 static int program_path(char *buf, size_t len)
@@ -155,63 +156,114 @@ static bool is_number(const char *option, const char *text, uint64_t max)
 	return false;
 }
 
-int fabric_up_as(int argc, char **argv, struct fabric_ref *f)
+/* What the command line says. */
+struct up {
+	const char *name, *sm, *ip, *topology;
+	bool quiet;
+	char *args[ARGS_MAX]; /* for anyrdma-fabricd, so far */
+	int n;
+};
+
+static void add(struct up *u, const char *option, const char *value)
+{
+	u->args[u->n++] = (char *)option;
+	if (value)
+		u->args[u->n++] = (char *)value;
+}
+
+/* An option that anyrdma-fabricd has, too. number: the largest that it may be; 0: it is none. */
+static bool pass_on(struct up *u, const char *option, const char *value, uint64_t number)
+{
+	if (number && !is_number(option, value, number))
+		return false;
+	if (u->n > ARGS_MAX - ARGS_OURS - 2) {
+		tool_warn("too many options");
+		return false;
+	}
+	add(u, option, value);
+	return true;
+}
+
+static bool take_option(struct up *u, int c)
+{
+	switch (c) {
+	case 'n':
+		u->name = optarg;
+		return true;
+	case 'S':
+		u->sm = optarg;
+		return true;
+	case 'i':
+		u->ip = optarg;
+		return true;
+	case 'q':
+		u->quiet = true;
+		return true;
+	case 'u':
+		return pass_on(u, "--until-unused", NULL, 0);
+	case 'm':
+		return pass_on(u, "--mtu", optarg, UINT_MAX);
+	case 'v':
+		return pass_on(u, "--speed", optarg, 0);
+	case 's':
+		return pass_on(u, "--seed", optarg, UINT64_MAX);
+	case 'p':
+		return pass_on(u, "--ports-per-hca", optarg, UINT_MAX);
+	default:
+		return false;
+	}
+}
+
+/* false after a message. */
+static bool read_options(int argc, char **argv, struct up *u)
 {
 	static const struct option options[] = {{"name", 1, 0, 'n'}, {"sm", 1, 0, 'S'}, {"mtu", 1, 0, 'm'},
 		{"speed", 1, 0, 'v'}, {"seed", 1, 0, 's'}, {"ports-per-hca", 1, 0, 'p'}, {"ip", 1, 0, 'i'},
 		{"quiet", 0, 0, 'q'}, {"until-unused", 0, 0, 'u'}, {0}};
-	char program[PATH_MAX], self[PATH_MAX], *args[ARGS_MAX] = {program, NULL};
-	const char *name = NULL, *sm = "auto", *ip = "10.47.0.0/16";
-	bool quiet = false;
-	int n = 1, c;
+	int c;
 
 	optind = 1;
 	argv[0] = "anyrdma: fabric up"; /* whose complaints are getopt's */
-	while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0)
-		switch (c) {
-		case 'n':
-			name = optarg;
-			break;
-		case 'S':
-			sm = optarg;
-			break;
-		case 'i':
-			ip = optarg;
-			break;
-		case 'q':
-			quiet = true;
-			break;
-		case 'u':
-			args[n++] = "--until-unused";
-			break;
-		case 'm':
-		case 'v':
-		case 's':
-		case 'p':
-			args[n++] = c == 'm'   ? "--mtu"
-				    : c == 'v' ? "--speed"
-				    : c == 's' ? "--seed"
-					       : "--ports-per-hca";
-			args[n++] = optarg;
-			if (c != 'v' && !is_number(args[n - 2], optarg, c == 's' ? UINT64_MAX : UINT_MAX))
-				return 2;
-			if (n > ARGS_MAX - 16)
-				return 2;
-			break;
-		default:
-			return 2;
-		}
-	if (strcmp(sm, "auto") && strcmp(sm, "off")) {
+	while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0) {
+		if (!take_option(u, c))
+			return false;
+	}
+	if (strcmp(u->sm, "auto") && strcmp(u->sm, "off")) {
 		tool_warn("--sm is auto or off; `anyrdma fabric sm opensm` starts OpenSM afterwards");
-		return 2;
+		return false;
 	}
 	if (optind + 1 < argc) {
 		tool_warn("fabric up takes one topology; see anyrdma help fabric");
-		return 2;
+		return false;
 	}
-	if (!name && !env_text(ANYRDMA_FABRIC))
-		name = FABRIC_DEFAULT;
-	if (fabric_find(name, f))
+	if (optind < argc)
+		u->topology = argv[optind];
+	return true;
+}
+
+static void add_ours(struct up *u, const struct fabric_ref *f, const char *self)
+{
+	add(u, "--name", f->name);
+	add(u, "--dir", f->dir);
+	add(u, "--tool", self);
+	add(u, "--ip", u->ip);
+	add(u, "--sm", u->sm);
+	add(u, "--report=3", NULL);
+	add(u, "--", u->topology);
+	u->args[u->n] = NULL;
+}
+
+int fabric_up_as(int argc, char **argv, struct fabric_ref *f)
+{
+	char program[PATH_MAX], self[PATH_MAX];
+	struct up u = {.sm = "auto", .ip = "10.47.0.0/16", .topology = "star:4"};
+
+	add(&u, program, NULL);
+	if (!read_options(argc, argv, &u))
+		return 2;
+	if (!u.name && !env_text(ANYRDMA_FABRIC))
+		u.name = FABRIC_DEFAULT;
+	if (fabric_find(u.name, f))
 		return 1;
 	if (program_path(program, sizeof(program)) || tool_self(self, sizeof(self))) {
 		tool_warn("anyrdma-fabricd is not there (%s): anyrdma is not completely built or installed",
@@ -224,23 +276,10 @@ int fabric_up_as(int argc, char **argv, struct fabric_ref *f)
 			f->name);
 		return 1;
 	}
-	args[n++] = "--name";
-	args[n++] = f->name;
-	args[n++] = "--dir";
-	args[n++] = f->dir;
-	args[n++] = "--tool";
-	args[n++] = self;
-	args[n++] = "--ip";
-	args[n++] = (char *)ip;
-	args[n++] = "--sm";
-	args[n++] = (char *)sm;
-	args[n++] = "--report=3";
-	args[n++] = "--";
-	args[n++] = optind < argc ? argv[optind] : "star:4";
-	args[n] = NULL;
-	if (start(program, args, f))
+	add_ours(&u, f, self);
+	if (start(program, u.args, f))
 		return 1;
-	return quiet ? 0 : say_up(f);
+	return u.quiet ? 0 : say_up(f);
 }
 
 int fabric_up(int argc, char **argv)

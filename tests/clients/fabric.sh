@@ -64,6 +64,9 @@ sentences() {
 	printf 'Ca 1 "a"\n[1] "b"[1]\nCa 1 "b"\n@site "b" tcp:elsewhere:1\n' >"$FILES/sites"
 	tells "sites are one machine yet" "@site has no effect yet: all nodes are on this machine" fabric up "$FILES/sites"
 	down
+	ok "all its options at once" fabric up --quiet --sm=off --mtu 2048 --speed EDR --seed 7 --ports-per-hca 1 --ip 10.9.0.0/16 pair
+	tells "too many are no crash" "too many options" fabric up $(printf -- '--until-unused %.0s' {1..100}) --name other pair
+	down
 	up star:2
 	tells "a second of the name is refused" "already up; .anyrdma fabric down. ends it" fabric up star:3
 	tells "a name without --name ends no other" "fabric down takes no 'other'; --name NAME says" fabric down other

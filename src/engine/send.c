@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Who is runnable gets its turn: answers of all queue pairs first, then the requests of each; and those who
- * wait for a window. */
+/* Runnable queue pairs get their turn: answers of all queue pairs first, then the requests of each; and those
+ * who wait for a window. */
 #include "engine/parts.h"
 
 #include "base/cancel.h"

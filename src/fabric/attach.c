@@ -176,7 +176,7 @@ static void replace(int fd, int by)
 	close(by);
 }
 
-bool fabric_hear(int fd, bool *gone)
+bool fabric_read_news(int fd, bool *gone)
 {
 	enum { AT_ONCE = 64 };
 	uint8_t bytes[16];
@@ -227,7 +227,7 @@ void fabric_watch_drain(int fd)
 	bool gone;
 
 	if (!fabric_is_timer(fd))
-		fabric_hear(fd, &gone);
+		fabric_read_news(fd, &gone);
 	else if (fabric_timer_rang(fd))
 		replace(fd, attach_to_watch(FABRIC_RETRY_MS));
 }

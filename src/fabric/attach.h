@@ -83,7 +83,8 @@ bool fabric_is_ours(void);
 
 /*
  * 0 or -errno: -ENOENT: there is no fabric; or what it said. Waits so long for its answer: FABRIC_PATIENCE_MS
- * (client.h) the first time; FABRIC_RETRY_MS where it was there before and others wait for who tries again.
+ * (client.h) the first time; FABRIC_RETRY_MS where it was there before: the thread that tries again holds up
+ * others.
  */
 enum { FABRIC_RETRY_MS = 100 };
 int fabric_attach(struct fabric_attachment *a, uint32_t slot, unsigned patience_ms);
@@ -93,7 +94,7 @@ void fabric_detach(struct fabric_attachment *a);
  * Reads what lies in the socket: whether the table changed. The fabric may have ended: then the descriptor
  * becomes a timer under the same number, and *gone says so.
  */
-bool fabric_hear(int fd, bool *gone);
+bool fabric_read_news(int fd, bool *gone);
 /* Whether the descriptor is that timer; and whether it rang since: it is time to try again. */
 bool fabric_is_timer(int fd);
 bool fabric_timer_rang(int fd);

@@ -4,8 +4,8 @@
  * would carry their packets both ways, and nobody on the way wants to see or to spoil them. Whether that is
  * so is in the fabric's table, and stands until the table's epoch moves. Pure: nothing is written, no lock.
  *
- * What a packet would need is asked here as it would be asked on its way: by who takes it from the program
- * (fabricd/trunk.c), by the switches (walk.h), and at the port where it arrives.
+ * What a packet would need is asked here as it would be asked on its way: by the fabric's process when it
+ * takes it from the program (fabricd/trunk.c), by the switches (walk.h), and at the port where it arrives.
  */
 #ifndef FABRIC_CLEAR_H
 #define FABRIC_CLEAR_H

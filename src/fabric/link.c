@@ -24,7 +24,7 @@
 
 enum { RCVBUF = TRUNK_DATA / 4, ATTEND_EVERY = 64, MOST = 256, ALL = TRUNK_DATA / (2 * TRUNK_LINE) };
 
-/* `lock` guards what is sent with; the rest is who receives. */
+/* `lock` guards what is sent with; the rest is the receiving thread's. */
 struct fabric_link {
 	struct link link;
 	struct lock lock;
@@ -178,7 +178,7 @@ static void tell_listens(struct fabric_link *l)
 	lock_drop(&l->lock);
 }
 
-/* Who polls comes here often: it tries again no sooner than who sleeps, whom the timer wakes. */
+/* A thread that polls comes here often: it tries again no sooner than one that sleeps until the timer. */
 static void attend_fabric(struct fabric_link *l)
 {
 	bool gone;
@@ -188,7 +188,7 @@ static void attend_fabric(struct fabric_link *l)
 			reattach(l);
 		return;
 	}
-	fabric_hear(l->at.fd, &gone);
+	fabric_read_news(l->at.fd, &gone);
 	if (gone)
 		lose(l);
 	else
@@ -261,8 +261,9 @@ static int take_packets(
 }
 
 /*
- * A reader says once that it sleeps, and who polls may have heard the bell that was for those who do. So it
- * takes all there is, and says so again for them. False: something came meanwhile.
+ * The ring has one flag that says "asleep", and the fabric wakes only once for it. A thread that polls may
+ * have taken the wake-up of those that sleep: so it takes all packets there are, and sets the flag again for
+ * them. False: something came meanwhile.
  */
 static bool leave_to_sleepers(struct fabric_link *l)
 {

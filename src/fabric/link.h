@@ -12,8 +12,8 @@ struct fabric_table;
  * the fabric ends, what is sent is lost, and the link attaches again as soon as the fabric is back.
  *
  * *table: where the fabric's table is at any moment, for any thread, without a lock; fabric_none while there
- * is no fabric. Who has looked there before may go on reading until the link is closed: a table that is over
- * reads as zeroes.
+ * is no fabric. A thread that has looked there before may go on reading until the link is closed: a table
+ * whose fabric has ended reads as zeroes.
  */
 int fabric_link_open(
 	struct link **out, uint16_t port, uint32_t *slot, const struct fabric_table *_Atomic *table);

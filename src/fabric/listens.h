@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a program listens for, as its fabric is told. The fabric may have no room to hear it just now, and
- * forgets it when it ends: so what is there, and what it knows of that, is kept here.
+ * What a program listens for, which it says to its fabric. The socket may have no room just now, and a fabric
+ * that ends forgets it: so what the program listens for, and what the fabric knows of that, is kept here.
  */
 #ifndef FABRIC_LISTENS_H
 #define FABRIC_LISTENS_H
@@ -11,7 +11,7 @@
 
 struct fabric_listen;
 
-/* Zeroed: none. Whoever has it sees to its lock. */
+/* Zeroed: none. Its owner has the lock. */
 struct fabric_listens {
 	struct fabric_listen *of;
 	unsigned n, room;

@@ -8,8 +8,8 @@
  *   header · programs · ports · switches · LID to port · SL to VL · forwarding tables, a byte per LID and
  * switch
  *
- * The epoch is odd while the table is being changed, and moves only when something really was. Who read while
- * it was odd, or reads another number afterwards, reads again.
+ * The epoch is odd while the table is being changed, and moves only when something really was. A reader that
+ * saw it odd, or sees another number afterwards, reads again.
  */
 #ifndef FABRIC_SHARED_H
 #define FABRIC_SHARED_H
@@ -30,7 +30,7 @@ enum {
 };
 #define FABRIC_MAGIC 0x61726661u
 #define FABRIC_NONE  UINT32_MAX /* where the index of a port or a switch is expected */
-/* An epoch that the table never has: of who has to look. */
+/* An epoch that the table never has: the reader has to look. */
 #define FABRIC_NO_EPOCH UINT64_MAX
 
 enum port_state { PORT_DOWN = 1, PORT_INIT, PORT_ARMED, PORT_ACTIVE }; /* PortInfo.PortState */
@@ -99,7 +99,7 @@ struct fabric_table {
 size_t fabric_table_size(const struct fabric_counts *n);
 /* Lays a table out in zeroed memory of that size. All ports have no peer. */
 struct fabric_table *fabric_table_init(void *zeroed, const struct fabric_counts *n);
-/* That of who is on no fabric: there is nothing in it, and it never changes. */
+/* That of a program on no fabric: there is nothing in it, and it never changes. */
 extern const struct fabric_table fabric_none;
 
 /* ---- the writer's side: any number of stores between these two; one thread ---- */

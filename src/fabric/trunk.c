@@ -47,7 +47,7 @@ void trunk_commit(struct trunk_tx *t, const struct trunk_packet *p, uint32_t len
 
 bool trunk_must_ring(struct trunk_tx *t)
 {
-	fence_full(); /* the head before the look: who sleeps says so before it looks at the head */
+	fence_full(); /* the head before the look: a reader says that it sleeps before it looks at the head */
 	return atomic_load_explicit(&t->ring->asleep, memory_order_relaxed) &&
 	       atomic_exchange_explicit(&t->ring->asleep, 0, memory_order_relaxed);
 }

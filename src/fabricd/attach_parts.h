@@ -22,7 +22,7 @@ struct attach_conn {
 	struct attach *all;
 	int fd;
 	bool broken;             /* its ring says what cannot be: the loop closes it */
-	struct loop_timer timer; /* who says nothing is not waited for */
+	struct loop_timer timer; /* a program that says nothing is not waited for */
 	struct topo_host *host;  /* NULL: it has not said HELLO */
 	uint32_t slot;           /* 0: it only looks */
 	struct trunk *trunk;     /* NULL: it only looks */
@@ -68,7 +68,7 @@ struct attach {
 };
 
 /* ---- attach.c ---- */
-/* Takes in who waits. */
+/* Accepts the programs that wait. */
 void attach_accept(struct attach *all);
 /* The table says, or says no more, who has the program's slot. */
 void attach_tell(const struct attach_conn *c, bool there);

@@ -20,7 +20,7 @@ struct client {
 	struct list node;
 	struct console *console;
 	int fd;
-	struct loop_timer timer; /* whoever has said nothing for long is hung up on */
+	struct loop_timer timer; /* one that has said nothing for long is closed */
 	char request[CONSOLE_REQUEST];
 	size_t len;
 	char *answer; /* NULL: still listening */

@@ -2,8 +2,8 @@
 /*
  * QP1 of programs. It is one for all programs of a host, so the fabric has it, and says whose a MAD is: a
  * message of the connection manager is for the program whose slot is in the id that it names, a request for
- * who listens. What a program sends must be its own, too: messages with ids of its slot, and questions to the
- * SA, which go through a client of the fabric's (sa_client.c).
+ * the one that listens. What a program sends must be its own, too: messages with ids of its slot, and
+ * questions to the SA, which go through a client of the fabric's (sa_client.c).
  *
  * One message names neither: the REJ of a peer that waited in vain for our REP, which knows its own id alone.
  * It goes where the request went, as long as that is remembered; what it ends would end by itself.
@@ -82,7 +82,7 @@ bool gsi_arrived(struct fabricd *d, struct subnet_port *at, const struct packet 
 }
 
 /* ---- out ---- */
-/* Its sender's id: of an answer to SIDR_REQ it is the peer's, and who refuses has none. */
+/* Its sender's id: of an answer to SIDR_REQ it is the peer's, and a refusal has none. */
 static bool is_own(const struct attach_conn *c, const uint8_t *mad)
 {
 	struct cm_msg m;

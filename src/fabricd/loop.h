@@ -43,7 +43,7 @@ void loop_timer_stop(struct loop_timer *t);
 /* Called each time before the loop sleeps, in the order in which they were added; at most 8. */
 void loop_before_sleep(struct loop *l, loop_timer_fn *fn, void *arg);
 
-/* For who is called before the loop sleeps: this time it only looks. */
+/* For functions that are called before the loop sleeps: this time it only looks. */
 void loop_hurry(struct loop *l);
 
 /* The time at which this round of the loop began. */

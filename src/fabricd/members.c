@@ -4,9 +4,9 @@
  * (IBA 15.2.5.17): it leaves when the last of them does, or dies, by a Delete as anybody's. A subnet manager
  * that asks clients to register again is told of all groups again.
  *
- * A membership is what the SA has confirmed. Who left before that, or died, has its port leave when the
- * answer comes. While a join of another is on its way nobody's leave makes the port leave: it could arrive
- * after that join; if the join fails the port leaves then.
+ * A membership is what the SA has confirmed. When a program leaves before that, or dies, its port leaves when
+ * the answer comes. While a join of another program is on its way no leave makes the port leave: it could
+ * arrive after that join; if the join fails the port leaves then.
  */
 #include "base/log.h"
 #include "fabric/shared.h"

@@ -176,7 +176,7 @@ static void send_waiting(struct sa_port *s, const uint8_t *mad)
 	}
 }
 
-/* Who gets no answer from us waits no longer than it wanted to. */
+/* A program that gets no answer from us waits no longer than it wanted to. */
 static void on_deliver(void *arg, struct ibmad_agent *agent, const struct ibmad_addr *from, unsigned status,
 	const uint8_t *msg, size_t len)
 {

@@ -154,7 +154,7 @@ void trees_read(struct fabricd *d)
 	read_events(d, EPOLLIN);
 }
 
-/* Whether another process has the file open: the kernel gives a write lease only to who is alone. */
+/* Whether another process has the file open: the kernel gives a write lease to no other. */
 static bool is_held(int fd)
 {
 	if (!fcntl(fd, F_SETLEASE, F_WRLCK)) {

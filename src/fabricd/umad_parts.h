@@ -12,7 +12,7 @@ enum {
 	UMAD_IN_FIRST = 16 << 10,  /* bytes read at once; more for a message that is longer */
 	UMAD_OUT_MAX = 64 << 20,   /* bytes that wait for a program; what comes then is lost, as with Linux */
 	UMAD_HELD_MAX = 256 << 20, /* of both, of all connections; but each may read UMAD_IN_FIRST */
-	UMAD_PATIENCE_S = 10,      /* who asks nothing, and has no port, is hung up on */
+	UMAD_PATIENCE_S = 10,      /* a connection that asks nothing, and has no port, is closed */
 	UMAD_OUT_QUEUE = 1 << 16,  /* MADs that wait to be sent, of all ports */
 	UMAD_ANSWER = sizeof(struct fabric_ca) + FABRIC_CA_PORTS * sizeof(struct fabric_ca_port),
 };

@@ -2,8 +2,8 @@
 /*
  * A fabric that `anyrdma run --fabric` brought up ends with its last user. Each holds the FIFO `users` open
  * for writing, which its program inherits, and what that starts; the kernel tells us when the last one has
- * closed it, however that ended. Who comes just then must not find a fabric that is about to go: the name
- * goes first, and comes back when somebody was faster.
+ * closed it, however that ended. A program that starts just then must not find a fabric that is about to
+ * end: so the FIFO's name is removed first, and put back if one has opened it meanwhile.
  */
 #include "fabricd/fabricd.h"
 

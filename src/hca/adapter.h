@@ -39,8 +39,8 @@ enum {
  * Numbers of QPs that were destroyed, which rest: a peer's connection manager remembers the old connection
  * for a while (TIMEWAIT), and would take a new QP of that number for a stale one. The adapter's lock.
  *
- * A counter that is shuffled would need no table, and would tell who has seen a few numbers which come next:
- * those who send packets blindly should have to guess.
+ * A shuffled counter would need no table, but a few of its numbers give away the next ones: an attacker who
+ * sends packets blindly should have to guess.
  */
 struct hca_qpn_quarantine {
 	uint64_t is[QPN_PER_SLOT / 64];

@@ -55,7 +55,7 @@ static int reach(struct hca_adapter *a)
 	bool gone = false;
 
 	if (a->fabric)
-		fabric_hear(a->fabric->fd, &gone);
+		fabric_read_news(a->fabric->fd, &gone);
 	if (gone)
 		let_go(a);
 	return a->fabric ? 0 : attach(a);

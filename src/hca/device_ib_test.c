@@ -42,7 +42,7 @@ void fabric_detach(struct fabric_attachment *a)
 	attached--;
 }
 
-bool fabric_hear(int fd, bool *gone)
+bool fabric_read_news(int fd, bool *gone)
 {
 	*gone = hung_up;
 	hung_up = false;

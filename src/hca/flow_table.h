@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The flows of an adapter, by address and process. A queue pair has a reference to the flow it sends by; a
- * flow that nobody has a reference to is idle and kept for a while, since who sends to a process again should
- * find the window it has learnt and know what is still in flight there. A datagram service may have peers
- * without number, so only so many are kept: the one that is idle for longest is let go, and who sends there
- * again begins anew.
+ * flow that nobody has a reference to is idle and kept for a while: the next queue pair that sends to that
+ * process should find the window it has learnt and know what is still in flight there. A datagram service may
+ * have peers without number, so only so many are kept: the one that is idle for longest is freed, and its
+ * window forgotten.
  *
- * Who posts a datagram to a new destination is given a flow under locks, so nothing is allocated then: room
- * for those that idle is made with the table, as one piece which is touched when it is used, and room for one
- * more with each queue pair.
+ * Posting a datagram to a new destination takes a flow under locks, so nothing is allocated then: room for
+ * idle ones is made with the table, as one piece which is touched when it is used, and room for one more with
+ * each queue pair.
  *
  * The number of buckets is fixed, since to move all flows into a larger table would hold up whoever sends. As
  * many flows are in use as there are queue pairs (HCA_MAX_QP), so that chains stay short: five on average at

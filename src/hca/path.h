@@ -54,7 +54,7 @@ int hca_path_resolve(struct hca_device *d, const struct ibv_ah_attr *ah, struct 
  */
 void hca_path_walk(struct hca_path *p, uint32_t slot);
 /* It is another path: not clear until it has been walked. */
-static inline void hca_path_doubt(struct hca_path *p)
+static inline void hca_path_invalidate(struct hca_path *p)
 {
 	p->clear = false;
 	p->epoch = FABRIC_NO_EPOCH;

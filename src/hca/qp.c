@@ -88,7 +88,7 @@ void hca_qp_set_port(struct hca_qp *qp, unsigned num, unsigned pkey_index)
 {
 	qp->path.port = hca_device_port(qp->ctx->dev, num);
 	hca_port_pkey(qp->path.port, pkey_index, &qp->path.pkey);
-	hca_path_doubt(&qp->path);
+	hca_path_invalidate(&qp->path);
 }
 
 /* 0: the entry is empty, or there is no fabric now. */

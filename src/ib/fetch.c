@@ -151,7 +151,7 @@ void ibt_port_deliver_by_ref(struct ibt_port *p, const struct frame_in *in, uint
 	lock_take(&qp->lock);
 	if (p->gated)
 		ibt_path_follow(p, qp);
-	done = ibt_path_hears(p, qp, in) && ibt_receive_by_ref(qp, in, fetch, &s, now);
+	done = ibt_path_accepts(p, qp, in) && ibt_receive_by_ref(qp, in, fetch, &s, now);
 	local_channel_took(in, done);
 	lock_drop(&qp->lock);
 	if (!done)

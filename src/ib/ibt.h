@@ -411,8 +411,8 @@ bool ibt_receive(struct hca_qp *qp, const struct frame_in *in, uint64_t now);
 bool ibt_receive_packet(
 	struct hca_qp *qp, const struct frame_in *in, const struct ibt_packet *p, uint64_t now);
 /*
- * For who can do a request without packets (onesided.c): whether nothing of the send queue has begun, so that
- * the oldest request may be done elsewhere; and that it was, and is completed.
+ * For requests that are done without packets (onesided.c): whether nothing of the send queue has begun, so
+ * that the oldest request may be done elsewhere; and that it was, and is completed.
  */
 bool ibt_nothing_started(struct hca_qp *qp);
 void ibt_skip_oldest(struct hca_qp *qp);
@@ -456,8 +456,8 @@ bool ibt_executed(struct hca_qp *qp, uint32_t cookie, uint32_t psn, bool done, u
 
 /*
  * path.c: of the port, but it does no I/O either. The queue pair of a datagram sends to this destination from
- * now on. A process of this host that is not reached through shared memory yet is asked by who drives, and
- * meanwhile the datagram goes over UDP.
+ * now on. A process of this host that is not reached through shared memory yet is asked by the driving
+ * thread, and meanwhile the datagram goes over UDP.
  */
 void ibt_path_aim(struct hca_qp *qp, const struct frame_dest *dest, uint32_t qpn);
 

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which link a path goes by, and whom a connected queue pair hears. Any user of this host can send packets in
- * the name of one of its addresses, so a queue pair whose peer is reached through shared memory hears nothing
- * else: it takes frames only from the ring of the process that has its peer (frame_in.slot), and packets no
- * more as soon as it knows that the peer sends that way.
+ * Which link a path goes by, and whose frames a connected queue pair accepts. Any user of this host can send
+ * packets in the name of one of its addresses, so a queue pair whose peer is reached through shared memory
+ * accepts nothing else: it takes frames only from the ring of the process that has its peer (frame_in.slot),
+ * and packets no more as soon as it knows that the peer sends that way.
  *
  * That it does not know from the beginning: each end fixes its path by itself, and one of them may have
  * failed to reach the other. So each says HERE through the ring when it is connected, and answers when it
- * hears it from one that is connected to it:
+ * comes from one that is connected to it:
  *
  *   BTH (12): opcode HERE, destination QP, PSN 1: asks for an answer, 0: is one | the sender's QPN (4)
  *
  * An echo (ib/echo.h) tells nothing of that: it comes by the path of the question, not by the peer's own.
  *
- * When the ring is gone (the peer has died, or was cut off: local/settle.c), packets are heard again, and
+ * When the ring is gone (the peer has died, or was cut off: local/settle.c), packets are accepted again, and
  * what is sent goes by packets, which ask for acknowledges.
  *
  * On a fabric the channel is used as long as the path is clear (fabric/clear.h), which each end finds out by
- * itself, so packets are always heard: nobody can send them in another's name. Where there is no channel a
+ * itself, so packets are always accepted: nobody can send them in another's name. Where there is no channel a
  * queue pair walks all the same, for its P_Key.
  *
  *                      set_path: not clear, or no channel
@@ -42,14 +42,14 @@
 enum { HERE_LEN = 4 };
 
 /* ---- which link ---- */
-static inline bool is_near(struct ibt_port *p, const struct hca_path *path)
+static inline bool may_use_channel(struct ibt_port *p, const struct hca_path *path)
 {
 	return p->channel && (p->gated ? path->clear : path->flow->on_this_host);
 }
 
 static inline void choose(struct ibt_port *p, struct hca_path *path)
 {
-	bool shared = is_near(p, path) && local_channel_is_up(p->channel, path->flow->slot);
+	bool shared = may_use_channel(p, path) && local_channel_is_up(p->channel, path->flow->slot);
 
 	hca_path_go_by(path, shared ? local_channel_link(p->channel) : p->wire, shared);
 }
@@ -69,7 +69,7 @@ void ibt_path_choose(struct ibt_port *p, struct hca_qp *qp)
 	choose(p, &qp->path);
 }
 
-static bool is_same_way(const struct hca_path *path, const struct frame_dest *dest, uint32_t qpn)
+static bool is_same_destination(const struct hca_path *path, const struct frame_dest *dest, uint32_t qpn)
 {
 	return path->flow && path->flow->slot == qpn_slot(qpn) && frame_dest_same(&path->dest, dest);
 }
@@ -80,8 +80,8 @@ void ibt_path_aim(struct hca_qp *qp, const struct frame_dest *dest, uint32_t qpn
 	struct hca_path *path = &qp->path;
 
 	assert_locked(&qp->lock);
-	if (p->gated && !is_same_way(path, dest, qpn))
-		hca_path_doubt(path);
+	if (p->gated && !is_same_destination(path, dest, qpn))
+		hca_path_invalidate(path);
 	path->dest = *dest;
 	if (gid_is_mcast(dest->dgid)) { /* the switches know the way, which nobody walks */
 		if (p->gated)
@@ -94,17 +94,17 @@ void ibt_path_aim(struct hca_qp *qp, const struct frame_dest *dest, uint32_t qpn
 	if (p->gated && path->epoch != hca_adapter_epoch(p->adapter))
 		walk(qp);
 	choose(p, path);
-	if (!path->shared && is_near(p, path))
+	if (!path->shared && may_use_channel(p, path))
 		local_channel_want(p->channel, path->flow->slot);
 }
 
-/* ---- whom it hears ---- */
+/* ---- what it accepts ---- */
 static uint32_t peer_slot(const struct hca_qp *qp)
 {
 	return qpn_slot(qp->attr.dest_qp_num);
 }
 
-static bool hears_ring(struct hca_qp *qp, const struct frame_in *in)
+static bool accepts_from_ring(struct hca_qp *qp, const struct frame_in *in)
 {
 	if (in->slot == peer_slot(qp)) {
 		qp->path.peer_shared = qp->path.shared;
@@ -113,12 +113,12 @@ static bool hears_ring(struct hca_qp *qp, const struct frame_in *in)
 	return !in->slot && !qp->path.shared; /* it cannot be known; as for a packet */
 }
 
-bool ibt_path_hears(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *in)
+bool ibt_path_accepts(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *in)
 {
 	if (!qp->service.connected)
 		return true;
 	if (in->from)
-		return hears_ring(qp, in);
+		return accepts_from_ring(qp, in);
 	return !qp->path.peer_shared || p->gated || !local_channel_is_paired(p->channel, peer_slot(qp));
 }
 
@@ -212,15 +212,15 @@ static bool is_connected(const struct hca_qp *qp)
 	return s == IBV_QPS_RTR || s == IBV_QPS_RTS || s == IBV_QPS_SQD;
 }
 
-void ibt_path_hear_here(struct ibt_port *p, const struct frame_in *in)
+void ibt_path_receive_here(struct ibt_port *p, const struct frame_in *in)
 {
 	struct hca_qp *qp = idmap_get(&p->adapter->qps, bth_dqpn(in->bytes));
 
 	if (!qp || qp->provider != &p->provider || in->len != BTH_LEN + HERE_LEN || !qp->service.connected)
 		return;
 	lock_take(&qp->lock);
-	if (is_connected(qp) && get_be32(in->bytes + BTH_LEN) == qp->attr.dest_qp_num && hears_ring(qp, in) &&
-		qp->path.peer_shared && bth_psn(in->bytes))
+	if (is_connected(qp) && get_be32(in->bytes + BTH_LEN) == qp->attr.dest_qp_num &&
+		accepts_from_ring(qp, in) && qp->path.peer_shared && bth_psn(in->bytes))
 		say_here(qp, false);
 	lock_drop(&qp->lock);
 }

@@ -6,7 +6,7 @@
  *   port.c      its life, receiving, waiting
  *   port_in.c   whom a frame is for
  *   port_out.c  requests of a queue pair, answers of all of them together
- *   path.c      which link a path goes by; who hears what comes through shared memory, and who packets
+ *   path.c      which link a path goes by, and whether a queue pair accepts packets or frames of a ring
  *   onesided.c  requests that the initiator does itself in the memory of a peer on this host
  *   fetch.c     messages by reference: the receiver takes them out of the sender's memory
  */
@@ -91,13 +91,13 @@ void ibt_port_flush_answers(struct hca_provider *v);
 /* How the flow's process is reached now: decides which link its path goes by. A look, without I/O. */
 void ibt_path_choose(struct ibt_port *p, struct hca_qp *qp);
 /* Whether the QP takes frames that come this way, see there. */
-bool ibt_path_hears(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *in);
+bool ibt_path_accepts(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *in);
 /*
  * On a fabric: walks again, if that may lead elsewhere by now; leaves the channel, or returns to it. Before
  * anything is sent, answered or copied.
  */
 void ibt_path_follow(struct ibt_port *p, struct hca_qp *qp);
-/* The same for who only has to know whether he has to leave: one load, of what is almost never written. */
+/* The same where only leaving matters: one load, of what is almost never written. */
 static inline void ibt_path_check(struct ibt_port *p, struct hca_qp *qp)
 {
 	if (p->gated && qp->path.epoch != hca_adapter_epoch(p->adapter))
@@ -108,7 +108,7 @@ void ibt_path_leave_ring(struct ibt_port *p, struct hca_qp *qp);
 /* The QP's path is fixed anew: tells its peer, if it is reached through shared memory. */
 void ibt_path_say_here(struct hca_qp *qp);
 /* A frame that says HERE; drive lock, not qp->lock. */
-void ibt_path_hear_here(struct ibt_port *p, const struct frame_in *in);
+void ibt_path_receive_here(struct ibt_port *p, const struct frame_in *in);
 
 /* ---- fetch.c; drive lock ---- */
 /* A frame by reference (base/frame.h). */

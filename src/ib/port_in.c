@@ -30,7 +30,7 @@ static void give(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *i
 	qp->count->rx_bytes += in->len;
 	if (qp->provider != &p->provider)
 		hca_qp_probe(qp, DROP, .why = "the queue pair moves bytes, no frames");
-	else if (ibt_path_hears(p, qp, in))
+	else if (ibt_path_accepts(p, qp, in))
 		done = ibt_receive(qp, in, now);
 	else
 		hca_qp_probe(qp, WRONG_PEER);
@@ -40,7 +40,7 @@ static void give(struct ibt_port *p, struct hca_qp *qp, const struct frame_in *i
 	hca_engine_make_runnable(p->provider.e, qp);
 }
 
-/* Its kind first: what the queue pair hears tells how its peer sends, and an echo does not (path.c). */
+/* Its kind first: what the queue pair accepts tells how its peer sends, and an echo does not (path.c). */
 bool ibt_port_deliver_fast(struct ibt_port *p, const struct frame_in *in)
 {
 	struct hca_qp *qp = idmap_get(&p->adapter->qps, bth_dqpn(in->bytes));
@@ -49,7 +49,7 @@ bool ibt_port_deliver_fast(struct ibt_port *p, const struct frame_in *in)
 	if (!qp || qp->provider != &p->provider || !ibt_is_whole(bth_opcode(in->bytes)))
 		return false;
 	lock_take(&qp->lock);
-	done = ibt_path_hears(p, qp, in) && ibt_receive_fast(qp, in);
+	done = ibt_path_accepts(p, qp, in) && ibt_receive_fast(qp, in);
 	if (done) {
 		qp->count->rx_packets++;
 		qp->count->rx_bytes += in->len;
@@ -153,10 +153,10 @@ void ibt_port_deliver(struct ibt_port *p, const struct frame_in *in, uint64_t no
 		return;
 	}
 	if (in->from && bth_opcode(in->bytes) == OPCODE_HERE) {
-		ibt_path_hear_here(p, in);
+		ibt_path_receive_here(p, in);
 		return;
 	}
-	/* What comes through shared memory is for our queue pairs: QP1 and groups hear the wire. */
+	/* What comes through shared memory is for our queue pairs: QP1 and groups take the wire's alone. */
 	if (qpn == QP_MULTICAST && !in->from) {
 		struct mcast_give g = {p, in, now};
 

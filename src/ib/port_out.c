@@ -14,7 +14,7 @@
 
 enum {
 	ROUND_BATCHES = 4, /* what one QP may send before others get their turn */
-	DOUBT_EVERY = 256, /* requests, after which who posts looks at its signal mask */
+	DOUBT_EVERY = 256, /* requests, after which the posting thread looks at its signal mask */
 };
 
 /* What goes over UDP to a process that may write to us through shared memory: see local/channel.h. */
@@ -156,7 +156,7 @@ static bool send_requests(
 	return more;
 }
 
-/* A program that sends datagrams and hears of nothing may not drive for long. */
+/* A program that sends datagrams and waits for nothing may not drive for long. */
 static void drive_for_wanted(struct ibt_port *p)
 {
 	enum { ASK_NS = 10 * 1000000 };
@@ -165,7 +165,7 @@ static void drive_for_wanted(struct ibt_port *p)
 		hca_engine_drive_within(p->provider.e, ASK_NS);
 }
 
-/* Who posts has a batch of its own; who drives has the port's. */
+/* A posting thread has a batch of its own; the driving one has the port's. */
 static bool send_posted(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 {
 	struct frame_batch b;
@@ -187,8 +187,8 @@ bool ibt_port_send(struct hca_qp *qp, bool driving, uint64_t now)
 
 /* ---- answers ---- */
 /*
- * Answers of all QPs that go to one place leave together. They leave in order because only who holds the
- * drive lock sends them, so qp->lock is not held during the system call: the program, woken by what just
+ * Answers of all QPs that go to one place leave together. They leave in order because they are sent
+ * under the drive lock alone, so qp->lock is not held during the system call: the program, woken by what just
  * arrived, wants to post now.
  */
 static void flush_answers(struct ibt_port *p)

@@ -7,7 +7,7 @@
  *   NEGOTIATING --- the peer says who it is ---> UPGRADING --- the link has reached it, or not in time
  *       ^--------------------------------------------------------------------'
  *
- * Each end looks whether the peer is who it says: addresses and ports of the connection are the same from
+ * Each end checks the identity that the peer claims: addresses and ports of the connection are the same from
  * both sides, so nothing is in between that changes them, and the process that the link reaches in that slot
  * shows the number that the peer named. Each end makes its queue pair ready before it says yes, and sends
  * nothing before it knows that both did (hca_qp.connecting). Nobody waits under a lock: two processes may
@@ -28,7 +28,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define UPGRADE_NS 2000000000ull  /* for the link to reach the peer: who does not answer is stopped */
+#define UPGRADE_NS 2000000000ull  /* for the link to reach the peer: one that does not answer is stopped */
 #define WORD_NS    10000000000ull /* for its next word */
 #define AGAIN_NS   5000000ull     /* a look, should nobody have told */
 
@@ -38,7 +38,7 @@
  */
 enum { TIMEOUT = 21 /* 8.6 s */, RETRIES = 6, RNR_TIMER = 17 /* 3.84 ms */, RNR_RETRIES = 255 };
 
-/* ---- who is who ---- */
+/* ---- identities ---- */
 bool stream_may_upgrade(struct stream *s)
 {
 	struct hca_adapter *a = s->e->adapter;

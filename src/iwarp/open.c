@@ -20,7 +20,7 @@
 
 #define SECONDS    1000000000ull
 #define CONNECT_NS (20 * SECONDS)  /* for TCP */
-#define REQUEST_NS (10 * SECONDS)  /* for a request, from who has connected */
+#define REQUEST_NS (10 * SECONDS)  /* for a request, once TCP is connected */
 #define REPLY_NS   (120 * SECONDS) /* for a reply: a program may think */
 #define AGAIN_NS   (SECONDS / 50)  /* between attempts to tell of a request */
 #define NO_FDS_NS  (SECONDS / 10)

@@ -2,7 +2,7 @@
 /*
  * All streams of an adapter: which have something, whose time has come, which are to be ended.
  *
- * The sockets are in an epoll set, so that who sleeps needs one descriptor for all of them. Who polls does
+ * The sockets are in an epoll set, so that a sleeper needs one descriptor for all of them. A poller does
  * not ask the set while few queue pairs are connected: reading from a socket that has nothing costs less.
  * Only now and then it looks there for the others, who want to connect.
  */

@@ -2,9 +2,9 @@
 /*
  * A stream and its queue pair: bytes in, bytes out, and the end of both.
  *
- * Who posts sends from its own thread, with qp->lock alone. Receiving, answering the peer's READs, and
- * everything that changes the stream itself is done by who drives. A poster that finds something of that kind
- * to do has the port looked at (iwarp_port_wake).
+ * A posting thread sends by itself, under qp->lock alone. Receiving, answering the peer's READs, and
+ * everything that changes the stream itself is done by the driving thread. A poster that finds something of
+ * that kind to do has the port looked at (iwarp_port_wake).
  */
 #include "iwarp/port.h"
 

@@ -127,10 +127,10 @@ static bool may_come(void *arg, const struct ring_path *p)
 }
 
 /*
- * Its paths are looked at again when the answer may be another one. What it left when it ended is from there,
- * but who has another process in its place by now is nobody.
+ * Its paths are looked at again when the answer may be another one. What a process left when it ended still
+ * counts as from its host, unless another process has its slot by now.
  */
-static void doubt_paths(struct local_channel *c, struct local_reader *r)
+static void recheck_paths(struct local_channel *c, struct local_reader *r)
 {
 	uint64_t now = c->trust.epoch(c->trust.arg);
 	uint32_t home;
@@ -138,14 +138,14 @@ static void doubt_paths(struct local_channel *c, struct local_reader *r)
 	if (now == r->epoch)
 		return;
 	r->epoch = now;
-	ring_doubt_paths(&r->rx);
+	ring_recheck_paths(&r->rx);
 	home = c->trust.home(c->trust.arg, r->slot, r->pid);
 	if (home || c->trust.is_anothers(c->trust.arg, r->slot, r->pid))
 		r->home = home;
 }
 
-/* And who has our frames may not be whom they are for any more. */
-static void doubt_writers(struct local_channel *c)
+/* And the process that gets our frames may not be the one that they are for any more. */
+static void recheck_writers(struct local_channel *c)
 {
 	unsigned made = atomic_load_explicit(&c->nmade, memory_order_acquire);
 	uint64_t now = c->trust.epoch(c->trust.arg);
@@ -157,7 +157,7 @@ static void doubt_writers(struct local_channel *c)
 		struct local_writer *w = atomic_load_explicit(&c->made[i], memory_order_acquire);
 
 		if (w)
-			local_writer_doubt(c, w);
+			local_writer_recheck(c, w);
 	}
 }
 
@@ -183,7 +183,7 @@ static int take_frames(
 	int n = 0, got;
 
 	if (c->trust.epoch)
-		doubt_paths(c, r);
+		recheck_paths(c, r);
 	if (!r->reverse && !local_reader_find_reverse(c, r))
 		max = 0;
 	local_credit_check(c, r);
@@ -309,7 +309,7 @@ static int channel_receive(struct link *link, unsigned max, link_deliver_fn *del
 	if (c->polls % DOUBT_EVERY == 0)
 		guard_doubt();
 	if (c->trust.epoch)
-		doubt_writers(c);
+		recheck_writers(c);
 	n = receive_rings(c, max ? max : MOST, deliver, arg) + local_credit_collect(c, arg);
 	/* A look at the sockets is a system call, worth several small messages. Where the wire has been quiet
 	 * and there are rings to look at, it is taken now and then. */
@@ -393,7 +393,7 @@ bool local_channel_sleep(struct local_channel *c)
 {
 
 	atomic_fetch_add(&c->bell->asleep, 1);
-	/* A process without peers holds nobody up: whoever comes connects to a socket first. */
+	/* Nobody has a ring to a process without peers: a new one connects to a socket first. */
 	if (c->bell->heavy && (atomic_load(&c->nreaders) || atomic_load(&c->nmade)))
 		fence_heavy();
 	else
@@ -432,7 +432,7 @@ const struct local_process *local_channel_enter(struct local_channel *c, uint32_
 		lock_drop(&w->act);
 		return NULL;
 	}
-	/* Said before we look: who takes away what we look at then waits for us, or we do not find it. */
+	/* Said before we look: whoever unexports what we look at waits for us then, or we do not find it. */
 	atomic_fetch_add(&w->tx.ring->acting, 1);
 	return &w->there;
 }

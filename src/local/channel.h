@@ -18,7 +18,7 @@ struct windows;
 /* Is this an address of this host? What comes through shared memory must come from one. */
 typedef bool local_channel_ours_fn(void *arg, const uint8_t gid[16]);
 
-/* Whom it tells. */
+/* What it calls. */
 struct local_channel_events {
 	/*
 	 * The frames of this cookie (frame_out.cookie) were executed, or (done false) were not, up to this
@@ -36,14 +36,15 @@ struct local_channel_trust {
 	uint32_t (*home)(void *arg, uint32_t slot, int pid);
 	/* Whether frames from there may have these addresses, the sender's first. */
 	bool (*may_come)(void *arg, uint32_t home, const struct frame_dest *path);
-	/* Whether another process has this slot by now. Who has ended had it: what it left is taken. */
+	/* Whether another process has this slot by now; not when this one has ended: what it left is taken.
+	 */
 	bool (*is_anothers)(void *arg, uint32_t slot, int pid);
 	/* What they said stands as long as this number is the same. */
 	uint64_t (*epoch)(void *arg);
 	void *arg;
 };
 
-/* Another process of this host, for who acts on what it exports. */
+/* Another process of this host, on whose exports we act. */
 struct local_process {
 	const void *export;
 	struct windows *windows; /* onto its memory */
@@ -81,11 +82,11 @@ uint64_t local_channel_identity(const struct local_channel *c);
  * lock held.
  */
 bool local_channel_connect(struct local_channel *c, uint32_t slot);
-/* The same without I/O, by who cannot wait: who receives next asks. And whether somebody has to. */
+/* The same without I/O or waiting: the next receive connects. And whether one has to. */
 void local_channel_want(struct local_channel *c, uint32_t slot);
 bool local_channel_has_wanted(const struct local_channel *c);
 /*
- * The same for who was told otherwise whom it will find there, and never waits: 1: it is reached, and
+ * The same for a caller that knows the process by its identity, and cannot wait: 1: it is reached, and
  * *identity is its own; 0: it was asked, look again soon; -errno: it cannot be. `ask`: even if it was asked
  * in vain a moment ago.
  */
@@ -113,11 +114,11 @@ void local_channel_ack_aside(struct local_channel *c, uint32_t slot);
 int local_channel_put(struct local_channel *c, uint32_t slot, const struct frame_dest *dest,
 	const struct frame_out *f, const struct iovec *iov);
 /*
- * What became of a frame, by who delivers it, before anyone can answer it: the sender will be told. Nothing
- * for one that came over UDP.
+ * Says what became of a frame, while it is delivered and before anyone can answer it: its sender will know.
+ * Nothing for one that came over UDP.
  */
 void local_channel_took(const struct frame_in *in, bool executed);
-/* ring_ahead() of the ring that this frame came by; by who delivers it. */
+/* ring_ahead() of the ring that this frame came by; while it is delivered. */
 bool local_channel_ahead(const struct frame_in *in, uint32_t i, struct frame_ahead *out);
 
 /* ---- waiting; any thread ---- */

@@ -35,7 +35,7 @@ struct local_bell {
 	_Alignas(64) _Atomic uint32_t asleep;
 	/* How often one woke: since then the bell may be rung again. */
 	_Atomic uint32_t wakes;
-	/* Who goes to sleep runs a heavy fence before it looks for the last time. */
+	/* A thread that goes to sleep runs a heavy fence before it looks for the last time. */
 	uint32_t heavy;
 };
 
@@ -79,7 +79,7 @@ struct local_writer {
 	struct windows windows;
 	uint64_t asked_at; /* ms */
 	uint32_t times;    /* it was asked: its ring is another one each time */
-	int pid;           /* who listened, where there is more to ask of it than its user */
+	int pid;           /* of the process that listened, where a fabric knows which it must be */
 	const struct local_bell *bell;
 	uint32_t rung;                        /* bell->wakes when we last rang */
 	struct local_reader *_Atomic reverse; /* the ring the other way */
@@ -213,7 +213,7 @@ struct local_writer *local_writer_of(struct local_channel *c, uint32_t slot);
 /* Asks it, if it is down; unless `now`, not again before a second has passed. No lock held. */
 void local_writer_begin(struct local_channel *c, struct local_writer *w, bool now);
 /* Its slot may be another's by now: then it goes down. */
-void local_writer_doubt(struct local_channel *c, struct local_writer *w);
+void local_writer_recheck(struct local_channel *c, struct local_writer *w);
 /* Its socket, or that of its process, has something to say. */
 void local_writer_attend(struct local_channel *c, struct local_writer *w, bool receives);
 void local_writer_attend_process(struct local_channel *c, struct local_end *end);

@@ -15,7 +15,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { SILENT_MOST = 32 }; /* who came and has not said HELLO, which everybody says at once */
+enum { SILENT_MOST = 32 }; /* connections without HELLO, which everybody says at once */
 
 /* A free place; NULL: there is none. */
 static struct local_reader *reader_place(struct local_channel *c)
@@ -37,7 +37,7 @@ static struct local_reader *reader_place(struct local_channel *c)
 	return r;
 }
 
-/* Who comes and says nothing keeps nobody out, nor takes all descriptors: the oldest of many goes. */
+/* Connections that say nothing keep nobody out, nor take all descriptors: the oldest of many is closed. */
 static void send_silent_away(struct local_channel *c)
 {
 	struct local_reader *oldest = NULL;
@@ -152,7 +152,7 @@ static int welcome_reader(struct local_channel *c, struct local_reader *r)
 	return handshake_send(r->end.fd, &welcome, c->bell_fd);
 }
 
-/* Who connected, where there is more to ask of it than its user. */
+/* Which process connected, where it matters that it is not just any of this user. */
 static bool is_known(const struct local_channel *c, struct local_reader *r)
 {
 	if (!c->trust.home)
@@ -207,7 +207,7 @@ static int check_proof(struct local_channel *c, struct local_reader *r, const st
 	return handshake_send(r->end.fd, &export, r->exported ? c->export_fd : -1);
 }
 
-/* Who listens in the slot that the reader names has told it the token of our HELLO there. */
+/* The process that listens in the slot which the reader names gave it the token of our HELLO there. */
 static void take_pair(struct local_channel *c, struct local_reader *r, uint64_t token)
 {
 	struct local_writer *w = atomic_load_explicit(&c->writer[r->slot], memory_order_acquire);
@@ -267,7 +267,7 @@ void local_reader_drop(struct local_channel *c, struct local_reader *r)
 {
 	local_end_close(c, &r->end);
 	atomic_store(&r->state, READER_GONE); /* whoever receives takes what is left */
-	/* Who sleeps may not have heard its last bell, or its end: they went with the socket. */
+	/* The last ring, or its end, may have woken no sleeper: they went with the socket. */
 	if (c->events.promise)
 		c->events.promise(c->events.promise_arg, 0);
 }

@@ -163,7 +163,7 @@ typedef bool ring_path_fn(void *arg, const struct ring_path *p);
  */
 int ring_take(struct ring_rx *x, struct frame_in *in, ring_path_fn *allow, void *arg);
 /* Paths are looked at again before the next frame of each. */
-static inline void ring_doubt_paths(struct ring_rx *x)
+static inline void ring_recheck_paths(struct ring_rx *x)
 {
 	x->allowed = 0;
 }

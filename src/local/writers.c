@@ -183,7 +183,7 @@ static bool take_bell(struct local_writer *w, const struct handshake_msg *msg, i
 	       w->bell->version == BELL_VERSION;
 }
 
-/* Who listened, where there is more to ask of it than its user. */
+/* Which process listened, where it matters that it is not just any of this user. */
 static bool is_known(const struct local_channel *c, struct local_writer *w)
 {
 	if (!c->trust.home)
@@ -315,7 +315,7 @@ static void see_end(struct local_channel *c, struct local_writer *w)
 		local_writer_drop(c, w);
 }
 
-void local_writer_doubt(struct local_channel *c, struct local_writer *w)
+void local_writer_recheck(struct local_channel *c, struct local_writer *w)
 {
 	lock_take(&w->lock);
 	if (w->state == WRITER_UP && is_anothers(c, w))

@@ -16,6 +16,7 @@
 #include "cm/verbs.h"
 #include "hca/adapter.h"
 #include "hca/device.h"
+#include "hca/fabric.h"
 #include "host/ports.h"
 
 #include <endian.h>
@@ -134,7 +135,7 @@ static int claim_port(struct rcm_id *id, struct sockaddr *sa)
 		.v6 = sa->sa_family != AF_INET,
 		.afonly = id->afonly,
 		.reuse = id->reuse,
-		.host = verbs_fabric_host_tag(id->cm->host.adapter),
+		.host = hca_fabric_host_tag(id->cm->host.adapter),
 	};
 	int err;
 

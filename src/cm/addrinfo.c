@@ -5,6 +5,7 @@
 #include "base/gid.h"
 #include "cm/verbs.h"
 #include "hca/adapter.h"
+#include "hca/fabric.h"
 
 #include <endian.h>
 #include <netdb.h>
@@ -36,9 +37,9 @@ static const char *address_of(const char *node, int family, char text[INET6_ADDR
 	if (!a || !a->on_fabric)
 		return node;
 	ibv_free_device_list(ibv_get_device_list(NULL)); /* whoever asks is attached to the fabric */
-	if (family != AF_INET6 && verbs_fabric_ip_of_name(a, node, false, ip))
+	if (family != AF_INET6 && hca_fabric_ip_of_name(a, node, false, ip))
 		return inet_ntop(AF_INET, ip + 12, text, INET6_ADDRSTRLEN);
-	if (family != AF_INET && verbs_fabric_ip_of_name(a, node, true, ip))
+	if (family != AF_INET && hca_fabric_ip_of_name(a, node, true, ip))
 		return inet_ntop(AF_INET6, ip, text, INET6_ADDRSTRLEN);
 	return node;
 }

@@ -173,7 +173,7 @@ static int begin(struct rcm_id *id, struct cm_msg *m)
 		free(c);
 	else
 		id->conn = c;
-	if (!err && !rcm_is_on_fabric(id)) /* where who routes requests says that nobody listens */
+	if (!err && !rcm_is_on_fabric(id)) /* where the fabric says that nobody listens */
 		rcm_probe_watch(id);
 	cm_host_unlock(h);
 	return err;

@@ -4,8 +4,8 @@
 #include "base/gid.h"
 #include "cm/addr.h"
 #include "cm/id.h"
-#include "cm/verbs.h"
 #include "hca/adapter.h"
+#include "hca/fabric.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -21,7 +21,7 @@ bool rcm_gid_of(const struct rcm_id *id, const struct sockaddr *addr, uint8_t gi
 {
 	gid_of_sockaddr(addr, gid);
 	return !rcm_is_on_fabric(id) || sockaddr_is_ib(addr) ||
-	       verbs_fabric_gid_of_ip(id->cm->host.adapter, gid, gid);
+	       hca_fabric_gid_of_ip(id->cm->host.adapter, gid, gid);
 }
 
 /* Only a fabric has addresses that are GIDs and no IP addresses. */
@@ -58,13 +58,13 @@ static int source_by_gid(const struct rcm_id *id, struct sockaddr_storage *src)
 	struct sockaddr_ib sib = *(const struct sockaddr_ib *)&id->pub.route.addr.src_addr;
 	const uint8_t loopback[16] = {[15] = 1};
 
-	if (!verbs_fabric_gid_of_ip(id->cm->host.adapter, loopback, sib.sib_addr.sib_raw))
+	if (!hca_fabric_gid_of_ip(id->cm->host.adapter, loopback, sib.sib_addr.sib_raw))
 		return -ENETUNREACH;
 	memcpy(src, &sib, sizeof(sib));
 	return 0;
 }
 
-/* Our address on the fabric; who speaks to the loopback's speaks from it. */
+/* Our address on the fabric; towards the loopback's it is the loopback's. */
 int rcm_fabric_source(const struct rcm_id *id, const struct sockaddr *dst, struct sockaddr_storage *src)
 {
 	uint8_t ip[16];
@@ -72,35 +72,33 @@ int rcm_fabric_source(const struct rcm_id *id, const struct sockaddr *dst, struc
 	if (sockaddr_is_ib(dst))
 		return source_by_gid(id, src);
 	gid_of_sockaddr(dst, ip);
-	if (!rcm_is_loopback(dst) &&
-		!verbs_fabric_own_ip(id->cm->host.adapter, dst->sa_family == AF_INET6, ip))
+	if (!rcm_is_loopback(dst) && !hca_fabric_own_ip(id->cm->host.adapter, dst->sa_family == AF_INET6, ip))
 		return -ENETUNREACH;
 	gid_to_sockaddr(ip, 0, 0, src);
 	return 0;
 }
 
 /* ---- requests ---- */
-/* Whether it came, and goes back, to who has the address that it says. */
+/* Whether it came from the port that has the address which it says, and is answered there. */
 static bool is_from(struct rcm_id *id, const struct sockaddr *addr)
 {
 	struct hca_adapter *a = id->cm->host.adapter;
 	uint8_t ip[16];
 
 	gid_of_sockaddr(addr, ip);
-	return verbs_fabric_ip_has_lid(a, ip, id->path.from_lid) &&
-	       verbs_fabric_ip_has_lid(a, ip, id->path.dlid);
+	return hca_fabric_ip_has_lid(a, ip, id->path.from_lid) && hca_fabric_ip_has_lid(a, ip, id->path.dlid);
 }
 
-/* The addresses of a request that says none are the GIDs of who has its LIDs. */
+/* The addresses of a request that says none are the GIDs of the ports with its LIDs. */
 static bool name_by_lids(struct rcm_id *id)
 {
 	struct hca_adapter *a = id->cm->host.adapter;
 	struct rdma_addr *addr = &id->pub.route.addr;
 
 	return id->path.dlid == id->path.from_lid &&
-	       verbs_fabric_gid_of_lid(
+	       hca_fabric_gid_of_lid(
 		       a, id->path.slid, ((struct sockaddr_ib *)&addr->src_storage)->sib_addr.sib_raw) &&
-	       verbs_fabric_gid_of_lid(
+	       hca_fabric_gid_of_lid(
 		       a, id->path.dlid, ((struct sockaddr_ib *)&addr->dst_storage)->sib_addr.sib_raw);
 }
 

@@ -17,7 +17,7 @@ struct rcm_id;
 bool rcm_is_on_fabric(const struct rcm_id *id);
 /* Of IP, or by GID on a fabric. */
 bool rcm_address_is_known(const struct rcm_id *id, const struct sockaddr *addr);
-/* The GID of who has this address: its own, or what the fabric's names say. false: nobody has it. */
+/* The GID of the port with this address: its own, or what the fabric's names say. false: none has it. */
 bool rcm_gid_of(const struct rcm_id *id, const struct sockaddr *addr, uint8_t gid[16]);
 /*
  * What an id that is bound there listens for, as Linux has it: what the mask leaves open is the id's port

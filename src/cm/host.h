@@ -3,7 +3,7 @@
  * The connection manager of a process: the core (conn.h) on QP1 of the adapter, with a lock and a clock.
  *
  * One lock guards the core and whatever its user ties to connections. The adapter calls in under its drive
- * lock and takes ours there, so who holds ours must not do anything that takes the drive lock: no QP is
+ * lock and takes ours there, so under ours nothing may be done that takes the drive lock: no QP is
  * created, modified or destroyed with it.
  */
 #ifndef CM_HOST_H

@@ -31,7 +31,7 @@ struct rcm_path {
 	uint8_t mtu, tclass, hop_limit, ack_timeout;
 	uint32_t flow_label;
 	uint16_t slid, dlid; /* InfiniBand, as are the next: 0 elsewhere */
-	uint16_t from_lid;   /* who sent the request; dlid is where it says to answer */
+	uint16_t from_lid;   /* where the request came from; dlid is where it says to answer */
 	uint8_t sl, lmc, rate, life;
 	bool has_grh;
 	uint32_t remote_qpn, rq_psn, sq_psn, qkey;

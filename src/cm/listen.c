@@ -27,7 +27,7 @@ uint64_t rcm_service_of(const struct rcm_id *id, __be16 port)
 	return cm_service_id((enum cm_port_space)space, be16toh(port));
 }
 
-/* Who routes requests for us, as a fabric does, is told of the id's. */
+/* Where a fabric routes requests to us it has to know for which the id listens. */
 static int tell(struct rcm_id *id, bool on)
 {
 	int err =
@@ -244,7 +244,7 @@ struct rcm_id *rcm_id_for_request(struct rcm_id *listener, enum ibv_qp_type type
 	return id;
 }
 
-/* Its GIDs are those of who has its LIDs, which is looked up when the program takes it. */
+/* Its GIDs are those of the ports with its LIDs, which are looked up when the program takes it. */
 static struct rcm_id *id_by_gid(struct rcm_id *listener, enum ibv_qp_type type, uint32_t ifindex)
 {
 	static const uint8_t unknown[16];
@@ -260,7 +260,8 @@ static struct rcm_id *id_by_gid(struct rcm_id *listener, enum ibv_qp_type type, 
 	return id;
 }
 
-/* On a fabric packets have LIDs, and a request says its IP addresses itself: who takes it looks at them. */
+/* On a fabric packets have LIDs, and a request says its IP addresses itself: they are compared when the
+ * program takes it (rcm_fabric_bind_request()). */
 static struct rcm_id *id_on_fabric(
 	struct rcm_id *listener, enum ibv_qp_type type, const struct cm_path *path, const struct cm_ip *ip)
 {

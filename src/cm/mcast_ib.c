@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A join is a question to the SA. Who leaves while it is on its way leaves it behind: when its answer comes,
- * the port leaves, if it has joined. The id may be gone by then.
+ * A join is a question to the SA. A program that leaves meanwhile does not wait for it: when the answer
+ * comes, the port leaves, if it has joined. The id may be gone by then.
  *
  *              answer: joined                      leave: Delete
  *     ASKING ----------------> JOINED ---------------------------------> (gone)
@@ -9,7 +9,7 @@
  *        |  leave        answer: joined: Delete; failed, or none: nothing  |
  *        '---> LEFT -------------------------------------------------------'
  *
- * A fabric that was started again knows of no members: who is JOINED asks once more, and stays so.
+ * A fabric that was started again knows of no members: each that is JOINED asks once more, and stays so.
  */
 #include "cm/mcast_ib.h"
 
@@ -37,7 +37,7 @@ enum {
 struct rcm_join {
 	struct list node; /* in rcm.joins */
 	struct rcm_question q;
-	struct rcm_sa_way way;
+	struct rcm_sa_port port;
 	struct sa_member asked;
 	struct rcm_id *id; /* NULL: it has left */
 	uint32_t number;
@@ -91,7 +91,7 @@ static void leave_port(const struct rcm_join *j)
 	uint8_t mad[MAD_LEN];
 
 	put_member(j, mad, SA_DELETE, 0);
-	rcm_sa_tell(&j->way, mad);
+	rcm_sa_tell(&j->port, mad);
 }
 
 /* ---- answers ---- */
@@ -163,23 +163,25 @@ static int ask(struct rcm_join *j, int timeout_ms)
 
 	put_member(j, mad, MAD_METHOD_SET,
 		MEMBER_QKEY | MEMBER_PKEY | MEMBER_SL | MEMBER_FLOW_LABEL | MEMBER_TCLASS);
-	j->fabric = atomic_load(&j->way.cm->host.adapter->table);
-	return rcm_sa_ask(&j->way, &j->q, mad, timeout_ms);
+	j->fabric = atomic_load(&j->port.cm->host.adapter->table);
+	return rcm_sa_ask(&j->port, &j->q, mad, timeout_ms);
 }
 
 /* ---- a new fabric ---- */
 /*
- * Who asks again while the question before is on its way is answered twice, and is in the group twice: then
- * it leaves once, and its port does not. Nothing is on its way where there is no subnet manager yet.
+ * Not while the question before is on its way: both would be answered, and the program would be in the group
+ * twice; it then leaves once, and its port does not. Nothing is on its way where there is no subnet manager
+ * yet.
  */
 static void ask_again(struct rcm_join *j)
 {
-	ask(j, rcm_sa_is_there(&j->way) ? ANSWER_MS : NO_MANAGER_MS);
+	ask(j, rcm_sa_is_there(&j->port) ? ANSWER_MS : NO_MANAGER_MS);
 }
 
 /*
- * The program knows of nothing, unless the group is not what it sends to any more: then it is told as of
- * Linux, when the groups of a port are gone. Who does not answer is asked again: the ports may not be up yet.
+ * The program learns of nothing, unless the group is not what it sends to any more: then it gets the event
+ * that Linux has for groups of a port that are gone. Without an answer the SA is asked again: the ports may
+ * not be up yet.
  */
 static void answered_again(struct rcm_question *q, const uint8_t *mad)
 {
@@ -218,7 +220,7 @@ static struct rcm_join *new_join(struct rcm_id *id, const uint8_t mgid[16])
 	list_init(&j->node);
 	list_init(&j->q.node);
 	j->q.answered = answered;
-	j->way = rcm_sa_way_of(id);
+	j->port = rcm_sa_port_of(id);
 	j->id = id;
 	j->asked = (struct sa_member){
 		.qkey = id->path.qkey, .pkey = id->path.pkey | FULL_PKEY, .join = JOIN_FULL};
@@ -251,7 +253,7 @@ int rcm_join_ask(
 
 void rcm_join_leave(struct rcm_join *j)
 {
-	struct cm_host *h = &j->way.cm->host;
+	struct cm_host *h = &j->port.cm->host;
 
 	cm_host_lock(h);
 	j->id = NULL;

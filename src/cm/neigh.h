@@ -2,7 +2,7 @@
 /*
  * The first hop on the way to an address, and whether anybody is there: what Linux's rdma_cm learns from the
  * kernel's neighbour table when it resolves an address. We ask over netlink, which needs no privilege. Where
- * the kernel says nothing the hop counts as known, and who is not there does not answer the REQ.
+ * the kernel says nothing the hop counts as known, and a host that is not there does not answer the REQ.
  */
 #ifndef CM_NEIGH_H
 #define CM_NEIGH_H

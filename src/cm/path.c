@@ -11,7 +11,7 @@
 
 /* ---- the answer ---- */
 /* One way or the other; host lock held. */
-static void told(struct rcm_id *id, int err)
+static void report(struct rcm_id *id, int err)
 {
 	if (!err)
 		err = rcm_fill_route(id);
@@ -56,16 +56,16 @@ static void answered(struct rcm_question *q, const uint8_t *mad)
 	struct sa_path r;
 
 	if (!mad) {
-		told(id, -ETIMEDOUT);
+		report(id, -ETIMEDOUT);
 		return;
 	}
 	r = sa_path_get(mad + SA_DATA);
 	if (mad_hdr_get(mad).status || memcmp(r.dgid, id->path.remote, 16) || !r.dlid || !r.slid) {
-		told(id, -EINVAL); /* as Linux says it */
+		report(id, -EINVAL); /* as Linux says it */
 		return;
 	}
 	take_path(&id->path, &r, id->has_ack_timeout);
-	told(id, 0);
+	report(id, 0);
 }
 
 /* ---- the question ---- */
@@ -82,7 +82,7 @@ static void put_question(const struct rcm_id *id, uint8_t mad[MAD_LEN])
 
 int rcm_path_ask(struct rcm_id *id, int timeout_ms)
 {
-	const struct rcm_sa_way way = rcm_sa_way_of(id);
+	const struct rcm_sa_port port = rcm_sa_port_of(id);
 	uint8_t mad[MAD_LEN];
 	int err;
 
@@ -90,9 +90,9 @@ int rcm_path_ask(struct rcm_id *id, int timeout_ms)
 	cm_host_lock(&id->cm->host);
 	id->state = RCM_RESOLVING;
 	id->question.answered = answered;
-	err = rcm_sa_ask(&way, &id->question, mad, timeout_ms);
+	err = rcm_sa_ask(&port, &id->question, mad, timeout_ms);
 	if (err)
-		told(id, err);
+		report(id, err);
 	cm_host_unlock(&id->cm->host);
 	return 0;
 }

@@ -2,8 +2,8 @@
 #include "cm/sa.h"
 
 #include "cm/id.h"
-#include "cm/verbs.h"
 #include "hca/adapter.h"
+#include "hca/fabric.h"
 #include "mad/gsi.h"
 
 #include <errno.h>
@@ -23,30 +23,31 @@ void rcm_sa_begin(uint8_t mad[MAD_LEN], uint8_t method, uint16_t attr, uint64_t 
 	put_be64(mad + SA_MASK, mask);
 }
 
-struct rcm_sa_way rcm_sa_way_of(const struct rcm_id *id)
+struct rcm_sa_port rcm_sa_port_of(const struct rcm_id *id)
 {
-	return (struct rcm_sa_way){.cm = id->cm, .ifindex = id->path.ifindex};
+	return (struct rcm_sa_port){.cm = id->cm, .ifindex = id->path.ifindex};
 }
 
 /*
- * From the port's LID to the subnet manager's, as the fabric's table has them now. Who asks a device waits
- * for a fabric that is away; here the question is lost then, and out of time as any other.
+ * From the port's LID to the subnet manager's, as the fabric's table has them now. It is not asked of a
+ * device, which would wait for a fabric that is away: here the question is lost then, and times out as any
+ * other.
  */
-static int send_question(const struct rcm_sa_way *way, const uint8_t mad[MAD_LEN])
+static int send_question(const struct rcm_sa_port *port, const uint8_t mad[MAD_LEN])
 {
-	struct frame_dest to = {.ifindex = way->ifindex, .hop_limit = 64};
+	struct frame_dest to = {.ifindex = port->ifindex, .hop_limit = 64};
 
-	verbs_fabric_way_to_sm(way->cm->host.adapter, &to);
+	hca_fabric_path_to_sm(port->cm->host.adapter, &to);
 	gid_of_lid(to.slid, to.sgid);
 	gid_of_lid(to.dlid, to.dgid);
-	return mad_send(way->cm->host.adapter, &to, mad);
+	return mad_send(port->cm->host.adapter, &to, mad);
 }
 
-bool rcm_sa_is_there(const struct rcm_sa_way *way)
+bool rcm_sa_is_there(const struct rcm_sa_port *port)
 {
-	struct frame_dest to = {.ifindex = way->ifindex};
+	struct frame_dest to = {.ifindex = port->ifindex};
 
-	verbs_fabric_way_to_sm(way->cm->host.adapter, &to);
+	hca_fabric_path_to_sm(port->cm->host.adapter, &to);
 	return to.dlid;
 }
 
@@ -58,27 +59,27 @@ static void out_of_time(struct cm_host_timer *t, uint64_t now)
 	q->answered(q, NULL);
 }
 
-int rcm_sa_ask(const struct rcm_sa_way *way, struct rcm_question *q, uint8_t mad[MAD_LEN], int timeout_ms)
+int rcm_sa_ask(const struct rcm_sa_port *port, struct rcm_question *q, uint8_t mad[MAD_LEN], int timeout_ms)
 {
-	struct cm_host *h = &way->cm->host;
+	struct cm_host *h = &port->cm->host;
 	uint64_t patience = timeout_ms > 0 ? (uint64_t)timeout_ms * 1000 * 1000 : 0;
 	int err;
 
-	q->tid = ++way->cm->asked;
+	q->tid = ++port->cm->asked;
 	put_be64(mad + 8, q->tid);
-	err = send_question(way, mad);
+	err = send_question(port, mad);
 	if (err)
 		return err;
-	list_add_tail(&way->cm->questions, &q->node);
+	list_add_tail(&port->cm->questions, &q->node);
 	q->timer.due = out_of_time;
 	cm_host_timer_set(h, &q->timer, cm_host_now(h) + patience);
 	return 0;
 }
 
 /* Its transaction id is none of ours, 0. */
-void rcm_sa_tell(const struct rcm_sa_way *way, const uint8_t mad[MAD_LEN])
+void rcm_sa_tell(const struct rcm_sa_port *port, const uint8_t mad[MAD_LEN])
 {
-	send_question(way, mad);
+	send_question(port, mad);
 }
 
 void rcm_question_forget(struct rcm *cm, struct rcm_question *q)

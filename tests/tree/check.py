@@ -351,9 +351,7 @@ NOT_CANCEL_SAFE = {
         "umad_sort_ca_device_list", "verbs_get_srq_num", "verbs_modify_cq", "verbs_query_rt_values",
     },
     "for librdmacm, whose entry points are safe": {
-        "verbs_adapter", "verbs_device_any", "verbs_fabric_gid_of_ip", "verbs_fabric_gid_of_lid", "verbs_fabric_host_tag",
-        "verbs_fabric_ip_has_lid", "verbs_fabric_ip_of_gid", "verbs_fabric_ip_of_name", "verbs_fabric_own_ip",
-        "verbs_fabric_way_to_sm", "verbs_port_of",
+        "verbs_adapter", "verbs_device_any", "verbs_port_of",
     },
 }
 # What does the waiting of some of these, behind the front.

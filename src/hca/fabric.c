@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Who is who on the fabric, for rdma_cm. */
-#include "cm/verbs.h"
+#include "hca/fabric.h"
 
 #include "base/bytes.h"
 #include "base/gid.h"
@@ -104,21 +103,21 @@ static uint32_t port_of_ip(const struct fabric_attachment *f, const uint8_t ip[1
 }
 
 /* ---- questions ---- */
-bool verbs_fabric_gid_of_ip(struct hca_adapter *a, const uint8_t ip[16], uint8_t gid[16])
+bool hca_fabric_gid_of_ip(struct hca_adapter *a, const uint8_t ip[16], uint8_t gid[16])
 {
 	const struct fabric_attachment *f = lock_fabric(a);
 
 	return f && unlock(a, gid_of_port(f, port_of_ip(f, ip), gid));
 }
 
-bool verbs_fabric_gid_of_lid(struct hca_adapter *a, uint16_t lid, uint8_t gid[16])
+bool hca_fabric_gid_of_lid(struct hca_adapter *a, uint16_t lid, uint8_t gid[16])
 {
 	const struct fabric_attachment *f = lock_fabric(a);
 
 	return f && unlock(a, gid_of_port(f, fabric_lid_port(f->table, lid), gid));
 }
 
-bool verbs_fabric_ip_has_lid(struct hca_adapter *a, const uint8_t ip[16], uint16_t lid)
+bool hca_fabric_ip_has_lid(struct hca_adapter *a, const uint8_t ip[16], uint16_t lid)
 {
 	const struct fabric_attachment *f = lock_fabric(a);
 	const struct fabric_port *p = f ? fabric_port(f->table, port_of_ip(f, ip)) : NULL;
@@ -126,28 +125,28 @@ bool verbs_fabric_ip_has_lid(struct hca_adapter *a, const uint8_t ip[16], uint16
 	return f && unlock(a, p && fabric_port_has_lid(p, lid));
 }
 
-bool verbs_fabric_ip_of_gid(struct hca_adapter *a, const uint8_t gid[16], bool v6, uint8_t ip[16])
+bool hca_fabric_ip_of_gid(struct hca_adapter *a, const uint8_t gid[16], bool v6, uint8_t ip[16])
 {
 	const struct fabric_attachment *f = lock_fabric(a);
 
 	return f && unlock(a, copy_ip(fabric_names_of_port(f->names, port_of_gid(f, gid), v6), ip));
 }
 
-bool verbs_fabric_ip_of_name(struct hca_adapter *a, const char *host, bool v6, uint8_t ip[16])
+bool hca_fabric_ip_of_name(struct hca_adapter *a, const char *host, bool v6, uint8_t ip[16])
 {
 	const struct fabric_attachment *f = lock_fabric(a);
 
 	return f && unlock(a, copy_ip(fabric_names_of_host(f->names, host, v6), ip));
 }
 
-bool verbs_fabric_own_ip(struct hca_adapter *a, bool v6, uint8_t ip[16])
+bool hca_fabric_own_ip(struct hca_adapter *a, bool v6, uint8_t ip[16])
 {
 	const struct fabric_attachment *f = lock_fabric(a);
 
 	return f && unlock(a, copy_ip(fabric_names_of_port(f->names, first_port(f, &v6), v6), ip));
 }
 
-void verbs_fabric_way_to_sm(struct hca_adapter *a, struct frame_dest *to)
+void hca_fabric_path_to_sm(struct hca_adapter *a, struct frame_dest *to)
 {
 	const struct fabric_port *p = fabric_port(atomic_load(&a->table), to->ifindex - 1);
 
@@ -158,7 +157,7 @@ void verbs_fabric_way_to_sm(struct hca_adapter *a, struct frame_dest *to)
 	to->sl = p->sm_sl;
 }
 
-uint32_t verbs_fabric_host_tag(struct hca_adapter *a)
+uint32_t hca_fabric_host_tag(struct hca_adapter *a)
 {
 	return atomic_load(&a->host_tag);
 }

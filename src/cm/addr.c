@@ -293,6 +293,7 @@ static int resolve(struct rcm_id *id)
 /* host lock held */
 static void resolved(struct rcm_id *id, int err)
 {
+	assert_locked(&id->cm->host.lock);
 	id->state = err ? RCM_BOUND : RCM_ADDR;
 	rcm_tell_locked(id, err ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, err);
 }
@@ -335,6 +336,7 @@ static bool knows_hop(struct rcm_id *id)
 	struct cm_neigh *hop = &id->resolving.hop;
 	struct rcm *cm = id->cm;
 
+	assert_locked(&cm->host.lock);
 	if (rcm_is_on_fabric(id) || remembered(id))
 		return true;
 	cm_neigh_find(hop, &addr->src_addr, &addr->dst_addr, id->path.ifindex);

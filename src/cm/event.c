@@ -111,6 +111,7 @@ void rcm_event_queue(struct rcm_event *e, struct rcm_id *counted)
 {
 	struct rcm_channel *ch = rcm_channel(e->pub.id->channel);
 
+	assert_locked(&counted->cm->host.lock);
 	e->counted = counted;
 	list_add_tail(&ch->q.events, &e->node);
 	hca_evq_signal(&ch->q);
@@ -141,6 +142,7 @@ void rcm_events_drop(struct rcm_id *id)
 	struct rcm_channel *ch = rcm_channel(id->pub.channel);
 	struct list mine;
 
+	assert_locked(&id->cm->host.lock);
 	list_init(&mine);
 	list_for_each_safe(n, &ch->q.events)
 	{
@@ -196,6 +198,7 @@ static struct rcm_event *next_event(struct rcm_channel *ch)
 
 	if (!e)
 		return NULL;
+	assert_locked(&e->counted->cm->host.lock);
 	e->counted->reported++;
 	if (e->pub.event == RDMA_CM_EVENT_CONNECT_REQUEST) {
 		e->counted->backlog++;

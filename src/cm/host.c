@@ -180,6 +180,7 @@ void cm_host_unlock(struct cm_host *h)
 	uint64_t at = deadline(h);
 	int cancel = h->cancel;
 
+	assert_locked(&h->lock);
 	if (at != h->armed && atomic_load(&h->open)) {
 		h->armed = at;
 		mad_arm(h->adapter, h->agent, at);
@@ -198,11 +199,13 @@ void cm_host_wait(struct cm_host *h, pthread_cond_t *cond)
 
 void cm_host_timer_set(struct cm_host *h, struct cm_host_timer *t, uint64_t at)
 {
+	assert_locked(&h->lock);
 	timer_set(&h->timers, &t->t, at);
 }
 
 void cm_host_timer_clear(struct cm_host *h, struct cm_host_timer *t)
 {
+	assert_locked(&h->lock);
 	timer_clear(&h->timers, &t->t);
 }
 

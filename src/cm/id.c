@@ -45,6 +45,7 @@ void rcm_id_cut(struct rcm_id *id)
 	uint64_t now = cm_host_now(&id->cm->host);
 	struct cm_conn *c = id->conn;
 
+	assert_locked(&id->cm->host.lock);
 	rcm_listen_stop(id, now);
 	rcm_question_forget(id->cm, &id->question);
 	cm_host_timer_clear(&id->cm->host, &id->resolving.timer);
@@ -105,6 +106,7 @@ int rcm_id_create(
 /* Waits until the program has acknowledged what it took; host lock held. */
 static void wait_for_acks(struct rcm_id *id)
 {
+	assert_locked(&id->cm->host.lock);
 	while (id->acked < id->reported)
 		cm_host_wait(&id->cm->host, &id->cm->acked);
 }

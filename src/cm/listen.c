@@ -59,6 +59,7 @@ static int join_listener(struct rcm_id *id, uint64_t service)
 	struct rcm_listener *l;
 	int err;
 
+	assert_locked(&cm->host.lock);
 	list_for_each(n, &cm->listeners)
 	{
 		l = container_of(n, struct rcm_listener, node);
@@ -91,6 +92,7 @@ void rcm_listen_stop(struct rcm_id *id, uint64_t now)
 {
 	struct rcm_listener *l = id->listener;
 
+	assert_locked(&id->cm->host.lock);
 	tell(id, false);
 	id->listener = NULL;
 	list_del(&id->listen_node);
@@ -226,6 +228,7 @@ struct rcm_id *rcm_id_for_request(struct rcm_id *listener, enum ibv_qp_type type
 	struct rcm_id *id = rcm_id_new(listener->cm, listener->pub.ps, type);
 	struct rdma_addr *addr;
 
+	assert_locked(&listener->cm->host.lock);
 	if (!id)
 		return NULL;
 	addr = &id->pub.route.addr;
@@ -300,6 +303,7 @@ struct cm_conn *rcm_incoming(void *arg, struct cm_conn *listener, const struct c
 	struct cm_conn *c;
 	struct cm_ip ip;
 
+	assert_locked(&cm->host.lock);
 	if (!by && cm_ip_parse(m->priv, &ip))
 		by = listening_id(listener->user, cm->host.adapter->on_fabric ? ip.dst : path->local);
 	if (!by) {

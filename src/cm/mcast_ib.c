@@ -127,6 +127,7 @@ static void tell(const struct rcm_join *j, const struct sa_member *m, int err)
 /* Nobody wants it any more. Host lock held. */
 static void drop(struct rcm_join *j)
 {
+	assert_locked(&j->port.cm->host.lock);
 	if (j->joined)
 		leave_port(j);
 	list_del(&j->node);
@@ -198,6 +199,7 @@ static void answered_again(struct rcm_question *q, const uint8_t *mad)
 
 void rcm_joins_follow(struct rcm *cm)
 {
+	assert_locked(&cm->host.lock);
 	list_for_each(n, &cm->joins)
 	{
 		struct rcm_join *j = container_of(n, struct rcm_join, node);

@@ -13,6 +13,7 @@
 /* One way or the other; host lock held. */
 static void report(struct rcm_id *id, int err)
 {
+	assert_locked(&id->cm->host.lock);
 	if (!err)
 		err = rcm_fill_route(id);
 	id->state = err ? RCM_ADDR : RCM_ROUTE;

@@ -118,12 +118,14 @@ static void look(struct cm_host_timer *t, uint64_t now)
 
 void rcm_probe_watch(struct rcm_id *id)
 {
+	assert_locked(&id->cm->host.lock);
 	id->probe.timer.due = look;
 	cm_host_timer_set(&id->cm->host, &id->probe.timer, cm_host_now(&id->cm->host) + BETWEEN_NS);
 }
 
 void rcm_probe_leave(struct rcm_id *id)
 {
+	assert_locked(&id->cm->host.lock);
 	cm_host_timer_clear(&id->cm->host, &id->probe.timer);
 	if (id->probe.fd > 0)
 		was_refused(id->probe.fd);

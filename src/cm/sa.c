@@ -65,6 +65,7 @@ int rcm_sa_ask(const struct rcm_sa_port *port, struct rcm_question *q, uint8_t m
 	uint64_t patience = timeout_ms > 0 ? (uint64_t)timeout_ms * 1000 * 1000 : 0;
 	int err;
 
+	assert_locked(&h->lock);
 	q->tid = ++port->cm->asked;
 	put_be64(mad + 8, q->tid);
 	err = send_question(port, mad);
@@ -84,6 +85,7 @@ void rcm_sa_tell(const struct rcm_sa_port *port, const uint8_t mad[MAD_LEN])
 
 void rcm_question_forget(struct rcm *cm, struct rcm_question *q)
 {
+	assert_locked(&cm->host.lock);
 	list_del(&q->node);
 	cm_host_timer_clear(&cm->host, &q->timer);
 }
@@ -94,6 +96,7 @@ void rcm_sa_answer(struct cm_host *h, const uint8_t *mad)
 	struct rcm *cm = container_of(h, struct rcm, host);
 	const uint64_t tid = get_be64(mad + 8);
 
+	assert_locked(&h->lock);
 	list_for_each(n, &cm->questions)
 	{
 		struct rcm_question *q = container_of(n, struct rcm_question, node);

@@ -26,6 +26,7 @@ static void on_change(struct cm_host *h)
 {
 	struct rcm *cm = container_of(h, struct rcm, host);
 
+	assert_locked(&h->lock);
 	list_for_each(n, &cm->ids)
 	{
 		struct rcm_id *id = container_of(n, struct rcm_id, node);

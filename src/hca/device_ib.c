@@ -54,6 +54,7 @@ static int reach(struct hca_adapter *a)
 {
 	bool gone = false;
 
+	assert_locked(&a->fabric_lock);
 	if (a->fabric)
 		fabric_read_news(a->fabric->fd, &gone);
 	if (gone)

@@ -144,11 +144,6 @@ static void gid_of(unsigned i, uint8_t gid[16])
 	gid[15] = (uint8_t)(i + 1);
 }
 
-static bool is_ours(void *arg, const uint8_t gid[16])
-{
-	return gid_lid(gid) || hca_devices_have(arg, gid);
-}
-
 /* Addresses of both are those of the host; the first is its own. */
 static void port_init(struct sim_node *n, unsigned me)
 {
@@ -162,21 +157,15 @@ static void port_init(struct sim_node *n, unsigned me)
 	gid_of(me, n->gid);
 }
 
-static void open_engine(struct model *m, struct sim_node *n, unsigned me)
+static void open_engine(struct sim_node *n, unsigned me)
 {
 	struct hca_adapter *a = &n->adapter;
-	struct link *wire = sim_port_open(t.net, n->gid);
-	void *export;
 
 	hca_engine_init(&a->engine, a, sim_clock, t.net);
-	if (!wire || local_channel_open(&t.channel[me], wire, t.port, a->slot, is_ours, a,
-			     a->local >= HCA_LOCAL_COPY ? sizeof(struct local_export) : 0, &export))
-		model_fail(m, NULL, "no channel");
-	hca_export_to(a, export);
-	if (ibt_port_open(a, local_channel_link(t.channel[me]), t.channel[me]))
-		model_fail(m, NULL, "no port");
+	sim_channel_open(n, sim_port_open(t.net, n->gid), t.port);
+	t.channel[me] = n->channel;
 	hca_engine_open(&a->engine);
-	if (export)
+	if (a->export.table)
 		hca_export_begin(a);
 	a->up = true;
 }
@@ -202,7 +191,7 @@ void two_node_open(struct model *m, unsigned me)
 	else
 		port_init(n, me);
 	list_add_tail(&a->devices, &n->dev.node);
-	open_engine(m, n, me);
+	open_engine(n, me);
 	n->ctx = hca_context_open(&n->dev);
 	n->pd = n->ctx ? hca_pd_alloc(n->ctx) : NULL;
 	if (!n->pd)

@@ -66,6 +66,7 @@ static struct {
 	int most;                    /* places above were not used in this seed */
 	unsigned port;
 	bool flipped;
+	bool kernel; /* makes the epoll sets */
 	uint8_t vanished[16];
 } net;
 
@@ -534,17 +535,22 @@ int __wrap_timerfd_settime(int fd, int flags, const struct itimerspec *ts, struc
 	return 0;
 }
 
+int __real_epoll_create1(int flags);
 int __wrap_epoll_create1(int flags);
 int __wrap_epoll_create1(int flags)
 {
-	return fd_of(new_thing(EPOLL));
+	return net.kernel ? __real_epoll_create1(flags) : fd_of(new_thing(EPOLL));
 }
 
+int __real_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev);
 int __wrap_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev);
 int __wrap_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
-	struct thing *t = of(fd);
+	struct thing *t;
 
+	if (!is_ours(epfd))
+		return __real_epoll_ctl(epfd, op, fd, ev);
+	t = of(fd);
 	if (of(epfd)->kind != EPOLL || (op == EPOLL_CTL_ADD) != (t->set < 0))
 		misuse("epoll_ctl for a descriptor that is in the set, or is not");
 	t->set = op == EPOLL_CTL_DEL ? -1 : epfd;
@@ -581,12 +587,16 @@ static uint32_t told_of(const struct thing *t, int epfd)
 }
 
 /* In any order. */
+int __real_epoll_wait(int epfd, struct epoll_event *ev, int most, int ms);
 int __wrap_epoll_wait(int epfd, struct epoll_event *ev, int most, int ms);
 int __wrap_epoll_wait(int epfd, struct epoll_event *ev, int most, int ms)
 {
-	unsigned from = (unsigned)choose(net.c, (uint64_t)net.most);
+	unsigned from;
 	int n = 0;
 
+	if (!is_ours(epfd))
+		return __real_epoll_wait(epfd, ev, most, ms);
+	from = (unsigned)choose(net.c, (uint64_t)net.most);
 	for (int i = 0; i < net.most && n < most; i++) {
 		struct thing *t = net.thing[(from + (unsigned)i) % (unsigned)net.most];
 		uint32_t events = told_of(t, epfd);
@@ -696,6 +706,11 @@ void sim_tcp_flip(uint16_t port, bool accepted, uint64_t after)
 	t = t && accepted ? t->peer : t;
 	if (t)
 		t->flip_at = t->sent + after;
+}
+
+void sim_tcp_kernel_sets(bool kernel)
+{
+	net.kernel = kernel;
 }
 
 bool sim_tcp_flipped(void)

@@ -35,6 +35,8 @@ void sim_tcp_open(const struct sim_tcp_rules *r, struct choices *c, const uint64
 /* What is left: prints it, and false, when there is a descriptor that nobody closed. */
 bool sim_tcp_close(void);
 
+/* From now on who makes an epoll set gets one of the kernel's, for sockets that are; or one of ours again. */
+void sim_tcp_kernel_sets(bool kernel);
 /* What the network does by itself: connections arrive. After each move of the clock. */
 void sim_tcp_run(void);
 /* When something arrives next, a timer is due or TCP gives up; UINT64_MAX: never. */

@@ -3,7 +3,9 @@
 
 #include "base/gid.h"
 #include "cm/router.h"
+#include "hca/export.h"
 #include "ib/port.h"
+#include "local/channel.h"
 #include "mad/gsi.h"
 #include "seeds.h"
 #include "wire/lrh.h"
@@ -34,14 +36,45 @@ static void node_gid(unsigned i, bool ipv6, uint8_t gid[16])
 	gid[15] = (uint8_t)(i + 1);
 }
 
-static void port_init(struct sim_node *n)
+/* The first address is its own. */
+static void port_init(const struct sim_world *w, struct sim_node *n, unsigned me)
 {
 	struct hca_port *p = &n->dev.port[0];
 
 	hca_port_init(p, &n->dev, 1);
 	p->mtu = 9000;
 	p->up = true;
-	memcpy(p->gid[0].raw, n->gid, 16);
+	for (unsigned i = 0; i < (w->host ? w->nodes : 1); i++)
+		node_gid((me + i) % w->nodes, w->ipv6, p->gid[i].raw);
+}
+
+static bool is_ours(void *arg, const uint8_t gid[16])
+{
+	return gid_lid(gid) || hca_devices_have(arg, gid);
+}
+
+void sim_channel_open(struct sim_node *n, struct link *wire, uint16_t host)
+{
+	struct hca_adapter *a = &n->adapter;
+	size_t size = a->local >= HCA_LOCAL_COPY ? sizeof(struct local_export) : 0;
+	void *export;
+
+	must(wire && !local_channel_open(&n->channel, wire, host, a->slot, is_ours, a, size, &export),
+		"make a channel");
+	hca_export_to(a, export);
+	must(!ibt_port_open(a, local_channel_link(n->channel), n->channel), "make a port");
+}
+
+static void links_open(const struct sim_world *w, struct sim_node *n, struct link *wire)
+{
+	n->channel = NULL;
+	if (w->host)
+		sim_channel_open(n, wire, w->host);
+	else
+		must(wire && !ibt_port_open(&n->adapter, wire, NULL), "make a port");
+	hca_engine_open(&n->adapter.engine);
+	if (n->adapter.export.table)
+		hca_export_begin(&n->adapter);
 }
 
 static void node_init(struct sim_world *w, unsigned i, struct link *link)
@@ -53,16 +86,16 @@ static void node_init(struct sim_world *w, unsigned i, struct link *link)
 	must(!mad_gsi_open(&n->adapter, routers), "make QP1");
 	n->adapter.seed = (w->seed * SIM_NODES + i + 1) ^ (uint64_t)n->deaths << 48;
 	n->adapter.slot = i + 1;
+	n->adapter.local = w->local;
 	memset(&n->dev, 0, sizeof(n->dev));
 	n->dev.adapter = &n->adapter;
 	n->dev.ifindex = 1;
 	snprintf(n->dev.vd.ibv.name, sizeof(n->dev.vd.ibv.name), "sim%u", i);
 	node_gid(i, w->ipv6, n->gid);
-	port_init(n);
+	port_init(w, n, i);
 	list_add_tail(&n->adapter.devices, &n->dev.node);
 	hca_engine_init(&n->adapter.engine, &n->adapter, sim_clock, w->net);
-	must(link && !ibt_port_open(&n->adapter, link, NULL), "make a port");
-	hca_engine_open(&n->adapter.engine);
+	links_open(w, n, link);
 	n->adapter.up = true;
 	n->ctx = hca_context_open(&n->dev);
 	n->pd = n->ctx ? hca_pd_alloc(n->ctx) : NULL;
@@ -73,6 +106,8 @@ static void node_init(struct sim_world *w, unsigned i, struct link *link)
 static void node_fini(struct sim_node *n)
 {
 	must(!hca_pd_dealloc(n->pd), "free a PD: something the test made is left");
+	if (n->adapter.export.table)
+		hca_export_end(&n->adapter);
 	hca_context_close(n->ctx); /* takes the engine and its link with it */
 	mad_gsi_close(&n->adapter);
 	hca_adapter_fini(&n->adapter);
@@ -81,6 +116,14 @@ static void node_fini(struct sim_node *n)
 
 void sim_world_init(struct sim_world *w, unsigned nodes, uint64_t seed, bool ipv6)
 {
+	sim_world_init_host(w, nodes, seed, ipv6, 0, HCA_LOCAL_OFF);
+}
+
+void sim_world_init_host(
+	struct sim_world *w, unsigned nodes, uint64_t seed, bool ipv6, uint16_t host, enum hca_local local)
+{
+	w->host = host;
+	w->local = local;
 	w->net = sim_net_open(seed);
 	must(w->net, "make a net");
 	w->nodes = nodes;

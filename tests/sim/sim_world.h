@@ -13,6 +13,7 @@
 #include "hca/cq.h"
 #include "hca/device.h"
 #include "hca/flow.h"
+#include "hca/local.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
 #include "link/sim.h"
@@ -30,9 +31,13 @@ enum { SIM_NODES = 8, SIM_QKEY = 0x1badcafe };
 #define SIM_ALL_ACCESS                                                                                       \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
+struct local_channel;
+
 /* An adapter with one device, opened once. Port i of the net is node i's. */
 struct sim_node {
 	struct hca_adapter adapter;
+	struct local_channel
+		*channel; /* in front of the wire, to the others of its host; NULL: there is none */
 	struct hca_device dev;
 	uint8_t gid[16];
 	struct hca_context *ctx;
@@ -46,12 +51,20 @@ struct sim_world {
 	uint64_t began;
 	uint64_t seed;
 	bool ipv6;
+	uint16_t
+		host; /* not 0: nodes are processes of one host, whose handshake has names with this number */
+	enum hca_local local; /* and how they reach each other */
 	unsigned nodes;
 	struct sim_node node[SIM_NODES];
 };
 
 /* Builds the net and the nodes; everything drawn comes from the seed. */
 void sim_world_init(struct sim_world *w, unsigned nodes, uint64_t seed, bool ipv6);
+/* The same for processes of one host, which all have its addresses (w->host, w->local). */
+void sim_world_init_host(
+	struct sim_world *w, unsigned nodes, uint64_t seed, bool ipv6, uint16_t host, enum hca_local local);
+/* Of an adapter whose engine is about to open: puts the channel in front of its wire. */
+void sim_channel_open(struct sim_node *n, struct link *wire, uint16_t host);
 /* Takes it all down; what the test made on the nodes is gone by then. */
 void sim_world_fini(struct sim_world *w);
 /*

@@ -85,15 +85,18 @@ extern struct stream_sim {
 	unsigned calls, strangers;
 	struct call call[CALLS];
 	struct stranger stranger[STRANGERS];
-	char words[SIM_NODES][96]; /* ANYRDMA_IWARP */
-	unsigned rtr[SIM_NODES];   /* of these */
-	unsigned is;               /* whose environment it is */
+	char words[SIM_NODES][96];                             /* ANYRDMA_IWARP */
+	unsigned rtr[SIM_NODES];                               /* of these */
+	unsigned is;                                           /* whose environment it is */
+	uint64_t random;                                       /* what the kernel's random source gives */
+	bool host;                                             /* nodes are processes of one host */
+	uint64_t stopped_at[SIM_NODES], goes_on_at[SIM_NODES]; /* meanwhile nobody drives there */
 	uint8_t *mem[CALLS][2];
 } sim;
 
 /* Over all seeds. */
 extern struct stream_sim_total {
-	unsigned long long established, refused, troubles[TROUBLE_COUNT];
+	unsigned long long established, refused, shared, declined, hosts, troubles[TROUBLE_COUNT];
 } sim_total;
 
 #define fail iwarp_work_fail
@@ -101,13 +104,17 @@ extern struct stream_sim_total {
 /* ---- nodes ---- */
 /* A number below `below`, of the seed's. */
 uint64_t sim_draw(uint64_t below);
+/* *next is not later than this, if it is still to come. */
+void sim_earlier(uint64_t *next, uint64_t at);
 /* A line of the trace, if there is one; k may be NULL. */
 void call_say(const struct call *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 struct hca_adapter *node_adapter(unsigned node);
 struct sockaddr_storage node_address(unsigned node, unsigned port);
-void node_open(unsigned i);
+void nodes_open(uint64_t seed);
 /* Everybody, in any order, until nobody has anything to do. */
 void nodes_drive(void);
+/* When one has something to do by itself: its timers, what it deferred, and the end of a stop. */
+void nodes_plan(uint64_t *next);
 
 /* ---- the manager ---- */
 void call_make_end(struct call *k, unsigned i);

@@ -47,6 +47,8 @@ static void established(struct call *k, struct end *n, const struct iwarp_conn_e
 	pl->qp = n->qp;
 	pl->extended = s->mpa.params.extended;
 	sim_total.established++;
+	sim_total.shared += s->by_frames;
+	sim_total.declined += s->mpa.upgrades && !s->by_frames;
 }
 
 static void ended(struct call *k, struct end *n, const struct iwarp_conn_event *e)

@@ -2,6 +2,8 @@
 /* Programs at the socket `attach` of a fabric of two hosts with one cable, good ones and others. */
 #include "fabricd/attach_stage_test.h"
 
+#include "tests/skip.h"
+
 #include <sys/resource.h>
 
 enum { DATAGRAM = BTH_LEN + DETH_LEN + 8 };
@@ -90,7 +92,7 @@ static void who_says_nothing_makes_room(void **state)
 	l.rlim_cur = l.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &l);
 	if (l.rlim_cur < 2 * MANY + 100)
-		skip(); /* needs more descriptors than this user may have */
+		skip_because("needs more descriptors than this user may have");
 	silent = calloc(MANY, sizeof(*silent));
 	attach(&a, 0, SLOT_A);
 	for (unsigned i = 0; i < MANY; i++)

@@ -57,7 +57,7 @@ void sim_channel_open(struct sim_node *n, struct link *wire, uint16_t host)
 {
 	struct hca_adapter *a = &n->adapter;
 	size_t size = a->local >= HCA_LOCAL_COPY ? sizeof(struct local_export) : 0;
-	void *export;
+	void *export = NULL;
 
 	must(wire && !local_channel_open(&n->channel, wire, host, a->slot, is_ours, a, size, &export),
 		"make a channel");

@@ -9,6 +9,7 @@
 #include "base/memfile.h"
 #include "fabric/shared.h"
 #include "fabricd/attach_parts.h"
+#include "fabricd/sockets_test.h"
 #include "fabricd/umad_parts.h"
 #include "subnet/packet.h"
 #include "subnet/topo_make.h"
@@ -27,7 +28,6 @@
 enum { PROGRAMS = 4, ROUNDS = 64 /* until all that was said is read */ };
 
 static struct fabricd d;
-static int coming = -1; /* the fabric's end of a new connection */
 
 static struct program {
 	int fd; /* -1: it is not there */
@@ -37,19 +37,6 @@ static struct program {
 } program[PROGRAMS];
 
 /* ---- the fabric: its connections are ours ---- */
-int fabricd_listen(struct fabricd *f, const char *name, int type)
-{
-	return socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-}
-
-int fabricd_accept(int listener)
-{
-	int fd = coming;
-
-	coming = -1;
-	return fd < 0 ? -EAGAIN : fd;
-}
-
 int trees_path(struct fabricd *f, struct topo_host *h, char *buf, size_t len)
 {
 	snprintf(buf, len, "/tree/%s", h->name);

@@ -8,6 +8,7 @@
 #include "fabric/proto.h"
 #include "fabric/shared.h"
 #include "fabricd/fabricd.h"
+#include "fabricd/sockets_test.h"
 #include "subnet/topo_make.h"
 
 #include "input.h"
@@ -21,23 +22,10 @@
 enum { CONNS = 4 };
 
 static struct fabricd d;
-static int conn[CONNS], coming = -1; /* coming: the fabric's end of a new connection */
+static int conn[CONNS];
 static uint64_t secret[CONNS];
 
 /* ---- the fabric: its connections are ours ---- */
-int fabricd_listen(struct fabricd *f, const char *name, int type)
-{
-	return socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-}
-
-int fabricd_accept(int listener)
-{
-	int fd = coming;
-
-	coming = -1;
-	return fd < 0 ? -EAGAIN : fd;
-}
-
 /* There is no subnet manager, and it takes nothing. */
 void manager_look(struct fabricd *f)
 {

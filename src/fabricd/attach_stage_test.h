@@ -9,6 +9,7 @@
 #include "base/memfile.h"
 #include "fabric/shared.h"
 #include "fabricd/attach_parts.h"
+#include "fabricd/sockets_test.h"
 #include "fabricd/umad_parts.h"
 #include "subnet/packet.h"
 #include "subnet/topo_make.h"
@@ -30,25 +31,11 @@
 enum { SLOT_A = 3, SLOT_B = 9, LID_A = 1, LID_B = 2 };
 
 static struct fabricd d;
-static int coming = -1;
 static void (*hears)(
 	struct fabricd *f, struct subnet_port *at, const struct packet *p); /* who hears of them */
 static unsigned unwanted;                                                   /* MADs for no program */
 
 /* ---- the fabric: its connections are ours ---- */
-int fabricd_listen(struct fabricd *f, const char *name, int type)
-{
-	return socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-}
-
-int fabricd_accept(int listener)
-{
-	int fd = coming;
-
-	coming = -1;
-	return fd < 0 ? -EAGAIN : fd;
-}
-
 int trees_path(struct fabricd *f, struct topo_host *h, char *buf, size_t len)
 {
 	snprintf(buf, len, "/tree/%s", h->name);

@@ -26,7 +26,8 @@ inside() {
 }
 
 inside -- 'local.share|verbs.map.regions|verbs.copy.rc|rdmacm.dgram|clients.user.(loopback|veth)' 'local.share|clients.user.veth'
-inside ipv4 taken -- 'verbs.roce6?.rc|verbs.iwarp_crc.errors|rdmacm.(address|dgram)|preload.data|clients.(tool|user.loopback)' \
+inside -- 'verbs.(ib.rc|ib_hops.ud)|rdmacm.fabric|umad.messages|clients.pingpong.fabric-hops' ''
+inside ipv4 taken -- 'verbs.(roce6?|ib).rc|rdmacm.fabric|verbs.iwarp_crc.errors|rdmacm.(address|dgram)|preload.data|clients.(tool|user.loopback)' \
 	'verbs.roce6.rc|verbs.iwarp_crc.errors'
 inside namespaces -- 'attack.stranger_knows_a_connection|rdmacm.multicast|clients.user.veth' 'attack.*'
 done_testing

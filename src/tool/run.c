@@ -92,6 +92,23 @@ enum { SOCKETS_BEFORE_SANITIZER = true };
 enum { SOCKETS_BEFORE_SANITIZER = false };
 #endif
 
+/* A program may free what it has sent when the answer is there, as OpenSM does. The address sanitizer looks
+ * at it behind the call, which may be later. */
+static int let_go_of_what_is_sent(void)
+{
+#ifdef ANYRDMA_SANITIZER_RUNTIME
+	const char *old = getenv("ASAN_OPTIONS");
+	char text[1024];
+
+	if (old && strstr(old, "intercept_send="))
+		return 0;
+	snprintf(text, sizeof(text), "%s%sintercept_send=0", old ? old : "", old && *old ? ":" : "");
+	return setenv("ASAN_OPTIONS", text, 1);
+#else
+	return 0;
+#endif
+}
+
 /* What is there stays, after ours; ours from an outer `anyrdma run` are not repeated. */
 static int set_preload(const char *dir, bool sockets)
 {
@@ -330,7 +347,7 @@ static int run(int argc, char **argv)
 	if (host && *host && fabric_enter(NULL, host))
 		return CANNOT_RUN;
 	write_tree();
-	if (set_library_path(dir) || set_preload(dir, sockets)) {
+	if (set_library_path(dir) || set_preload(dir, sockets) || let_go_of_what_is_sent()) {
 		tool_warn("out of memory");
 		return CANNOT_RUN;
 	}

@@ -494,7 +494,7 @@ def check_probes():
 
 
 # What is not ours, or of a build for tests alone.
-READ_ELSEWHERE = {"src/tool": {"PATH", "NO_COLOR", "TERM", "LD_PRELOAD", "LD_LIBRARY_PATH"}, "src/base": {"ANYRDMA_CHAOS_SEED"},
+READ_ELSEWHERE = {"src/tool": {"PATH", "NO_COLOR", "TERM", "LD_PRELOAD", "LD_LIBRARY_PATH", "ASAN_OPTIONS"}, "src/base": {"ANYRDMA_CHAOS_SEED"},
                   "src/shim": {"const char *name", "ANYRDMA_TREE"}}  # from `anyrdma run --host` to the shim
 
 

@@ -248,12 +248,13 @@ static int bind_request(struct rcm_id *id)
 static bool take_request(struct rcm_event *e)
 {
 	struct rcm_id *id = rcm_id(e->pub.id);
+	struct rcm *cm = id->cm;
 
 	if (!bind_request(id) && !rcm_fill_route(id))
 		return true;
-	cm_host_lock(&id->cm->host);
+	cm_host_lock(&cm->host);
 	rcm_id_free(id);
-	cm_host_unlock(&id->cm->host);
+	cm_host_unlock(&cm->host);
 	rcm_event_ack(e);
 	return false;
 }

@@ -53,40 +53,44 @@ bool trunk_must_ring(struct trunk_tx *t)
 }
 
 /* ---- reading ---- */
-static bool is_sound(const struct trunk_rx *r, uint64_t head, uint32_t len)
+static bool is_sound(uint64_t tail, uint64_t head, uint32_t len)
 {
-	uint32_t at = (uint32_t)(r->tail % TRUNK_DATA);
+	uint32_t at = (uint32_t)(tail % TRUNK_DATA);
 
-	return len <= TRUNK_BYTES_MAX && at + room_of(len) <= TRUNK_DATA && r->tail + room_of(len) <= head;
+	return len <= TRUNK_BYTES_MAX && at + room_of(len) <= TRUNK_DATA && tail + room_of(len) <= head;
 }
 
 int trunk_take(struct trunk_rx *r, struct trunk_packet *p, uint8_t **bytes)
 {
-	uint64_t head = atomic_load_explicit(&r->ring->head, memory_order_acquire);
-	uint32_t at = (uint32_t)(r->tail % TRUNK_DATA);
+	uint64_t head = atomic_load_explicit(&r->ring->head, memory_order_acquire),
+		 tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
+	uint32_t at = (uint32_t)(tail % TRUNK_DATA);
 
-	if (head == r->tail)
+	if (head == tail)
 		return 0;
-	if (head - r->tail > TRUNK_DATA || head % TRUNK_LINE)
+	if (head - tail > TRUNK_DATA || head % TRUNK_LINE)
 		return -1;
 	memcpy(p, r->ring->data + at, sizeof(*p));
 	if (p->len == TRUNK_SKIP && at) {
-		r->tail += TRUNK_DATA - at;
-		if (head - r->tail > TRUNK_DATA || head == r->tail)
+		tail += TRUNK_DATA - at;
+		if (head - tail > TRUNK_DATA || head == tail)
 			return -1;
 		memcpy(p, r->ring->data, sizeof(*p));
 	}
-	if (!is_sound(r, head, p->len))
+	if (!is_sound(tail, head, p->len))
 		return -1;
-	*bytes = r->ring->data + r->tail % TRUNK_DATA + sizeof(*p);
+	atomic_store_explicit(&r->tail, tail, memory_order_relaxed);
+	*bytes = r->ring->data + tail % TRUNK_DATA + sizeof(*p);
 	r->taken = room_of(p->len);
 	return 1;
 }
 
 void trunk_done(struct trunk_rx *r)
 {
-	r->tail += r->taken;
-	atomic_store_explicit(&r->ring->tail, r->tail, memory_order_release);
+	uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed) + r->taken;
+
+	atomic_store_explicit(&r->tail, tail, memory_order_relaxed);
+	atomic_store_explicit(&r->ring->tail, tail, memory_order_release);
 }
 
 bool trunk_sleep(struct trunk_rx *r)

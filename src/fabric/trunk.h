@@ -57,8 +57,8 @@ struct trunk_tx {
 
 struct trunk_rx {
 	struct trunk_ring *ring;
-	uint64_t tail;
-	uint32_t taken; /* bytes of the ring that the packet in hand has */
+	_Atomic uint64_t tail; /* others may look, without a lock, whether something is there */
+	uint32_t taken;        /* bytes of the ring that the packet in hand has */
 };
 
 /* Room for a packet of so many bytes: its header, which its bytes follow; NULL: there is none now. */
@@ -76,7 +76,8 @@ int trunk_take(struct trunk_rx *r, struct trunk_packet *p, uint8_t **bytes);
 void trunk_done(struct trunk_rx *r);
 static inline bool trunk_has_packet(const struct trunk_rx *r)
 {
-	return atomic_load_explicit(&r->ring->head, memory_order_acquire) != r->tail;
+	return atomic_load_explicit(&r->ring->head, memory_order_acquire) !=
+	       atomic_load_explicit(&r->tail, memory_order_relaxed);
 }
 /* Says that the reader sleeps, until it was rung: false: something is there already. */
 bool trunk_sleep(struct trunk_rx *r);

@@ -88,20 +88,19 @@ loaded() {
 
 load_beyond() { gone "${PID[load.client]}" || traffic_beyond "$1"; }
 
-# The first host's two uplinks: whichever the path takes is cut and mended as long as the pair runs, but never both.
+# The first host's two uplinks, one after the other, whichever the path takes, but never both.
 cables() {
-	local agg cuts=0
-	start_pair load 4 ib_send_bw -F -D 3 -s 65536
-	loaded 1
-	while ! gone "${PID[load.client]}"; do
-		agg=$((cuts++ % 2 + 1))
+	local agg
+	start_pair load 4 ib_send_bw -F -s 65536 -D 1 --run_infinitely
+	goes_on "nothing is cut"
+	for agg in 1 2 1 2 1 2; do
 		the_fabric cut "edge1[$agg]" >"$TMP/out" 2>&1 || fail "cut" "$TMP/out"
-		loaded 1
+		goes_on "uplink $agg is cut"
 		the_fabric mend "edge1[$agg]" >"$TMP/out" 2>&1 || fail "mend" "$TMP/out"
-		loaded 1
+		goes_on "uplink $agg is mended"
 	done
-	finish_pair load "ib_send_bw, while one uplink and then the other is cut and mended"
-	[ "$cuts" -ge 2 ] || fail "the load was over before both were cut"
+	kill_hard load.client load.server
+	pair 4 ib_send_bw -F -s 65536 -n 100
 }
 
 # ---- LIDs ----

@@ -79,12 +79,10 @@ ucx() {
 }
 
 # ---- cables ----
-# loaded MIB: so much more has moved, or the pair is done. Of large messages by reference, through shared memory, only headers are
-# counted: a 64th of it.
+# loaded MIB: so much more has moved, or the pair is done.
 loaded() {
-	local until unit=20
-	[ "$WORLD" != fabric ] || unit=14
-	until=$(($(traffic) + ($1 << unit)))
+	local until
+	until=$(($(traffic) + $(counted "$1")))
 	until_true "$PATIENCE" load_beyond "$until" || fail "nothing moves" "$TMP/load.server" "$TMP/load.client"
 }
 

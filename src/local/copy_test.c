@@ -26,16 +26,20 @@ static char source[2 * PAGE];
 static _Atomic uint32_t revoked;
 static bool back;
 
+static void needs_faults_in_memcpy(void)
+{
+#ifdef __SANITIZE_THREAD__
+	skip_because("the thread sanitizer takes SIGSEGV in its own memcpy() for itself");
+#endif
+}
+
 /* Two pages, of which the first cannot be written; the second is zero. */
 static char *half_a_place(void)
 {
 	char *p;
 
-#ifdef __SANITIZE_THREAD__
-	skip_because("the thread sanitizer takes SIGSEGV in its own memcpy() for itself");
-#endif
+	needs_faults_in_memcpy();
 	p = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
 	assert_true(p != MAP_FAILED);
 	assert_int_equal(mprotect(p, PAGE, PROT_READ), 0);
 	guard_install(); /* for each test: cmocka has handlers of its own */
@@ -145,8 +149,10 @@ static void long_copies_are_whole_both_ways(void **state)
 
 static void last_word_of_a_long_one_comes_last_both_ways(void **state)
 {
-	char *from = calloc(1, WALK_LONG), *to;
+	char *from, *to;
 
+	needs_faults_in_memcpy();
+	from = calloc(1, WALK_LONG);
 	to = mmap(NULL, WALK_LONG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_true(from && to != MAP_FAILED);
 	assert_int_equal(mprotect(to, PAGE, PROT_READ), 0);

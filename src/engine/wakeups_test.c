@@ -120,7 +120,9 @@ static void begin(enum kind kind)
 	t.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	t.done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	t.kind = kind;
-	t.by_who_lies = t.by_who_hears = t.left = t.over = false;
+	t.by_who_lies = t.by_who_hears = false;
+	atomic_store(&t.left, false);
+	atomic_store(&t.over, false);
 	hca_provider_init(&t.provider, &ops, e(), HCA_FRAMES);
 	hca_engine_open(e());
 }

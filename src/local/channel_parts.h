@@ -270,7 +270,10 @@ void local_credit_wake(const struct local_channel *c, struct local_writer *w);
 void local_credit_take(struct local_channel *c, struct local_reader *r, void *arg);
 /* All that are in our rings: how many rings had one. */
 int local_credit_collect(struct local_channel *c, void *arg);
-/* Whether this one has, and it was not collected; any thread. */
+/*
+ * Whether this one has, and it was not collected: `taken` says more than we know. Any thread; no lock: the
+ * addresses of its ring stay.
+ */
 static inline bool local_credit_is_acked(const struct local_writer *w)
 {
 	return atomic_load_explicit(&w->state, memory_order_acquire) == WRITER_UP && ring_has_ack(&w->tx);

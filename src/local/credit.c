@@ -169,7 +169,6 @@ void local_credit_take(struct local_channel *c, struct local_reader *r, void *ar
 		collect(c, r->reverse, r->acked, false, arg);
 }
 
-/* Whether `taken` says more than we know. No lock: the addresses of its ring stay. */
 static void reap(struct local_channel *c, struct local_writer *w)
 {
 	lock_take(&w->lock);

@@ -377,6 +377,8 @@ as_ordinary_user() {
 		ANYRDMA=$TMP/copy/bin/anyrdma
 	fi
 	RUN_DIR=/dev/shm/anyrdma-$("${IDENTITY[@]}" id -u)
+	# Root of a user namespace finds the real root's there, and takes the next place, as programs do (host/rundir.c).
+	[ ! -e "$RUN_DIR" ] || "${IDENTITY[@]}" test -O "$RUN_DIR" || RUN_DIR=/tmp/${RUN_DIR##*/}
 	IDENTITY+=(env -i "PATH=$PATH" ${ANYRDMA_PORT:+"ANYRDMA_PORT=$ANYRDMA_PORT"})
 }
 

@@ -68,6 +68,9 @@ no_ucx() {
 	say "ok    UCX leaves iWARP alone"
 }
 
+# Open MPI keeps its files by user number, which the root of a user namespace shares with the real one.
+export OMPI_MCA_orte_tmpdir_base=$TMP
+
 # mpi_by_libfabric: both processes on side A, through the address of its interface; libfabric leaves out the loopback.
 mpi_by_libfabric() {
 	FI_VERBS_IFACE=$(netdev A) OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \

@@ -10,13 +10,12 @@ enum {
 	NODES_MAX = 0xbfff, /* each needs a LID */
 	PORTS_MAX = 1 << 18,
 	ROWS_MAX = 1 << 26, /* a switch of n ports has (n + 1)^2; with PORTS_MAX, a GB in all */
-	VENDOR = 0x02616e,  /* not a real one's: OpenSM asks Mellanox's for attributes of their own */
 	DEVICE_CA = 1,
 	DEVICE_SWITCH = 2,
 	REVISION = 1,
 	GUID_NODE_SHIFT = 8,
 };
-#define GUID_FIRST ((uint64_t)VENDOR << 40) /* then 16 bits of site, 16 of node, 8 of port */
+#define GUID_FIRST ((uint64_t)SUBNET_VENDOR << 40) /* then 16 bits of site, 16 of node, 8 of port */
 
 struct subnet *subnet_open(const struct subnet_ops *ops, void *arg, uint64_t seed)
 {
@@ -98,7 +97,7 @@ static struct subnet_node *new_node(enum subnet_node_type type, unsigned nports,
 	n->nports = nports;
 	strcpy(n->id, id); /* its length was looked at */
 	strcpy(n->desc, id);
-	n->vendor_id = VENDOR;
+	n->vendor_id = SUBNET_VENDOR;
 	n->device_id = type == SUBNET_SWITCH ? DEVICE_SWITCH : DEVICE_CA;
 	n->revision = REVISION;
 	return n;

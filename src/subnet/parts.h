@@ -31,6 +31,7 @@ enum {
 	SUBNET_RESP_TIME = 16,
 	SUBNET_HELD_MAX = 65536, /* packets that cables delay, of the whole subnet */
 	TRAP_SLOTS = 7,
+	SUBNET_VENDOR = 0x02616e, /* not a real one's: OpenSM asks Mellanox's for attributes of their own */
 };
 #define SUBNET_NEVER UINT64_MAX
 

@@ -308,8 +308,15 @@ static uint16_t get_notice(struct request *r)
 	return MAD_STATUS_OK;
 }
 
+/* ---- Mellanox's ExtendedPortInfo: zeros, there is no FDR10. Only a description that was made elsewhere has
+ * devices that OpenSM and ibnetdiscover ask for it; they complain where it is refused. ---- */
+static uint16_t get_mlnx_port_info(struct request *r)
+{
+	return port_named(r, r->mod) ? MAD_STATUS_OK : MAD_STATUS_BAD_FIELD;
+}
+
 /* ---- the table ---- */
-enum who { ANY, SWITCHES };
+enum who { ANY, SWITCHES, OTHER_VENDORS };
 
 static const struct attribute {
 	uint16_t id;
@@ -328,13 +335,19 @@ static const struct attribute {
 	{SMP_VL_ARB, ANY, get_vl_arb, set_vl_arb},
 	{SMP_LFT, SWITCHES, get_lft, set_lft},
 	{SMP_MFT, SWITCHES, get_mft, set_mft},
+	{SMP_MLNX_PORT_INFO, OTHER_VENDORS, get_mlnx_port_info, NULL},
 };
+
+static bool is_one(const struct subnet_node *n, enum who who)
+{
+	return who == ANY || (who == SWITCHES ? is_switch(n) : n->vendor_id != SUBNET_VENDOR);
+}
 
 static const struct attribute *attribute_of(const struct subnet_node *n, uint16_t id)
 {
 	for (unsigned i = 0; i < sizeof(attributes) / sizeof(*attributes); i++)
 		if (attributes[i].id == id)
-			return attributes[i].who == SWITCHES && !is_switch(n) ? NULL : &attributes[i];
+			return is_one(n, attributes[i].who) ? &attributes[i] : NULL;
 	return NULL;
 }
 

@@ -83,8 +83,8 @@ static void each_attribute_has_its_nodes(void **state)
 		{0x001a, 0, false, false, false, false}, /* random forwarding */
 		{0x0030, 0, false, false, false, false}, /* VendorDiag */
 		{0x0031, 0, false, false, false, false}, /* LedInfo */
-		{0x0033, 0, false, false, false, false}, /* Mellanox's extended port info */
-		{0xff90, 0, false, false, false, false},
+		{0x0033, 0, false, false, false, false}, /* PortInfoExtended */
+		{SMP_MLNX_PORT_INFO, 1, false, false, false, false},
 	};
 
 	for (unsigned i = 0; i < sizeof(row) / sizeof(*row); i++) {
@@ -101,6 +101,21 @@ static void each_attribute_has_its_nodes(void **state)
 		assert_true(set(&to_switch, row[i].attr, row[i].mod));
 		assert_int_equal(t.status, row[i].sw_set ? MAD_STATUS_OK : MAD_STATUS_NO_ATTRIBUTE);
 	}
+}
+
+/* In a description of a real cluster: OpenSM logs an error for each port that refuses it. */
+static void nodes_of_others_have_what_these_are_asked_for(void **state)
+{
+	static const uint8_t nothing[SMP_DATA_LEN];
+
+	h2->node->vendor_id = s0->node->vendor_id = 0x0002c9;
+	assert_true(get(&to_h2, SMP_MLNX_PORT_INFO, 1) && !t.status);
+	assert_memory_equal(data, nothing, sizeof(data));
+	assert_true(get(&to_switch, SMP_MLNX_PORT_INFO, 20) && !t.status);
+	assert_true(get(&to_switch, SMP_MLNX_PORT_INFO, 21));
+	assert_int_equal(t.status, MAD_STATUS_BAD_FIELD);
+	assert_true(set(&to_h2, SMP_MLNX_PORT_INFO, 1));
+	assert_int_equal(t.status, MAD_STATUS_NO_ATTRIBUTE);
 }
 
 static void what_is_no_request_of_ours_goes_up(void **state)
@@ -413,6 +428,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(nodes_say_who_they_are),
 		TEST(each_attribute_has_its_nodes),
+		TEST(nodes_of_others_have_what_these_are_asked_for),
 		TEST(what_is_no_request_of_ours_goes_up),
 		TEST(other_versions_are_refused),
 		TEST(switch_info_top_and_change_bit),

@@ -47,6 +47,7 @@ enum smp_attr {
 	SMP_LFT = 0x0019,
 	SMP_MFT = 0x001b,
 	SMP_SM_INFO = 0x0020,
+	SMP_MLNX_PORT_INFO = 0xff90, /* Mellanox's own */
 };
 
 /* PortInfo.CapabilityMask */

@@ -16,6 +16,7 @@ file() { cat >"$TMP/$1" && chmod 644 "$TMP/$1"; }
 # ---- managers ----
 managers() {
 	others_descriptions
+	a_real_cluster
 	partitions
 	two_managers
 	management_keys
@@ -34,6 +35,38 @@ others_descriptions() {
 		FROM=$host sweep || fail "opensm -o on ibsim's ${net##*/}" "$TMP/out" "$OSM/log"
 		say "ok    opensm -o on ibsim's ${net##*/}"
 	done
+}
+
+# a_real_cluster: nodes whose description says that they are Mellanox's are asked for an attribute of Mellanox's.
+a_real_cluster() {
+	file cluster <<-'END'
+		vendid=0x2c9
+		devid=0xcb20
+		sysimgguid=0xec0d9a0300b4d1f0
+		switchguid=0xec0d9a0300b4d1f0(ec0d9a0300b4d1f0)
+		Switch	36 "S-ec0d9a0300b4d1f0"		# "MF0;ib1:MSB7800/U1" enhanced port 0 lid 2 lmc 0
+		[1]	"H-0c42a10300aaaaaa"[1](c42a10300aaaaaa) 		# "r1n1 mlx5_0" lid 1 4xEDR
+		[3]	"H-0c42a10300aaaacc"[1](c42a10300aaaacc) 		# "r1n2 mlx5_0" lid 4 4xEDR
+
+		vendid=0x2c9
+		devid=0x1017
+		sysimgguid=0xc42a10300aaaaaa
+		caguid=0xc42a10300aaaaaa
+		Ca	1 "H-0c42a10300aaaaaa"		# "r1n1 mlx5_0"
+		[1](c42a10300aaaaaa) 	"S-ec0d9a0300b4d1f0"[1]		# lid 1 lmc 0 "MF0;ib1:MSB7800/U1" lid 2 4xEDR
+
+		vendid=0x2c9
+		devid=0x1017
+		sysimgguid=0xc42a10300aaaacc
+		caguid=0xc42a10300aaaacc
+		Ca	1 "H-0c42a10300aaaacc"		# "r1n2 mlx5_0"
+		[1](c42a10300aaaacc) 	"S-ec0d9a0300b4d1f0"[3]		# lid 4 lmc 0 "MF0;ib1:MSB7800/U1" lid 2 4xEDR
+	END
+	up "$TMP/cluster"
+	FROM='r1n1 mlx5_0' sweep || fail "opensm -o on a description of a cluster" "$TMP/out" "$OSM/log"
+	well "ibnetdiscover there" '"r1n2 mlx5_0" lid [1-9]' 'r1n2 mlx5_0' ibnetdiscover
+	! says out 'bad status' || fail "an attribute is refused" "$TMP/out"
+	say "ok    opensm -o on a description of a cluster, whose nodes have another vendor's attribute"
 }
 
 # pkeys LABEL YES|NO KEY ARGS...: smpquery pkeys from node4 shows the key, or does not.

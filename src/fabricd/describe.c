@@ -322,7 +322,7 @@ struct subnet_port *describe_port(const struct subnet *s, const char *text, char
 	}
 	if (bracket)
 		num = strtoul(bracket + 1, &end, 10);
-	if (!bracket || (end != bracket + 1 && !strcmp(end, "]")))
+	if (bracket ? end != bracket + 1 && !strcmp(end, "]") : n->nports == 1)
 		p = num && num <= n->nports ? subnet_port(n, (unsigned)num) : NULL;
 	if (!p)
 		snprintf(err, TOPO_ERROR, "%.60s has ports [1] to [%u]", name, n->nports);

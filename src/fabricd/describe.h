@@ -22,7 +22,7 @@ bool describe_twins(const struct subnet *s, char sentence[TOPO_ERROR]);
 /* loss=1% corrupt=0.1% duplicate=1% delay=50us, or none: 0, or -EINVAL with a sentence in err. */
 int describe_fault(const char *text, struct subnet_fault *f, char err[TOPO_ERROR]);
 
-/* The port that "S1[3]" or "node1" (its first) names, or NULL with a sentence in err. */
+/* The port that "S1[3]" names, or "node1" if it has but one, or NULL with a sentence in err. */
 struct subnet_port *describe_port(const struct subnet *s, const char *text, char err[TOPO_ERROR]);
 
 #endif

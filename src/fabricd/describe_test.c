@@ -49,8 +49,8 @@ static void what_is_no_fault_is_refused_in_words(void **state)
 
 static void ports_are_found_by_name(void **state)
 {
-	static const char *const wrong[] = {"", "S2", "S2[1]", "S1[0]", "S1[5]", "S1[]", "S1[1", "S1[1]x",
-		"S1[-1]", "S1[99999999999999999999]", "[1]", "S1[1][1]"};
+	static const char *const wrong[] = {"", "S1", "S2", "S2[1]", "S1[0]", "S1[5]", "S1[]", "S1[1",
+		"S1[1]x", "S1[-1]", "S1[99999999999999999999]", "[1]", "S1[1][1]"};
 	struct subnet *s = subnet_open(&nobody, NULL, 1);
 	char err[TOPO_ERROR];
 

@@ -72,6 +72,7 @@ sentences() {
 	tells "a name without --name ends no other" "fabric down takes no 'other'; --name NAME says" fabric down other
 	tells "no such host" "there is no host 'node9'" run A --host node9 true
 	tells "no such port" "S1 has ports \[1\] to \[2\]" fabric cut 'S1[3]'
+	tells "nor one of several that is not named" "S1 has ports \[1\] to \[2\]" fabric cut S1
 	tells "no such fault" "is no fault; for example: loss=1%" fabric inject 'S1[1]' slow
 	tells "nor is there one of rates yet" "links with a rate are not there yet" fabric inject 'S1[1]' rate=10G
 	tells "no such command" "there is no 'uup'" fabric uup

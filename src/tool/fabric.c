@@ -16,26 +16,53 @@
 
 enum { WORDS = 100, SM_PATIENCE = 60 };
 
-/* --name NAME or --name=NAME in front of the words is taken off them. */
-static const char *take_name(int *argc, char ***argv)
+/* How many words --name NAME or --name=NAME is at words[i]: its value. 0: another word stands there. */
+static int read_name(int n, char **words, int i, const char **name)
+{
+	if (!strncmp(words[i], "--name=", 7)) {
+		*name = words[i] + 7;
+		return 1;
+	}
+	if (strcmp(words[i], "--name") || i + 1 >= n)
+		return 0;
+	*name = words[i + 1];
+	return 2;
+}
+
+/* --name, wherever it stands, is taken off the words; what follows two dashes is another program's. */
+static const char *take_name(int *argc, char **argv)
 {
 	const char *name = NULL;
+	int n = 0, i = 0;
 
-	while (*argc > 1 && !strncmp((*argv)[1], "--name", 6)) {
-		char *value = (*argv)[1] + 6;
-		int used = 1;
+	while (i < *argc && strcmp(argv[i], "--")) {
+		int used = read_name(*argc, argv, i, &name);
 
-		if (*value == '=')
-			name = value + 1;
-		else if (!*value && *argc > 2)
-			name = (*argv)[++used];
-		else
-			break;
-		(*argv)[used] = (*argv)[0];
-		*argv += used;
-		*argc -= used;
+		if (!used)
+			argv[n++] = argv[i];
+		i += used ? used : 1;
 	}
+	while (i < *argc)
+		argv[n++] = argv[i++];
+	argv[n] = NULL;
+	*argc = n;
 	return name;
+}
+
+/* --name in front of the word that says what to do goes behind it. */
+static void put_word_first(int argc, char **argv)
+{
+	const char *name;
+	int at = 1, used;
+	char *word;
+
+	while (at < argc && (used = read_name(argc, argv, at, &name)))
+		at += used;
+	if (at >= argc)
+		return;
+	word = argv[at];
+	memmove(argv + 2, argv + 1, (size_t)(at - 1) * sizeof(*argv));
+	argv[1] = word;
 }
 
 static int ask_and_print(const char *name, const char *const *words)
@@ -53,29 +80,29 @@ static int ask_and_print(const char *name, const char *const *words)
 	return 0;
 }
 
-/* Whether more is said than a command takes: above all a name without --name, or another fabric would be
- * meant. */
-static bool says_more(int argc, char **argv)
+/* Whether more is said than a command takes, which is so many words: above all a name without --name, or
+ * another fabric would be meant. */
+static bool says_more(int argc, char **argv, int takes)
 {
-	if (argc < 2)
+	if (argc <= takes + 1)
 		return false;
-	tool_warn("fabric %s takes no '%s'; --name NAME says which fabric", argv[0], argv[1]);
+	tool_warn("fabric %s takes no '%s'; --name NAME says which fabric", argv[0], argv[takes + 1]);
 	return true;
 }
 
 /* Nothing but the name. */
 static int bare(int argc, char **argv)
 {
-	const char *name = take_name(&argc, &argv);
+	const char *name = take_name(&argc, argv);
 
-	return says_more(argc, argv) ? 2 : ask_and_print(name, (const char *const[]){argv[0], NULL});
+	return says_more(argc, argv, 0) ? 2 : ask_and_print(name, (const char *const[]){argv[0], NULL});
 }
 
 /* The words as they are. */
 static int plain(int argc, char **argv)
 {
 	const char *words[WORDS + 2] = {argv[0]};
-	const char *name = take_name(&argc, &argv);
+	const char *name = take_name(&argc, argv);
 
 	if (argc > WORDS) {
 		tool_warn("fabric %s: too many arguments", argv[0]);
@@ -88,7 +115,7 @@ static int plain(int argc, char **argv)
 
 static int map(int argc, char **argv)
 {
-	const char *name = take_name(&argc, &argv);
+	const char *name = take_name(&argc, argv);
 	struct fabric_ref f;
 	bool written;
 	char *svg;
@@ -98,6 +125,8 @@ static int map(int argc, char **argv)
 		tool_warn("fabric map: there is no option '%s'; --svg=FILE draws a picture", argv[1]);
 		return 2;
 	}
+	if (says_more(argc, argv, 1))
+		return 2;
 	if (fabric_find_up(name, &f))
 		return 1;
 	if (argc < 2) {
@@ -124,7 +153,7 @@ static int capture(int argc, char **argv)
 {
 	char cwd[PATH_MAX], path[2 * PATH_MAX];
 	const char *words[WORDS + 2] = {argv[0]};
-	const char *name = take_name(&argc, &argv);
+	const char *name = take_name(&argc, argv);
 
 	if (argc < 2 || argc > WORDS) {
 		tool_warn("fabric capture: to which file? See anyrdma help fabric");
@@ -167,7 +196,7 @@ static int sm_stop(const char *name)
 /* sm opensm [--host H] [-- OPTIONS] | sm stop | sm */
 static int sm(int argc, char **argv)
 {
-	const char *name = take_name(&argc, &argv), *words[WORDS + 4] = {"sm", "start", ""};
+	const char *name = take_name(&argc, argv), *words[WORDS + 4] = {"sm", "start", ""};
 	uint64_t begin;
 	struct fabric_ref f;
 	char path[PATH_MAX], *answer;
@@ -213,10 +242,10 @@ static int sm(int argc, char **argv)
 
 static int down(int argc, char **argv)
 {
-	const char *name = take_name(&argc, &argv);
+	const char *name = take_name(&argc, argv);
 	struct fabric_ref f;
 
-	if (says_more(argc, argv))
+	if (says_more(argc, argv, 0))
 		return 2;
 	return fabric_find_up(name, &f) ? 1 : fabric_down(&f);
 }
@@ -346,6 +375,7 @@ static const struct {
 
 static int fabric(int argc, char **argv)
 {
+	put_word_first(argc, argv);
 	if (argc < 2) {
 		tool_usage(stderr, &tool_cmd_fabric);
 		return 2;
@@ -368,8 +398,7 @@ const struct tool_cmd tool_cmd_fabric = {
 		"tree:LEAVES,SPINES,HOSTS,\n"
 		"                        torus:XxY[xZ], dragonfly:A,H,P, or a file of ibsim's or "
 		"ibnetdiscover's\n"
-		"     --name NAME        several fabrics can be up; all commands take --name as their first "
-		"option\n"
+		"     --name NAME        several fabrics can be up; all commands take --name\n"
 		"     --mtu BYTES  --speed SDR|...|NDR  --ports-per-hca N  --seed N  --ip 10.47.0.0/16  "
 		"--quiet\n"
 		"     --sm=auto|off      auto: a built-in subnet manager, until OpenSM comes; off: none\n"

@@ -83,6 +83,9 @@ sentences() {
 	tells "whose options follow two dashes" "opensm \[--host HOST\] \[-- OPTIONS\], or stop" fabric sm opensm -R ftree
 	ok "another fabric beside it" fabric up --quiet --name other pair
 	tells "which has a status of its own" "Fabric 'other'.* 2 hosts, 0 switches, 1 cable\." fabric status --name other
+	tells "its name may stand in front" "Fabric 'other'" fabric --name=other status
+	tells "or at the end" "^node1\[1\] - node2\[1\] is cut" fabric cut node1 --name other
+	tells "but not alone" "map takes no '--name'" fabric map --svg="$FILES/map.svg" --name
 	ok "and is ended by itself" fabric down --name other
 	tells "the first is still up" "Fabric 'default'.* 2 hosts, 1 switch, 2 cables\." fabric status
 	mkfifo -m 666 "$FILES/pipe"

@@ -157,6 +157,7 @@ tutorial() {
 	ok "opensm is ended" fabric sm stop
 	until_true 10 is_unmanaged || fail "IsSM stays" "$TMP/out"
 	say "ok    and IsSM with it"
+	by_hand
 	nobody_works
 	down
 }
@@ -167,6 +168,15 @@ connected() {
 	until_true "$PATIENCE" listens_rdma "${PID[server]}" 7174 || fail "rping does not listen" "$TMP/server"
 	ok "a connection is made" at node3 rping -c -a 10.47.0.16 -C 3
 	finish server || fail "rping" "$TMP/server"
+}
+
+# The command that the tutorial has for an OpenSM of one's own.
+by_hand() {
+	local command
+	command=$(sed -n 's/^    anyrdma run --host node2 \(env OSM_.*\)/\1/p' "$HERE/../../docs/fabric.md")
+	ok "OpenSM by hand, as the tutorial has it" at node2 bash -c "cd '$FILES' && $command -o"
+	has 'SUBNET UP' <"$FILES/opensm2.log" || fail "its log does not say SUBNET UP" "$TMP/out" "$FILES/opensm2.log"
+	until_true 10 is_unmanaged || fail "IsSM stays" "$TMP/out"
 }
 
 is_unmanaged() { fabric status >"$TMP/out" 2>&1 && has 'No subnet manager' <"$TMP/out"; }

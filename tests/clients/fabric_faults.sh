@@ -381,6 +381,7 @@ tables() {
 	done
 	until_true "$PATIENCE" has_tables multicast dump_fts -M || fail "dump_fts -M: not the tables of switches" "$TMP/differences" "$TMP/out"
 	say "ok    dump_fts -M: multicast tables as the switches have them"
+	well "saquery MFTR has them, too" 'MFT Record dump' node3 saquery MFTR
 	each='set -o pipefail; for lid in $(ibswitches | sed -nE "s/.* lid ([0-9]+) .*/\1/p"); do ibroute '
 	has_tables unicast dump_fts || fail "dump_fts: not the tables of switches" "$TMP/differences" "$TMP/out"
 	say "ok    dump_fts: unicast tables as the switches have them"

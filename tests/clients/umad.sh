@@ -129,6 +129,8 @@ before_a_manager() {
 	at node1 ibstatus && says out '2: INIT' && says out 'base lid:[[:space:]]+0x0$' && says out 'sm lid:[[:space:]]+0x0$' ||
 		fail "ibstatus before a subnet manager" "$TMP/out"
 	say "ok    nor by ibstatus"
+	well "nor by ibv_devinfo" 'port_lid:[[:space:]]+0$' node1 ibv_devinfo
+	says out 'state:[[:space:]]+PORT_INIT' || fail "ibv_devinfo before a subnet manager" "$TMP/out"
 	refused "nobody answers for the SA" . node1 timeout 5 saquery
 	well "directed routes need no LID" 'NodeType:\.+Switch' node1 smpquery -D nodeinfo 0,1
 }
@@ -258,6 +260,7 @@ what_the_sa_says() {
 	for record in NR PIR SL2VL PR SMIR LR SWIR MCMR LFTR GIR VLAR; do
 		well "saquery $record" 'dump' node5 saquery "$record"
 	done
+	well "saquery CPI" 'SA ClassPortInfo' node5 saquery CPI
 	for record in SR IIR; do
 		at node5 saquery "$record" || fail "saquery $record" "$TMP/out"
 		say "ok    saquery $record"

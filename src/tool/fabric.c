@@ -177,7 +177,10 @@ static int sm_stop(const char *name)
 	char *answer;
 	bool running, answered;
 
-	if (fabric_find(name, &f) || !(answer = fabric_ask(&f, (const char *const[]){"sm", "stop", NULL})))
+	if (fabric_find_up(name, &f))
+		return 1;
+	answer = fabric_ask(&f, (const char *const[]){"sm", "stop", NULL});
+	if (!answer)
 		return 1;
 	free(answer);
 	for (int i = 0; i < LOOKS; i++) {

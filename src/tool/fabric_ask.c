@@ -66,6 +66,7 @@ int fabric_find(const char *name, struct fabric_ref *f)
 {
 	char run[PATH_MAX - 128];
 	unsigned up = 0;
+	bool asked = name;
 	int err = base_rundir(run, sizeof(run));
 
 	if (err) {
@@ -76,7 +77,7 @@ int fabric_find(const char *name, struct fabric_ref *f)
 	}
 	if (!name)
 		name = env_text(ANYRDMA_FABRIC);
-	if (name && *name && !good_name(name)) {
+	if (name && (*name || asked) && !good_name(name)) {
 		tool_warn("'%s' is no name for a fabric: letters, digits, '-' and '_', at most 47", name);
 		return -1;
 	}

@@ -40,6 +40,7 @@ log_of() { echo "$HOME_OF_FABRICS"/fabric-"$1"/opensm/opensm.log; }
 sentences() {
 	local i
 	tells "no fabric: what to do" "anyrdma fabric up. starts one" fabric status
+	tells "no fabric: nor OpenSM on it" "anyrdma fabric up. starts one" fabric sm stop
 	tells "no fabric: nor a host on it" "anyrdma fabric up. starts one" run A --host node1 true
 	tells "nor devices" "no fabric is up, or several are" env ANYRDMA_HOST=node1 "$ANYRDMA" devices
 	tells "and why there are none" "no devices: that host of a fabric" env ANYRDMA_HOST=node1 "$ANYRDMA" devices
@@ -85,7 +86,8 @@ sentences() {
 	tells "which has a status of its own" "Fabric 'other'.* 2 hosts, 0 switches, 1 cable\." fabric status --name other
 	tells "its name may stand in front" "Fabric 'other'" fabric --name=other status
 	tells "or at the end" "^node1\[1\] - node2\[1\] is cut" fabric cut node1 --name other
-	tells "but not alone" "map takes no '--name'" fabric map --svg="$FILES/map.svg" --name
+	tells "but not be empty, and mean the first" "'' is no name for a fabric" fabric down --name ''
+	tells "nor be missing" "map takes no '--name'" fabric map --svg="$FILES/map.svg" --name
 	ok "and is ended by itself" fabric down --name other
 	tells "the first is still up" "Fabric 'default'.* 2 hosts, 1 switch, 2 cables\." fabric status
 	mkfifo -m 666 "$FILES/pipe"

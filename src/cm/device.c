@@ -43,8 +43,10 @@ static int open_verbs(struct rcm_device *d, struct ibv_device *ibv)
 static int open_new(struct rcm *cm, struct ibv_device *ibv, struct rcm_device **out)
 {
 	struct rcm_device *d = calloc(1, sizeof(*d));
-	int err = d ? open_verbs(d, ibv) : -ENOMEM;
+	int err;
 
+	assert_locked(&cm->device_lock);
+	err = d ? open_verbs(d, ibv) : -ENOMEM;
 	if (err) {
 		free(d);
 		return err;

@@ -44,7 +44,7 @@ int rcm_channel_new(struct rcm_channel **out);
 void rcm_channel_free(struct rcm_channel *ch);
 
 /* ---- queueing ---- */
-/* An event to be filled in; host lock held. NULL: no memory, and the event is lost. */
+/* An event to be filled in. NULL: no memory, and the event is lost. */
 struct rcm_event *rcm_event_new(struct rcm_id *id, enum rdma_cm_event_type type, int status);
 /* What both sides of a connection said, as its events have it. */
 void rcm_event_put_conn(struct rcm_event *e, const struct rcm_path *p);

@@ -153,6 +153,7 @@ void rcm_ib_event(void *arg, struct cm_conn *c, const struct cm_event *ev)
 	struct cm_host *h = arg;
 	struct rcm_id *id = c->user;
 
+	assert_locked(&h->lock);
 	if (id)
 		rcm_probe_leave(id); /* whatever it is, there is nothing to wait for */
 	switch (ev->type) {

@@ -46,6 +46,7 @@ void hca_engine_pass_on_pending_tx(struct hca_engine *e)
 /* ---- requests that wait for more to go with ---- */
 void engine_defer(struct hca_engine *e, struct hca_qp *qp, uint64_t until)
 {
+	assert_locked(&qp->lock);
 	lock_take(&e->coalesce_lock);
 	if (list_empty(&qp->coalescing_node))
 		list_add_tail(&e->coalescing, &qp->coalescing_node);

@@ -42,6 +42,7 @@ void hca_engine_make_runnable(struct hca_engine *e, struct hca_qp *qp)
 /* qp->lock held. A reference to what it sends by, if others wait for that. */
 static struct hca_flow *waited_for(struct hca_engine *e, struct hca_qp *qp)
 {
+	assert_locked(&qp->lock);
 	return qp->path.flow && hca_flow_is_waited_for(qp->path.flow)
 		       ? hca_flow_table_hold(&e->adapter->flows, qp->path.flow)
 		       : NULL;

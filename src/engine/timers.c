@@ -20,6 +20,7 @@ void engine_alarm_by(struct hca_engine *e, uint64_t at)
 	struct itimerspec ts = {.it_value.tv_sec = (time_t)(at / 1000000000ull),
 		.it_value.tv_nsec = (long)(at % 1000000000ull)};
 
+	assert_locked(&e->timer_lock);
 	if (e->timer_fd < 0 || at >= e->timerfd_at)
 		return;
 	e->timerfd_at = at;

@@ -77,7 +77,7 @@ void umad_handle_mend(struct umad_handle *p);
 /* Forgets what has come of the message that is being received. The lock is held. */
 void umad_handle_forget(struct umad_handle *p);
 /* While it is down: sets the timer for what is due first. The lock is held. */
-void umad_handle_set_alarm(const struct umad_handle *p);
+void umad_handle_set_alarm(struct umad_handle *p);
 /* Writes a message of an agent to the fabric, by who has `sending`: 0 or a positive errno. */
 int umad_handle_write(int fd, const struct fabric_mad *mad, const void *msg, size_t len);
 /* Methods of responses have the bit; TrapRepress answers a trap; BM says so in its attribute modifier. */

@@ -14,6 +14,7 @@
  */
 #include "front/umad_front.h"
 
+#include "base/asserts.h"
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -111,11 +112,12 @@ int umad_handle_agent(struct umad_handle *p, enum fabric_umad_type type, struct 
 	return n < 0 ? -n : 0;
 }
 
-void umad_handle_set_alarm(const struct umad_handle *p)
+void umad_handle_set_alarm(struct umad_handle *p)
 {
 	uint64_t at = p->look_at;
 	struct itimerspec t = {0};
 
+	assert_that(mutex_is_locked(&p->lock));
 	list_for_each(pos, &p->waiting)
 	{
 		const struct umad_waiting *w = container_of(pos, struct umad_waiting, node);
@@ -131,6 +133,7 @@ void umad_handle_set_alarm(const struct umad_handle *p)
 
 void umad_handle_forget(struct umad_handle *p)
 {
+	assert_that(mutex_is_locked(&p->lock));
 	free(p->body);
 	p->body = NULL;
 	p->have = 0;
@@ -139,6 +142,7 @@ void umad_handle_forget(struct umad_handle *p)
 /* Both locks are held. Whoever sleeps on the connection wakes up by the shutdown. */
 static void go_down(struct umad_handle *p)
 {
+	assert_that(mutex_is_locked(&p->sending) && mutex_is_locked(&p->lock));
 	shutdown(p->fd, SHUT_RDWR);
 	dup3(p->timer, p->fd, O_CLOEXEC);
 	p->down = true;
@@ -184,6 +188,7 @@ static bool register_again(struct umad_handle *p)
  */
 static void come_up(struct umad_handle *p, int fd)
 {
+	assert_that(mutex_is_locked(&p->lock));
 	list_for_each(pos, &p->waiting)
 	{
 		struct umad_waiting *w = container_of(pos, struct umad_waiting, node);

@@ -193,6 +193,7 @@ static struct hca_flow *take_free(struct hca_flow_table *t)
 	struct list *n = list_pop(&t->free);
 	struct hca_flow *f = n ? container_of(n, struct hca_flow, node) : take_fresh(t);
 
+	assert_locked(&t->lock);
 	if (f || list_empty(&t->idle))
 		return f;
 	let_go_oldest(t);

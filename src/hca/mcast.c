@@ -110,6 +110,7 @@ bool hca_mcast_attached(struct hca_qp *qp)
 void hca_mcast_each(
 	struct hca_adapter *a, const uint8_t mgid[16], void (*fn)(struct hca_qp *, void *), void *arg)
 {
+	assert_locked(&a->engine.drive);
 	list_for_each(n, &a->mcast)
 	{
 		struct member *m = container_of(n, struct member, node);

@@ -61,8 +61,9 @@ struct region {
 static const unsigned remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 /* a->lock held */
-static void region_set(struct hca_key *k, const struct region *r)
+static void region_set(struct hca_adapter *a, struct hca_key *k, const struct region *r)
 {
+	assert_locked(&a->lock);
 	k->host = r->addr;
 	k->length = r->length;
 	k->iova = r->access & IBV_ACCESS_ZERO_BASED ? 0 : r->iova;
@@ -96,7 +97,7 @@ static struct hca_key *key_new(
 	k->qpn = 0;
 	k->windows = 0;
 	if (r)
-		region_set(k, r);
+		region_set(a, k, r);
 	do {
 		key = hca_adapter_random(a);
 		err = idmap_add(&a->keys, key, k);
@@ -326,7 +327,7 @@ int hca_mr_rereg(struct hca_mr *mr, int flags, struct hca_pd *pd, void *addr, si
 		k->pd = hca_pd(&pd->ibv);
 	lock_take(&a->lock);
 	old = k->exported;
-	region_set(k, &r);
+	region_set(a, k, &r);
 	hca_export_key(a, k);
 	lock_drop(&a->lock);
 	lock_drop(&a->engine.drive);

@@ -87,6 +87,7 @@ void hca_qp_count_path(struct hca_qp *qp)
 {
 	struct host_adapter_counters *c = qp->adapter->count;
 
+	assert_locked(&qp->adapter->engine.drive);
 	qp->count->local = qp->path.shared;
 	*(qp->path.shared ? &c->qps_local : &c->qps_wire) += 1;
 	if (qp->path.shared || qp->by_modify)

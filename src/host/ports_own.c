@@ -58,6 +58,7 @@ struct ports_own_claim *ports_own_find(struct ports_own *o, host_port_id id)
 {
 	uint32_t i = (uint32_t)id - 1;
 
+	assert_locked(&o->lock);
 	if (i >= o->count || !o->claims[i].at || o->claims[i].generation != id >> 32)
 		return NULL;
 	return &o->claims[i];

@@ -403,7 +403,6 @@ bool local_channel_sleep(struct local_channel *c)
 
 void local_channel_at_exit(struct local_channel *c)
 {
-
 	for (unsigned i = 0; i < c->nreaders; i++) {
 		struct local_reader *r = c->reader[i];
 
@@ -415,7 +414,6 @@ void local_channel_at_exit(struct local_channel *c)
 
 void local_channel_woke(struct local_channel *c)
 {
-
 	atomic_fetch_sub(&c->bell->asleep, 1);
 	atomic_fetch_add(&c->bell->wakes, 1);
 }

@@ -10,10 +10,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/rmtree.h"
 #include "base/slice.h"
 #include "subnet/packet.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -146,27 +146,6 @@ static int take_directory(struct fabricd *d, struct options *o)
 	if (ftruncate(fd, 0) || dprintf(fd, "%d\n", (int)getpid()) < 0)
 		log_warn("%s cannot be written", path);
 	return fd;
-}
-
-enum { DEPTH = 16 }; /* more than of what we write */
-
-/* The directory holds nothing of the user's. Never follows a link. */
-static void remove_below(int at, const char *name, unsigned depth)
-{
-	int fd = depth ? openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *e;
-
-	if (!dir) {
-		if (fd >= 0)
-			close(fd);
-		return;
-	}
-	while ((e = readdir(dir)))
-		if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && unlinkat(fd, e->d_name, 0))
-			remove_below(fd, e->d_name, depth - 1);
-	closedir(dir);
-	unlinkat(at, name, AT_REMOVEDIR);
 }
 
 /* ---- parts ---- */
@@ -304,9 +283,9 @@ static void leave_directory(const struct fabricd *d, int lock)
 		(int)getpid());
 	if (fstat(lock, &own) || stat(path, &there) || own.st_ino != there.st_ino ||
 		own.st_dev != there.st_dev)
-		return;                      /* it was removed under us, and may be another's by now */
-	remove_below(AT_FDCWD, gone, DEPTH); /* of one that was killed here, long ago */
-	remove_below(AT_FDCWD, rename(d->dir, gone) ? d->dir : gone, DEPTH);
+		return;         /* it was removed under us, and may be another's by now */
+	rmtree(AT_FDCWD, gone); /* of one that was killed here, long ago */
+	rmtree(AT_FDCWD, rename(d->dir, gone) ? d->dir : gone);
 }
 
 static bool read_options(int argc, char **argv, struct options *o)

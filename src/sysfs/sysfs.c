@@ -12,9 +12,9 @@
  * Contents follow drivers/infiniband/core/sysfs.c and uverbs_main.c of Linux. */
 #include "sysfs/sysfs.h"
 
+#include "base/rmtree.h"
 #include "host/rundir.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -315,28 +315,6 @@ static int write_tree(int at, const char *manifest, size_t len)
 	return err ? err : write_file(at, MANIFEST, manifest, len);
 }
 
-/* Best effort; never follows a link. */
-static void remove_tree(int at, const char *name)
-{
-	int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *e;
-
-	if (!dir) {
-		if (fd >= 0)
-			close(fd);
-		return;
-	}
-	while ((e = readdir(dir))) {
-		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
-			continue;
-		if (unlinkat(fd, e->d_name, 0) && (errno == EISDIR || errno == EPERM))
-			remove_tree(fd, e->d_name);
-	}
-	closedir(dir);
-	unlinkat(at, name, AT_REMOVEDIR);
-}
-
 static bool up_to_date(int at, const char *manifest, size_t len)
 {
 	int fd = openat(at, "sys/" MANIFEST, O_RDONLY | O_CLOEXEC);
@@ -364,12 +342,12 @@ static int swap_in(int at)
 	if (errno != EINVAL && errno != ENOSYS)
 		return -errno;
 	/* A file system that cannot exchange: a reader may find nothing for a moment. */
-	remove_tree(at, "sys.old");
+	rmtree(at, "sys.old");
 	if (renameat(at, "sys", at, "sys.old"))
 		return -errno;
 	if (renameat(at, "sys.new", at, "sys"))
 		return -errno;
-	remove_tree(at, "sys.old");
+	rmtree(at, "sys.old");
 	return 0;
 }
 
@@ -377,7 +355,7 @@ static int rebuild(int at, const char *manifest, size_t len)
 {
 	int fd, err;
 
-	remove_tree(at, "sys.new"); /* what a killed writer left */
+	rmtree(at, "sys.new"); /* what a killed writer left */
 	if (mkdirat(at, "sys.new", 0700))
 		return -errno;
 	fd = openat(at, "sys.new", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -387,7 +365,7 @@ static int rebuild(int at, const char *manifest, size_t len)
 	close(fd);
 	if (!err)
 		err = swap_in(at);
-	remove_tree(at, "sys.new"); /* now the old tree, or the failed one */
+	rmtree(at, "sys.new"); /* now the old tree, or the failed one */
 	return err;
 }
 

@@ -4,14 +4,14 @@ get_filename_component(anyrdma_src ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
 
 # These two take the sources they need rather than the core: they stand for programs of their own.
 add_executable(sysfs_test ${anyrdma_src}/sysfs/sysfs_test.c ${anyrdma_src}/sysfs/sysfs.c ${anyrdma_src}/host/rundir.c
-  ${anyrdma_src}/base/env.c ${anyrdma_src}/base/log.c)
+  ${anyrdma_src}/base/env.c ${anyrdma_src}/base/log.c ${anyrdma_src}/base/rmtree.c)
 target_include_directories(sysfs_test PRIVATE ${anyrdma_src})
 target_link_libraries(sysfs_test PRIVATE cmocka)
 add_test(NAME sysfs.sysfs COMMAND sysfs_test)
 
 find_package(Threads REQUIRED)
 add_executable(path_test ${anyrdma_src}/shim/path_test.c ${anyrdma_src}/sysfs/sysfs.c ${anyrdma_src}/host/rundir.c
-  ${anyrdma_src}/base/env.c ${anyrdma_src}/base/log.c)
+  ${anyrdma_src}/base/env.c ${anyrdma_src}/base/log.c ${anyrdma_src}/base/rmtree.c)
 target_include_directories(path_test PRIVATE ${anyrdma_src})
 target_link_libraries(path_test PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
 if(ANYRDMA_SANITIZE)

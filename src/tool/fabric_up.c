@@ -22,17 +22,10 @@ enum { ARGS_MAX = 64, ARGS_OURS = 14, REPORT_FD = 3 };
 /* anyrdma-fabricd lies beside us: ../libexec/anyrdma. */
 static int program_path(char *buf, size_t len)
 {
-	char self[PATH_MAX];
-	int err = tool_self(self, sizeof(self));
+	char prefix[PATH_MAX];
 
-	for (int up = 0; !err && up < 2; up++) {
-		char *slash = strrchr(self, '/');
-
-		if (!slash)
-			return -ENOENT;
-		*slash = '\0';
-	}
-	if (err || (size_t)snprintf(buf, len, "%s/libexec/anyrdma/anyrdma-fabricd", self) >= len)
+	if (tool_prefix(prefix, sizeof(prefix)) ||
+		(size_t)snprintf(buf, len, "%s/libexec/anyrdma/anyrdma-fabricd", prefix) >= len)
 		return -ENOENT;
 	return access(buf, X_OK) ? -errno : 0;
 }

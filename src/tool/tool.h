@@ -22,6 +22,9 @@ extern const struct tool_cmd tool_cmd_run, tool_cmd_devices, tool_cmd_doctor, to
 /* The path of this program. Returns 0 or -errno. */
 int tool_self(char *buf, size_t len);
 
+/* Where we are installed: the directory above that of this program. Returns 0 or -errno. */
+int tool_prefix(char *buf, size_t len);
+
 /* The directory of our libraries, found from the program's own place. Returns 0 or -errno; does not say
  * whether it exists. */
 int tool_libdir(char *buf, size_t len);
@@ -56,7 +59,7 @@ const char *tool_base(const char *path);
 /* The UDP port anyrdma will use: ANYRDMA_PORT or 4791. */
 uint16_t tool_udp_port(void);
 
-/* Which way the queue pairs of running programs take; nothing when there are none. */
+/* Which path the queue pairs of running programs take; nothing when there are none. */
 void tool_print_paths(void);
 
 #endif

@@ -26,22 +26,29 @@ int tool_self(char *buf, size_t len)
 	return 0;
 }
 
-int tool_libdir(char *buf, size_t len)
+int tool_prefix(char *buf, size_t len)
 {
-	static const char *const places[] = {ANYRDMA_LIBDIR, "lib"};
-	char self[PATH_MAX];
-	int err = tool_self(self, sizeof(self));
+	int err = tool_self(buf, len);
 
 	for (int up = 0; !err && up < 2; up++) {
-		char *slash = strrchr(self, '/');
+		char *slash = strrchr(buf, '/');
 
 		if (!slash)
 			return -ENOENT;
 		*slash = '\0';
 	}
+	return err;
+}
+
+int tool_libdir(char *buf, size_t len)
+{
+	static const char *const places[] = {ANYRDMA_LIBDIR, "lib"};
+	char prefix[PATH_MAX];
+	int err = tool_prefix(prefix, sizeof(prefix));
+
 	/* lib in the build tree and for most prefixes; a distribution may have it in lib64 or lib/TRIPLET */
 	for (size_t i = 0; !err && i < sizeof(places) / sizeof(places[0]); i++) {
-		if ((size_t)snprintf(buf, len, "%s/%s/anyrdma", self, places[i]) >= len)
+		if ((size_t)snprintf(buf, len, "%s/%s/anyrdma", prefix, places[i]) >= len)
 			err = -ENAMETOOLONG;
 		else if (!access(buf, F_OK))
 			return 0;

@@ -125,7 +125,7 @@ int fabric_connect_to(char name[FABRIC_NAME], const struct fabric_socket *to)
 	char run[PATH_MAX];
 	int fd;
 
-	if (base_rundir_find(run, sizeof(run)))
+	if (host_rundir_find(run, sizeof(run)))
 		return -ENOENT;
 	if (!*name && wanted && (size_t)snprintf(name, FABRIC_NAME, "%s", wanted) >= FABRIC_NAME)
 		return -ENOENT;

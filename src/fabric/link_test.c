@@ -304,7 +304,7 @@ int main(void)
 	int failed;
 
 	if (!mkdtemp(top) || setenv("ANYRDMA_DIR", top, 1) || setenv("ANYRDMA_FABRIC", "x", 1) ||
-		base_rundir(run, sizeof(run)))
+		host_rundir(run, sizeof(run)))
 		return 1;
 	snprintf(dir, sizeof(dir), "%s/fabric-x", run);
 	if (mkdir(dir, 0700) || (size_t)snprintf(name.sun_path, sizeof(name.sun_path), "%s/fabric-x/attach",

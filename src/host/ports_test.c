@@ -304,7 +304,7 @@ static off_t file_blocks(void)
 	char path[256];
 	struct stat st;
 
-	assert_int_equal(base_rundir(path, sizeof(path) - 20), 0);
+	assert_int_equal(host_rundir(path, sizeof(path) - 20), 0);
 	strcat(path, "/processes-4791");
 	assert_int_equal(stat(path, &st), 0);
 	return st.st_blocks;
@@ -386,7 +386,7 @@ static void a_torn_file_works_again(void **state)
 	host_port_id id;
 	int fd;
 
-	assert_int_equal(base_rundir(path, sizeof(path) - 20), 0);
+	assert_int_equal(host_rundir(path, sizeof(path) - 20), 0);
 	strcat(path, "/processes-4791");
 	fd = open(path, O_RDWR | O_CREAT, 0600);
 	for (unsigned i = 0; i < 1000; i++)
@@ -406,7 +406,7 @@ static char dir[] = "/tmp/ports-test-XXXXXX";
 
 static void path_of_file(char path[256])
 {
-	assert_int_equal(base_rundir(path, 256 - 20), 0);
+	assert_int_equal(host_rundir(path, 256 - 20), 0);
 	strcat(path, "/processes-4791");
 }
 

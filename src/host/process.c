@@ -71,7 +71,7 @@ static int open_rundir(void)
 {
 	char path[200];
 
-	return base_rundir_find(path, sizeof(path)) ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return host_rundir_find(path, sizeof(path)) ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
 void host_processes_each(each_fn *fn, void *arg)

@@ -36,7 +36,7 @@ static int own_dir(void **state)
 	setenv("ANYRDMA_DIR", top, 1);
 	env_forget();
 	*state = top;
-	err = base_rundir(path, sizeof(path) - 20);
+	err = host_rundir(path, sizeof(path) - 20);
 	strcat(path, "/");
 	host_process_file(path + strlen(path), 20, UDP_PORT);
 	return err;

@@ -133,12 +133,12 @@ static int rundir(char *buf, size_t len, bool create)
 	return first;
 }
 
-int base_rundir(char *buf, size_t len)
+int host_rundir(char *buf, size_t len)
 {
 	return rundir(buf, len, true);
 }
 
-int base_rundir_find(char *buf, size_t len)
+int host_rundir_find(char *buf, size_t len)
 {
 	return rundir(buf, len, false);
 }

@@ -14,7 +14,7 @@
 
 static int path_of(const struct runfile *f, char path[256])
 {
-	int err = base_rundir(path, 256 - sizeof(f->name) - 1);
+	int err = host_rundir(path, 256 - sizeof(f->name) - 1);
 
 	if (!err)
 		snprintf(path + strlen(path), sizeof(f->name) + 1, "/%s", f->name);

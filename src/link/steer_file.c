@@ -70,7 +70,7 @@ static void say_no_directory(int err)
 int steer_file_open(struct steer *s)
 {
 	char path[256], name[32];
-	int err = base_rundir(path, sizeof(path));
+	int err = host_rundir(path, sizeof(path));
 
 	if (err) {
 		say_no_directory(err);

@@ -99,7 +99,7 @@ static bool find_tree(char *buf, size_t *at)
 	*at = 0;
 	if (own && *own == '/')
 		return append(buf, at, own);
-	if (base_rundir_find(buf, PATH_MAX))
+	if (host_rundir_find(buf, PATH_MAX))
 		return false;
 	*at = strlen(buf);
 	return append(buf, at, "/sys");

@@ -399,7 +399,7 @@ static int update_locked(int at, const char *manifest, size_t len)
 
 int sysfs_root(char *buf, size_t len)
 {
-	int err = base_rundir(buf, len);
+	int err = host_rundir(buf, len);
 	size_t at = err ? 0 : strlen(buf);
 
 	if (err)
@@ -413,7 +413,7 @@ int sysfs_root(char *buf, size_t len)
 int sysfs_update(const struct sysfs_dev *devs, int n)
 {
 	char dir[PATH_MAX];
-	int err = base_rundir(dir, sizeof(dir));
+	int err = host_rundir(dir, sizeof(dir));
 
 	return err ? err : sysfs_update_in(dir, devs, n);
 }

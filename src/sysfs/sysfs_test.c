@@ -211,7 +211,7 @@ static void infiniband_host_has_its_files(void **state)
 	char dir[PATH_MAX];
 
 	(void)state;
-	assert_int_equal(base_rundir(dir, sizeof(dir)), 0);
+	assert_int_equal(host_rundir(dir, sizeof(dir)), 0);
 	assert_int_equal(sysfs_update_in(dir, &d, 1), 0);
 	assert_links("class/infiniband/ib1/node_desc", "/somewhere/node_desc1");
 	assert_reads("class/infiniband/ib1/ports/1/lid", "0x3\n");
@@ -246,7 +246,7 @@ static void leftovers_of_a_killed_writer_do_no_harm(void **state)
 	char dir[PATH_MAX], path[PATH_MAX + 64];
 
 	(void)state;
-	assert_int_equal(base_rundir(dir, sizeof(dir)), 0);
+	assert_int_equal(host_rundir(dir, sizeof(dir)), 0);
 	snprintf(path, sizeof(path), "%s/sys.new", dir);
 	assert_int_equal(mkdir(path, 0700), 0);
 	strcat(path, "/class");
@@ -310,7 +310,7 @@ static void many_writers_and_a_reader(void **state)
 	port.state = 4;
 	assert_int_equal(sysfs_update(&d, 1), 0);
 	assert_reads(PORT "state", "4: ACTIVE\n");
-	assert_int_equal(base_rundir(dir, sizeof(dir)), 0);
+	assert_int_equal(host_rundir(dir, sizeof(dir)), 0);
 	snprintf(path, sizeof(path), "%s/sys.new", dir);
 	assert_int_equal(access(path, F_OK), -1);
 }
@@ -321,18 +321,18 @@ static void rundir_is_private_and_per_namespace(void **state)
 	struct stat st, ns;
 
 	(void)state;
-	assert_int_equal(base_rundir_find(dir, sizeof(dir)), -ENOENT);
-	assert_int_equal(base_rundir(dir, sizeof(dir)), 0);
-	assert_int_equal(base_rundir_find(again, sizeof(again)), 0);
+	assert_int_equal(host_rundir_find(dir, sizeof(dir)), -ENOENT);
+	assert_int_equal(host_rundir(dir, sizeof(dir)), 0);
+	assert_int_equal(host_rundir_find(again, sizeof(again)), 0);
 	assert_string_equal(dir, again);
 	assert_int_equal(stat(dir, &st), 0);
 	assert_int_equal(st.st_mode & 07777, 0700);
 	assert_int_equal(stat("/proc/self/ns/net", &ns), 0);
 	snprintf(want, sizeof(want), "%s/net-%lu", top, (unsigned long)ns.st_ino);
 	assert_string_equal(dir, want);
-	assert_int_equal(base_rundir(dir, 10), -ENAMETOOLONG);
-	assert_int_equal(base_rundir(dir, strlen(want)), -ENAMETOOLONG);
-	assert_int_equal(base_rundir(dir, strlen(want) + 1), 0);
+	assert_int_equal(host_rundir(dir, 10), -ENAMETOOLONG);
+	assert_int_equal(host_rundir(dir, strlen(want)), -ENAMETOOLONG);
+	assert_int_equal(host_rundir(dir, strlen(want) + 1), 0);
 }
 
 static void rundir_refuses_what_is_not_ours(void **state)
@@ -341,23 +341,23 @@ static void rundir_refuses_what_is_not_ours(void **state)
 
 	(void)state;
 	set_dir("relative");
-	assert_int_equal(base_rundir(dir, sizeof(dir)), -EINVAL);
+	assert_int_equal(host_rundir(dir, sizeof(dir)), -EINVAL);
 
 	snprintf(path, sizeof(path), "%s/link", top);
 	assert_int_equal(symlink(top, path), 0);
 	set_dir(path);
-	assert_int_equal(base_rundir(dir, sizeof(dir)), -EPERM);
+	assert_int_equal(host_rundir(dir, sizeof(dir)), -EPERM);
 
 	snprintf(path, sizeof(path), "%s/open", top);
 	assert_int_equal(mkdir(path, 0700), 0);
 	assert_int_equal(chmod(path, 0777), 0);
 	set_dir(path);
-	assert_int_equal(base_rundir(dir, sizeof(dir)), -EPERM);
+	assert_int_equal(host_rundir(dir, sizeof(dir)), -EPERM);
 
 	if (geteuid() == 0) {
 		assert_int_equal(chmod(path, 0700), 0);
 		assert_int_equal(chown(path, 65534, 65534), 0);
-		assert_int_equal(base_rundir(dir, sizeof(dir)), -EPERM);
+		assert_int_equal(host_rundir(dir, sizeof(dir)), -EPERM);
 	}
 }
 
@@ -366,10 +366,10 @@ static void rundir_refuses_a_namespace_folder_that_others_can_read(void **state)
 	char dir[PATH_MAX], again[PATH_MAX];
 
 	(void)state;
-	assert_int_equal(base_rundir(dir, sizeof(dir)), 0);
+	assert_int_equal(host_rundir(dir, sizeof(dir)), 0);
 	assert_int_equal(chmod(dir, 0755), 0);
-	assert_int_equal(base_rundir(again, sizeof(again)), -EPERM);
-	assert_int_equal(base_rundir_find(again, sizeof(again)), -EPERM);
+	assert_int_equal(host_rundir(again, sizeof(again)), -EPERM);
+	assert_int_equal(host_rundir_find(again, sizeof(again)), -EPERM);
 }
 
 int main(void)

@@ -189,7 +189,7 @@ void doctor_check_rundir(void)
 {
 	char dir[PATH_MAX];
 	struct statvfs vfs;
-	int err = base_rundir(dir, sizeof(dir));
+	int err = host_rundir(dir, sizeof(dir));
 	unsigned long long mib;
 
 	if (err) {

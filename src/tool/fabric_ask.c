@@ -67,7 +67,7 @@ int fabric_find(const char *name, struct fabric_ref *f)
 	char run[PATH_MAX - 128];
 	unsigned up = 0;
 	bool asked = name;
-	int err = base_rundir(run, sizeof(run));
+	int err = host_rundir(run, sizeof(run));
 
 	if (err) {
 		tool_warn("the directory for running programs cannot be used (%s); ANYRDMA_DIR names another "

@@ -100,7 +100,7 @@ static void run_fabric(int ready)
 
 	is_fabric = true;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	base_rundir(run, sizeof(run));
+	host_rundir(run, sizeof(run));
 	snprintf(d.dir, sizeof(d.dir), "%s/fabric-test", run);
 	mkdir(d.dir, 0700);
 	d.loop = loop_open();
@@ -182,7 +182,7 @@ int world_another(const char *name)
 	struct fabricd d = {0};
 	int fd;
 
-	assert_int_equal(base_rundir(run, sizeof(run)), 0);
+	assert_int_equal(host_rundir(run, sizeof(run)), 0);
 	snprintf(d.dir, sizeof(d.dir), "%s/fabric-%s", run, name);
 	assert_int_equal(mkdir(d.dir, 0700), 0);
 	fd = fabricd_listen(&d, "umad", SOCK_STREAM);

@@ -10,7 +10,8 @@ conformance  every test that docs/conformance.md names exists in the program of 
 claims  every row of docs/coverage.md names tests that BUILD (build/) has, and every row of the README's table is there
 sets    every name in the sanitizers' sets is that of an entry of BUILD (tests/sanitize/CMakeLists.txt)
 replays  every simulation that has seeds is run twice and more, and its digests compared, by an entry of BUILD (tests/sim/replay.sh)
-names   every identifier in backquotes in README.md and docs/, and every file of src/ named there, exists
+names   every identifier in backquotes in README.md and docs/, and every file of src/ named there, exists, and is in the
+        file that is named beside it
 prose   no line of README.md, CHANGELOG.md and docs/ is longer than 120 columns, but in tables, whose cells are short
 asserts  the source asserts by src/base/asserts.h alone, which says in which builds
 probes  every row of src/observe/probe.h is told somewhere, is in the manual, and its counters are counted by nobody else
@@ -408,7 +409,8 @@ def check_cancel_preload():
 
 
 # What the docs name without it being ours; and what they leave out in front of the names of calls and codes.
-NAMES_OF_OTHERS = {"MADV_MERGEABLE", "_copy_from_iter", "cm_work_handler", "roce_wg0", "rt_sigprocmask"}
+NAMES_OF_OTHERS = {"MADV_MERGEABLE", "RssShmem", "_copy_from_iter", "cm_work_handler", "freopen", "mbind", "roce_wg0",
+                   "rt_sigprocmask", "shmem", "siw0", "wg0"}
 LEFT_OUT = ("ibv_", "ibv_wr_", "rdma_", "IBV_WC_", "IBV_EVENT_")
 NAMES_ALL_CALLS = "docs/coverage.md"  # also those of newer headers than ours
 
@@ -433,12 +435,22 @@ def words_of_source():
     return words
 
 
+def named_elsewhere(text):
+    """Where a page says in which file a name is, `name` (folder/file.c), and that file does not have it."""
+    for match in re.finditer(r"`(\w+)`(?: \(|,\s+)((?:[\w/]+/)?\w+\.[ch])\b", text):
+        name, file = match[1], match[2]
+        paths = [SRC / file] if "/" in file else list(SRC.rglob(file))
+        if not any(path.is_file() and re.search(rf"\b{name}\b", path.read_text()) for path in paths):
+            yield text.count("\n", 0, match.start()) + 1, f"{name} is not in {file}"
+
+
 def check_names():
     words, files = words_of_source(), "|".join(MAY_SEE)
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         where = path.relative_to(ROOT).as_posix()
+        yield from (f"{where}:{number}: {what}" for number, what in named_elsewhere(path.read_text()))
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            for name in re.findall(r"`([A-Za-z_]\w*_\w*)(?:\(\))?`", line):
+            for name in re.findall(r"`([A-Za-z_]\w*)(?:\(\))?`", line):
                 known = name in words or name in NAMES_OF_OTHERS or any(p + name in words for p in LEFT_OUT)
                 if not known and where != NAMES_ALL_CALLS:
                     yield f"{where}:{number}: nothing in the source is called {name}"

@@ -179,7 +179,7 @@ enum {
 	ECHO_FIRST_NS = 20 * 1000000, /* to one that never answered */
 	ECHO_NS = 50 * 1000000,       /* to one that did: it may be descheduled */
 	ECHO_MISSES = 4,
-	DEAF_NS = 1000 * 1000 * 1000,
+	NO_ECHO_NS = 1000 * 1000 * 1000,
 };
 
 bool hca_flow_take_unreliable(
@@ -188,12 +188,12 @@ bool hca_flow_take_unreliable(
 	bool open;
 
 	lock_take(&f->lock);
-	open = is_open_unreliable(f, cost) || now < f->deaf_until;
+	open = is_open_unreliable(f, cost) || now < f->no_echo_until;
 	if (open) {
 		f->sent += cost;
 		list_del(waiter);
 		*ask = 0;
-		if (!f->echo_asked && now >= f->deaf_until && f->sent - f->echoed > f->window / 4) {
+		if (!f->echo_asked && now >= f->no_echo_until && f->sent - f->echoed > f->window / 4) {
 			*ask = f->echo_asked = f->sent;
 			f->echo_at = now;
 		}
@@ -212,7 +212,7 @@ void hca_flow_echoed(struct hca_flow *f, uint64_t sent)
 		f->echo_asked = 0;
 		f->echo_misses = 0;
 		f->echo_heard = true;
-		f->deaf_until = 0;
+		f->no_echo_until = 0;
 	}
 	lock_drop(&f->lock);
 }
@@ -238,7 +238,7 @@ bool hca_flow_echo_timeout(struct hca_flow *f, uint64_t now)
 	f->echoed = f->sent;
 	f->echo_asked = 0;
 	if (!f->echo_heard || ++f->echo_misses >= ECHO_MISSES) {
-		f->deaf_until = now + DEAF_NS;
+		f->no_echo_until = now + NO_ECHO_NS;
 		f->echo_heard = false;
 	}
 	lock_drop(&f->lock);

@@ -63,8 +63,8 @@ struct hca_flow {
 	uint64_t echo_asked;   /* `sent` when the outstanding echo was asked for; 0: none outstanding */
 	uint64_t echo_at;      /* when */
 	unsigned echo_misses;
-	bool echo_heard;     /* the peer has answered before: it is worth waiting for */
-	uint64_t deaf_until; /* the peer does not answer (it is no anyrdma adapter): do not wait until then */
+	bool echo_heard;        /* the peer has answered before: it is worth waiting for */
+	uint64_t no_echo_until; /* the peer (no anyrdma adapter) does not answer: do not wait until then */
 
 	/* the table's (hca/flow_table.h): who has a reference, one of its lists, the next of the bucket */
 	unsigned users;
@@ -114,7 +114,7 @@ bool hca_flow_take_unreliable(
 void hca_flow_echoed(struct hca_flow *f, uint64_t sent);
 /* When to give the outstanding echo up; 0: none outstanding. */
 uint64_t hca_flow_echo_deadline(struct hca_flow *f);
-/* Gives it up if it is due (true): the next packets ask again, or the peer is taken for deaf. */
+/* Gives it up if it is due (true): the next packets ask again, or the peer counts as one without echoes. */
 bool hca_flow_echo_timeout(struct hca_flow *f, uint64_t now);
 
 /* Somebody may be on the list. */

@@ -148,7 +148,7 @@ static void loss_in_every_round_shrinks_the_window_to_a_few_packets(void **state
 	assert_int_equal(f.window, FLOW_WINDOW_MIN);
 }
 
-static void deaf_peer_is_not_waited_for(void **state)
+static void peer_without_echoes_is_not_waited_for(void **state)
 {
 	uint64_t now = 1000000;
 	uint64_t ask;
@@ -187,7 +187,7 @@ int main(void)
 		cmocka_unit_test(idle_qp_gets_past_others_that_hold_the_window),
 		cmocka_unit_test(loss_takes_an_eighth_once_per_round_and_success_opens_it),
 		cmocka_unit_test(loss_in_every_round_shrinks_the_window_to_a_few_packets),
-		cmocka_unit_test(deaf_peer_is_not_waited_for),
+		cmocka_unit_test(peer_without_echoes_is_not_waited_for),
 		cmocka_unit_test(echo_of_the_future_is_not_believed),
 	};
 

@@ -237,7 +237,7 @@ int hca_qp_destroy(struct hca_qp *qp);
 int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask);
 int hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init);
 
-/* It is connected: says and counts by which way. Drive lock held. */
+/* It is connected: says and counts by which path. Drive lock held. */
 void hca_qp_count_path(struct hca_qp *qp);
 
 /* The one door for state changes; qp->lock held. Flushes on the way to ERR. */

@@ -224,7 +224,7 @@ static inline bool ibt_parse(const struct frame_in *in, uint32_t ext, struct ibt
 	return true;
 }
 
-/* Under which a way tells what became of our packets: this QP, since its last reset. */
+/* Under which a link confirms our packets: this QP, since its last reset. */
 static inline uint32_t ibt_cookie(const struct hca_qp *qp)
 {
 	return hca_qpn(qp) | (uint32_t)qp->generation << 24;

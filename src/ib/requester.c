@@ -291,7 +291,7 @@ bool ibt_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out)
 {
 	struct ibt_requester *r = &ibt_qp(qp)->req;
 	bool rc = qp->service.reliable;
-	/* By memory it is told what was executed, but not what was before. */
+	/* The channel confirms what was executed: only what is sent again asks for an acknowledge. */
 	bool ask = !qp->path.shared || r->sent != r->high || r->rec.probe_due || r->asked != r->acked;
 	enum step step = STEP_ON;
 

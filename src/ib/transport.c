@@ -108,7 +108,7 @@ bool ibt_is_idle(struct hca_qp *qp)
 	       !p->ack_leaving && !p->nak_due;
 }
 
-/* What left by the other way may be behind what leaves from now on. */
+/* What left by the other path may be behind what leaves from now on. */
 void ibt_ack_again(struct hca_qp *qp)
 {
 	struct ibt_responder *r = &ibt_qp(qp)->resp;

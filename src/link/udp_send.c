@@ -271,6 +271,44 @@ static void build_messages(void *arg)
 	}
 }
 
+/* A batch on its way out: from which socket, to whom, and what the kernel said. */
+struct outgoing {
+	struct udp_link *l;
+	int fd;
+	struct icrc_flow flow;
+	struct sockaddr_in to4;
+	struct sockaddr_in6 to6;
+	struct build w;
+	bool refused; /* as UDP_SEGMENT has it: the packets go one by one */
+	bool failed;
+};
+
+/* false: there is no such socket. */
+static bool aim(struct outgoing *o, struct udp_link *l, struct scratch *s, const struct frame_batch *b)
+{
+	const struct frame_dest *d = &b->dest;
+	bool v4 = gid_is_v4(d->dgid);
+
+	o->l = l;
+	o->fd = v4 ? l->steer.fd4 : l->steer.fd6;
+	o->refused = o->failed = false;
+	o->flow = (struct icrc_flow){.sport = l->port, .dport = l->port};
+	memcpy(o->flow.src, d->sgid, 16);
+	memcpy(o->flow.dst, d->dgid, 16);
+	o->to4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(l->port)};
+	memcpy(&o->to4.sin_addr, d->dgid + 12, 4);
+	o->to6 = (struct sockaddr_in6){
+		.sin6_family = AF_INET6, .sin6_port = htons(l->port), .sin6_scope_id = d->ifindex};
+	memcpy(&o->to6.sin6_addr, d->dgid, 16);
+	o->w = (struct build){.s = s,
+		.b = b,
+		.flow = &o->flow,
+		.v4 = v4,
+		.gso = l->gso,
+		.to = v4 ? (void *)&o->to4 : (void *)&o->to6};
+	return o->fd >= 0;
+}
+
 /* How many messages went out; -1: not even the first. */
 static int send_some(int fd, struct mmsghdr *msg, unsigned n)
 {
@@ -279,72 +317,74 @@ static int send_some(int fd, struct mmsghdr *msg, unsigned n)
 	return sendmmsg(fd, msg, n, MSG_NOSIGNAL);
 }
 
+static void count_error(struct udp_link *l)
+{
+	__atomic_fetch_add(&l->link.stats.tx_errors, 1, __ATOMIC_RELAXED);
+}
+
+/*
+ * The kernel does not take a message of n packets. 0: no route, buffer full, host unreachable, which is as
+ * good as lost on the way. -EAGAIN: the batch is to go in another way, from the beginning; what went out
+ * already is a duplicate to the peer. Another -errno: it cannot.
+ */
+static int not_taken(struct outgoing *o, unsigned n, int error)
+{
+	if (error == EMSGSIZE && o->flow.sport == o->l->port) {
+		o->fd = frag_socket(o->l, o->w.v4, &o->flow.sport);
+		o->w.gso = false;
+		return o->fd >= 0 ? -EAGAIN : -EMSGSIZE;
+	}
+	/* No UDP_SEGMENT here; or packets larger than the interface's, which some kernels say this way. */
+	if (n > 1 && (error == EIO || error == EINVAL || error == EOPNOTSUPP)) {
+		o->w.gso = false;
+		o->refused = true;
+		return -EAGAIN;
+	}
+	PROBE(TX_ERROR, .error = error);
+	count_error(o->l);
+	o->failed = true;
+	return 0;
+}
+
+static int send_messages(struct outgoing *o)
+{
+	int err = 0;
+
+	/* A payload that is not there any more: nothing is sent, and the requester's or the peer's timer
+	 * tells. */
+	if (!guard_run(build_messages, &o->w)) {
+		count_error(o->l);
+		return -EFAULT;
+	}
+	for (unsigned done = 0; done < o->w.nmsg && !err;) {
+		int n = send_some(o->fd, o->w.s->msg + done, o->w.nmsg - done);
+
+		if (n > 0)
+			done += (unsigned)n;
+		else if (errno != EINTR)
+			err = not_taken(o, o->w.run[done++], errno);
+	}
+	return err;
+}
+
 int link_udp_send(struct link *link, const struct frame_batch *b)
 {
 	struct udp_link *l = (struct udp_link *)link;
 	struct scratch *s = scratch_get();
-	const struct frame_dest *d = &b->dest;
-	bool v4 = gid_is_v4(d->dgid);
-	int fd = v4 ? l->steer.fd4 : l->steer.fd6;
-	struct sockaddr_in to4 = {.sin_family = AF_INET, .sin_port = htons(l->port)};
-	struct sockaddr_in6 to6 = {
-		.sin6_family = AF_INET6, .sin6_port = htons(l->port), .sin6_scope_id = d->ifindex};
-	struct icrc_flow flow = {.sport = l->port, .dport = l->port};
-	bool gso = l->gso, refused = false, failed = false;
-	unsigned nmsg, done;
-	struct build w;
+	struct outgoing o;
+	int err;
 
-	if (!s || fd < 0)
+	if (!s || !aim(&o, l, s, b))
 		return s ? -EAFNOSUPPORT : -ENOMEM;
-	memcpy(flow.src, d->sgid, 16);
-	memcpy(flow.dst, d->dgid, 16);
-	memcpy(&to4.sin_addr, d->dgid + 12, 4);
-	memcpy(&to6.sin6_addr, d->dgid, 16);
-	if (!v4 && !l->v6_seen)
+	if (!o.w.v4 && !l->v6_seen)
 		l->v6_seen = true;
-	w = (struct build){
-		.s = s, .b = b, .flow = &flow, .v4 = v4, .gso = gso, .to = v4 ? (void *)&to4 : (void *)&to6};
-again:
-	/* A payload that is not there any more: nothing is sent, and the requester's or the peer's timer
-	 * tells. */
-	if (!guard_run(build_messages, &w)) {
-		__atomic_fetch_add(&l->link.stats.tx_errors, 1, __ATOMIC_RELAXED);
-		return -EFAULT;
-	}
-	nmsg = w.nmsg;
-	for (done = 0; done < nmsg;) {
-		int n = send_some(fd, s->msg + done, nmsg - done);
-
-		if (n > 0) {
-			done += (unsigned)n;
-			continue;
-		}
-		if (errno == EINTR)
-			continue;
-		if (errno == EMSGSIZE && flow.sport == l->port) {
-			fd = frag_socket(l, v4, &flow.sport);
-			w.gso = gso = false;
-			if (fd >= 0)
-				goto again; /* what went out already is a duplicate to the peer */
-			return -EMSGSIZE;
-		}
-		if (w.run[done] > 1 && (errno == EIO || errno == EINVAL || errno == EOPNOTSUPP)) {
-			/* No UDP_SEGMENT here; or packets larger than the interface's, which some kernels say
-			 * this way. */
-			w.gso = gso = false;
-			refused = true;
-			goto again;
-		}
-		/* No route, buffer full, host unreachable: as good as lost on the way. */
-		PROBE(TX_ERROR, .error = errno);
-		__atomic_fetch_add(&l->link.stats.tx_errors, 1, __ATOMIC_RELAXED);
-		failed = true;
-		done++;
-	}
+	do
+		err = send_messages(&o);
+	while (err == -EAGAIN);
 	/* The same packets went out one by one: it was the batch that the kernel did not want. */
-	if (refused && !failed && flow.sport == l->port) {
+	if (!err && o.refused && !o.failed && o.flow.sport == l->port) {
 		log_info("UDP_SEGMENT is refused: sending packets one by one");
 		l->gso = false;
 	}
-	return 0;
+	return err;
 }

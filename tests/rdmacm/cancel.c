@@ -14,6 +14,8 @@
 
 enum { CANCELS = 150, MOST_NS = 100 * 1000, ALARM_S = 60 };
 
+struct rsocket_world w;
+
 static const char *volatile doing = "";
 static volatile int cancelled;
 

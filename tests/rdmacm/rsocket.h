@@ -19,10 +19,11 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-static struct rsocket_world {
+struct rsocket_world {
 	int listener, client, server;
 	struct sockaddr_in address;
-} w;
+};
+extern struct rsocket_world w; /* the program's */
 
 static inline int rsocket_setup(void **state)
 {
@@ -92,5 +93,13 @@ static inline int error_of(int fd)
 	assert_int_equal(rgetsockopt(fd, SOL_SOCKET, SO_ERROR, &v, &len), 0);
 	return v;
 }
+
+/* ---- rsocket_options.c ---- */
+void names_are_the_addresses(void **state);
+void an_unbound_name_is_its_family_alone(void **state);
+void options_are_remembered(void **state);
+void the_path_of_a_connection_can_be_read(void **state);
+void mistakes_are_told_as_sockets_tell_them(void **state);
+void ipv6_too(void **state);
 
 #endif

@@ -13,6 +13,8 @@
 
 enum { CONN_LEN = 40, CREDITS = 2, FLAGS = 1, IOMAP_SIZE = 7, SGL_LENGTH = 20, DATA_LENGTH = 36 };
 
+struct rsocket_world w;
+
 /* The liar: an id with a queue pair, and memory that the rsocket writes to. */
 static struct peer {
 	struct rdma_cm_id *id, *listener;

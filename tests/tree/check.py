@@ -218,7 +218,7 @@ API = ("infiniband/verbs.h", "infiniband/umad.h", "rdma/rdma_cma.h", "rdma/rdma_
 # Where a test that coverage.md names is written: the entry, and all of these.
 CLAIM_SOURCES = (
     (r"verbs\.[\w*]+\.(\w+)", "tests/verbs/{}.c", "tests/verbs/fixture.[ch]", "tests/verbs/wait.c", "tests/verbs/queue.c"),
-    (r"rdmacm\.(\w+)", "tests/rdmacm/{}.c", "tests/rdmacm/world.c"),
+    (r"rdmacm\.(\w+)", "tests/rdmacm/{}.c", "tests/rdmacm/{}_options.c", "tests/rdmacm/world.c"),
     (r"umad\.(\w+)", "tests/umad/{}.c", "tests/umad/world.c"),
     (r"sim\.cases\.(\w+)", "tests/sim/cases_{}.c"),
     (r"hca\.(\w+)", "src/hca/{}_test.c"),

@@ -18,7 +18,7 @@ void engine_promise(struct hca_engine *e, uint64_t until)
 {
 	/* It says so before it looks whether anything is owed; we the other way round. A caller that sleeps
 	 * on the sockets hears the alarm too, and looks before it sleeps. */
-	if (atomic_load(&e->ticks) && !atomic_load(&e->blocked))
+	if (atomic_load(&e->helper_ticks) && !atomic_load(&e->blocked))
 		return;
 	lock_take(&e->timer_lock);
 	engine_alarm_by(e, until);

@@ -97,23 +97,23 @@ bool hca_engine_poll(struct hca_engine *e, _Atomic unsigned *looks)
 
 void hca_engine_spin_for_write(struct hca_engine *e)
 {
-	enum { WATCHES = 4, MOST = 64, MISSED = 8, LINGER_NS = 20 * 1000 };
-	uint32_t seen = atomic_load_explicit(&e->written, memory_order_relaxed);
-	int watches = atomic_load_explicit(&e->watches, memory_order_relaxed);
+	enum { FROM = 4, MOST = 64, MISSED = 8, SPIN_NS = 20 * 1000 };
+	uint32_t seen = atomic_load_explicit(&e->stream_writes, memory_order_relaxed);
+	int before = atomic_load_explicit(&e->helper_writes, memory_order_relaxed);
 	uint64_t until;
 
-	if (watches < WATCHES)
+	if (before < FROM)
 		return;
-	until = hca_engine_now(e) + LINGER_NS;
+	until = hca_engine_now(e) + SPIN_NS;
 	do {
 		hca_engine_drive_overdue(e);
-		if (atomic_load_explicit(&e->written, memory_order_relaxed) != seen) {
+		if (atomic_load_explicit(&e->stream_writes, memory_order_relaxed) != seen) {
 			atomic_store_explicit(
-				&e->watches, watches < MOST ? watches + 1 : watches, memory_order_relaxed);
+				&e->helper_writes, before < MOST ? before + 1 : before, memory_order_relaxed);
 			return;
 		}
 	} while (hca_engine_now(e) < until);
-	atomic_store_explicit(&e->watches, watches - MISSED, memory_order_relaxed);
+	atomic_store_explicit(&e->helper_writes, before - MISSED, memory_order_relaxed);
 	hca_engine_wake_helper(e); /* it took us for one who drives all the time */
 }
 

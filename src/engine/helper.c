@@ -91,7 +91,7 @@ static bool has_unread(struct hca_engine *e)
 /* How long the helper may sleep; NULL: until something comes. */
 static struct timespec *until_next_look(struct hca_engine *e, struct timespec *ts)
 {
-	atomic_store(&e->ticks, false);
+	atomic_store(&e->helper_ticks, false);
 	*ts = (struct timespec){.tv_nsec = atomic_load(&e->more_to_send) ? 0 : STAND_BY_MIN_NS};
 	return hca_engine_has_pending_tx(e) || hca_engine_has_deferred(e) ? ts : NULL;
 }
@@ -189,7 +189,7 @@ static bool stand_by(struct hca_engine *e)
 	uint32_t waits = atomic_load(&e->waits);
 	unsigned quiet = 0; /* looks at which the same callers slept */
 
-	atomic_store(&e->ticks, true);
+	atomic_store(&e->helper_ticks, true);
 	for (;;) {
 		struct pollfd p[2] = {
 			{.fd = e->wake_fd, .events = POLLIN}, {.fd = e->netlink_fd, .events = POLLIN}};
@@ -201,10 +201,10 @@ static bool stand_by(struct hca_engine *e)
 		 * A caller that leaves its sleep looks whether we doze after it has said that it leaves, and
 		 * after it has left anything for others.
 		 */
-		atomic_store(&e->dozes, doze);
+		atomic_store(&e->helper_dozes, doze);
 		doze = doze && atomic_load(&e->blocked) && !is_left(e);
 		called = ppoll(p, 2, doze ? NULL : &ts, NULL) > 0;
-		atomic_store(&e->dozes, false);
+		atomic_store(&e->helper_dozes, false);
 		if (atomic_load(&e->stop) || called)
 			return false; /* WATCH deals with it at once */
 		if (atomic_load(&e->blocked)) {
@@ -279,19 +279,19 @@ static void *helper_main(void *arg)
 	slice_ask_short();
 	hca_export_begin(e->adapter);
 	while (!atomic_load(&e->stop)) {
-		uint32_t seen = atomic_load(&e->drives), written = atomic_load(&e->written);
+		uint32_t seen = atomic_load(&e->drives), written = atomic_load(&e->stream_writes);
 		bool came = watch_once(e), drove;
 
 		if (atomic_load(&e->stop))
 			break;
 		look_now(e);
-		atomic_store(&e->ticks, true);
+		atomic_store(&e->helper_ticks, true);
 		drove = drive_bursts(e);
 		if (!came)
 			continue;
 		if (drove && atomic_load(&e->drives) == seen && !atomic_load(&e->blocked)) {
-			if (atomic_load(&e->written) != written)
-				atomic_fetch_add(&e->watches, 1);
+			if (atomic_load(&e->stream_writes) != written)
+				atomic_fetch_add(&e->helper_writes, 1);
 			useless = 0;
 			continue;
 		}

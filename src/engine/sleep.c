@@ -66,7 +66,7 @@ static void leave_sockets(void *arg)
 	struct hca_engine *e = arg;
 
 	atomic_fetch_sub(&e->blocked, 1);
-	if (atomic_load(&e->dozes))
+	if (atomic_load(&e->helper_dozes))
 		hca_engine_wake_helper(e);
 }
 

@@ -75,16 +75,16 @@ struct hca_engine {
 	_Atomic bool stop;
 	int timer_fd, wake_fd, netlink_fd;
 	_Atomic uint32_t drives;         /* counts drives by callers: somebody else is at it */
-	_Atomic uint32_t written;        /* counts WRITEs that streams brought */
-	_Atomic int watches;             /* times in a row that the helper brought one while nobody drove */
+	_Atomic uint32_t stream_writes;  /* counts WRITEs that streams brought */
+	_Atomic int helper_writes;       /* times in a row that the helper brought one while nobody drove */
 	_Atomic uint32_t posts_since_rx; /* what posters gave to streams since somebody received from them */
 	_Atomic uint32_t blocked;        /* callers waiting on the sockets themselves */
 	_Atomic uint32_t waits;          /* how often callers did */
-	_Atomic bool dozes;              /* the helper waits to be called when one leaves */
+	_Atomic bool helper_dozes;       /* it waits to be called when one leaves */
 	struct streak short_waits;       /* of callers; see engine/sleep.c */
 	_Atomic unsigned woken; /* hca_provider.bit: which have something for who slept on the descriptors */
 	_Atomic unsigned look;  /* enum hca_look: what the helper was asked to look at */
-	_Atomic bool ticks;     /* the helper comes to look before long: answers may be held back */
+	_Atomic bool helper_ticks;     /* it comes to look before long: answers may be held back */
 	_Atomic bool any_delayed_acks; /* delayed_acks is not empty */
 
 	struct timer alarm[HCA_ALARMS]; /* of hca_engine_alarm; timer_lock */

@@ -237,7 +237,7 @@ int stream_receive(struct stream *s, uint64_t now)
 	}
 	watch_again(s);
 	if (iwarp_writes(qp) != writes)
-		atomic_fetch_add_explicit(&s->e->written, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&s->e->stream_writes, 1, memory_order_relaxed);
 	lock_drop(&qp->lock);
 	if (done || did)
 		hca_engine_make_runnable(s->e, qp);

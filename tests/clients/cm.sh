@@ -33,6 +33,38 @@ datagrams() {
 	verdict "IPv$family udaddy $*" 'return status 0' 'return status 0'
 }
 
+# any_address FAMILY WILDCARD: a server that is bound to a port only.
+any_address() {
+	serve server rping -s -a "$2" -v -C 10
+	start client B rping -c -a "$(address "$1" A)" -I "$(address "$1" B)" -p "$PORT" -v -C 10
+	verdict "IPv$1 rping to a server at $2" 'rdma-ping-9:' 'rdma-ping-9:'
+}
+
+# taken_port: the port space is the host's, not the process's; a crash gives it back.
+taken_port() {
+	serve server rping -s -a "$IP4_A"
+	start client A rping -s -a "$IP4_A" -p "$PORT"
+	! finish client && says client 'rdma_bind_addr: Address already in use' ||
+		fail "two servers on one port" "$TMP/server" "$TMP/client"
+	kill_hard server
+	NEXT_PORT=$PORT
+	serve server rping -s -a "$IP4_A" -C 10 -v
+	start client B rping -c -a "$IP4_A" -p "$PORT" -C 10 -v
+	verdict "EADDRINUSE across processes, and the port of a killed one" 'rdma-ping-9:' 'rdma-ping-9:'
+}
+
+# client_killed: in mid transfer; the server, which may have requests of its own to time out, serves the next.
+client_killed() {
+	serve server rping -s -P -a "$IP4_A"
+	start victim B rping -c -a "$IP4_A" -p "$PORT" -v
+	until_true "$PATIENCE" says victim rdma-ping- || fail "no ping" "$TMP/server" "$TMP/victim"
+	kill_hard victim
+	start client B rping -c -a "$IP4_A" -p "$PORT" -v -C 10
+	finish client && says client 'rdma-ping-9:' || fail "the client after a killed one" "$TMP/server" "$TMP/client"
+	kill_hard server
+	say "ok    a client is killed, the next one served"
+}
+
 # group FAMILY ADDRESS: mckey has no receives for the copies of what it sends itself; they are dropped.
 group() {
 	local COMPLAINTS=${COMPLAINTS/|dropped/}

@@ -9,13 +9,6 @@ enter "$1" "$@"
 needs_ipv6
 export ANYRDMA_DEVICES=iwarp
 
-# any_address FAMILY WILDCARD
-any_address() {
-	serve server rping -s -a "$2" -v -C 10
-	start client B rping -c -a "$(address "$1" A)" -I "$(address "$1" B)" -p "$PORT" -v -C 10
-	verdict "IPv$1 rping to a server at $2" 'rdma-ping-9:' 'rdma-ping-9:'
-}
-
 # both_kinds: a server that is bound to no address is reached by RoCE and by iWARP.
 both_kinds() {
 	local kind
@@ -34,31 +27,6 @@ refused() {
 	finish client || true
 	says client 'RDMA_CM_EVENT_REJECTED, error: -111' || fail "connect to a port nobody has" "$TMP/client"
 	say "ok    a port nobody listens to: REJECTED, -111"
-}
-
-# taken_port: the port is a TCP port of the host's.
-taken_port() {
-	serve server rping -s -a "$IP4_A"
-	start client A rping -s -a "$IP4_A" -p "$PORT"
-	! finish client && says client 'rdma_bind_addr: Address already in use' ||
-		fail "two servers on one port" "$TMP/server" "$TMP/client"
-	kill_hard server
-	NEXT_PORT=$PORT
-	serve server rping -s -a "$IP4_A" -C 10 -v
-	start client B rping -c -a "$IP4_A" -p "$PORT" -C 10 -v
-	verdict "EADDRINUSE across processes, and the port of a killed one" 'rdma-ping-9:' 'rdma-ping-9:'
-}
-
-# client_killed: in mid transfer; the server serves the next.
-client_killed() {
-	serve server rping -s -P -a "$IP4_A"
-	start victim B rping -c -a "$IP4_A" -p "$PORT" -v
-	until_true "$PATIENCE" says victim rdma-ping- || fail "no ping" "$TMP/server" "$TMP/victim"
-	kill_hard victim
-	start client B rping -c -a "$IP4_A" -p "$PORT" -v -C 10
-	finish client && says client 'rdma-ping-9:' || fail "the client after a killed one" "$TMP/server" "$TMP/client"
-	kill_hard server
-	say "ok    a client is killed, the next one served"
 }
 
 # by_hand: without rdma_cm there is no connection. perftest says that it failed, we say why.

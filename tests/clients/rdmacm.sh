@@ -10,13 +10,6 @@ needs_ipv6
 learn_gids
 registry >"$TMP/registry_before"
 
-# any_address FAMILY WILDCARD: a server that is bound to a port only.
-any_address() {
-	serve server rping -s -a "$2" -v -C 10
-	start client B rping -c -a "$(address "$1" A)" -I "$(address "$1" B)" -p "$PORT" -v -C 10
-	verdict "IPv$1 rping to a server at $2" 'rdma-ping-9:' 'rdma-ping-9:'
-}
-
 # second_wire: another interface on each side, and another address on the first one.
 second_wire() {
 	ip link add va2 type veth peer name vb2 netns "${PID[namespace_b]}"
@@ -96,31 +89,6 @@ host_without_rdma() {
 	start empty_6 B ucmatose -s "$IP6_A" -f ip6
 	start empty_ud B udaddy -s "$IP4_A"
 	all_say 'RDMA_CM_EVENT_UNREACHABLE, error: -111' "a host without RDMA programs: UNREACHABLE, -111" empty_4 empty_6 empty_ud
-}
-
-# taken_port: the port space is the host's, not the process's; a crash gives it back.
-taken_port() {
-	serve server rping -s -a "$IP4_A"
-	start client A rping -s -a "$IP4_A" -p "$PORT"
-	! finish client && says client 'rdma_bind_addr: Address already in use' ||
-		fail "two servers on one port" "$TMP/server" "$TMP/client"
-	kill_hard server
-	NEXT_PORT=$PORT
-	serve server rping -s -a "$IP4_A" -C 10 -v
-	start client B rping -c -a "$IP4_A" -p "$PORT" -C 10 -v
-	verdict "EADDRINUSE across processes, and the port of a killed one" 'rdma-ping-9:' 'rdma-ping-9:'
-}
-
-# client_killed: in mid transfer; the server, which has requests of its own to time out, serves the next.
-client_killed() {
-	serve server rping -s -P -a "$IP4_A"
-	start victim B rping -c -a "$IP4_A" -p "$PORT" -v
-	until_true "$PATIENCE" says victim rdma-ping- || fail "no ping" "$TMP/server" "$TMP/victim"
-	kill_hard victim
-	start client B rping -c -a "$IP4_A" -p "$PORT" -v -C 10
-	finish client && says client 'rdma-ping-9:' || fail "the client after a killed one" "$TMP/server" "$TMP/client"
-	kill_hard server
-	say "ok    a client is killed, the next one served"
 }
 
 nobody_listens

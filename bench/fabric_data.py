@@ -14,6 +14,7 @@ NAME = f"bench-data-{os.getpid()}"
 LIMIT = 60  # seconds for a fabric to come or go
 LATENCY = ["-s", "8", "-n", "10000"]
 STREAM = {None: 10000, "off": 3000}  # messages of 1 MiB: about a second
+SMALL = {None: 1000000, "off": 200000}  # and of 8 bytes
 SHAPES = {"one switch": ("star:2", "node2"), "three switches": ("tree:2,1,1", "node2"), "five switches": ("fat-tree:4", "node16")}
 
 
@@ -61,11 +62,12 @@ def between_hosts(programs, world, program, args, far):
 
 
 def figures(run, verb, local):
-    """Half a round trip of 8 bytes, and 1 MiB after the other."""
+    """Half a round trip of 8 bytes, 1 MiB after the other, and 8 bytes after the other."""
     lat = run(f"ib_{verb}_lat", LATENCY)
     bw = run(f"ib_{verb}_bw", ["-s", str(1 << 20), "-n", str(STREAM[local])])
-    short, long = row_of(lat, 8), row_of(bw, 1 << 20)
-    return short and long and {"us": short[4], "gbps": gbps(long), "noise": max(lat.noise, bw.noise)}
+    rate = run(f"ib_{verb}_bw", ["-s", "8", "-n", str(SMALL[local])])
+    short, long, many = row_of(lat, 8), row_of(bw, 1 << 20), row_of(rate, 8)
+    return short and long and many and {"us": short[4], "gbps": gbps(long), "mps": many[4], "noise": max(lat.noise, bw.noise, rate.noise)}
 
 
 def ours(verb, shape):
@@ -91,7 +93,8 @@ def question(key, title, note, rival, where):
     return Question(key, title, note,
                     [line for verb in ("write", "send") for line in (roce(verb, rival), *(ours(verb, shape) for shape in SHAPES))],
                     [Field("us", f"{title}: latency, 8 bytes", "µs", log=False, name="latency"),
-                     Field("gbps", f"{title}: bandwidth, 1 MiB", "Gb/s", True, log=False, name="bandwidth")], worlds=(where,))
+                     Field("gbps", f"{title}: bandwidth, 1 MiB", "Gb/s", True, log=False, name="bandwidth"),
+                     Field("mps", f"{title}: messages of 8 bytes", "M/s", True, log=False, name="rate")], worlds=(where,))
 
 
 def questions():

@@ -11,6 +11,7 @@ import time
 
 TICK = os.sysconf("SC_CLK_TCK")
 STATE_OF = {"tcp": "0A", "udp": "07"}  # listening, unconnected
+CLAIMS = 16416                         # where they begin
 
 
 class Outcome:
@@ -53,11 +54,12 @@ def listens(pid, proto, port):
 
 
 def listens_rdma(pid, port):
-    """The process has claimed the RDMA port: an entry of a port file is four words, claim first, process id last."""
-    for path in glob.glob(os.path.join(os.environ.get("ANYRDMA_DIR", f"/dev/shm/anyrdma-{os.getuid()}"), "net-*", "ports-*")):
+    """The process has claimed the RDMA port. Claims are behind the records of processes: four words each, the port in the first,
+    the process id in the last (src/host/ports_table.h)."""
+    for path in glob.glob(os.path.join(os.environ.get("ANYRDMA_DIR", f"/dev/shm/anyrdma-{os.getuid()}"), "net-*", "processes-*")):
         with open(path, "rb") as f:
-            words = struct.iter_unpack("=4Q", f.read()[32:])
-        if any(word[3] == pid and word[0] & 0xffff == port for word in words):
+            words = struct.iter_unpack("=4Q", f.read()[CLAIMS:])
+        if any(word[3] & 0xffffffff == pid and word[0] & 0xffff == port for word in words):
             return True
     return False
 

@@ -33,7 +33,8 @@ def markdown(header, rows):
 def goal_rows(verdicts):
     for v in verdicts:
         g = v.goal
-        wanted = f"{'≥' if v.higher_is_better else '≤'} {g.limit:g} {v.unit}" if g.limit else f"≥ {g.factor:.2g}x"
+        wanted = (f"{'≥' if v.higher_is_better else '≤'} {g.limit:g} {v.unit}" if g.limit else
+                  f"≤ {g.more:g} {v.unit} more" if g.more else f"≥ {g.factor:.2g}x")
         yield [g.world, g.text(), f"{number_text(v.ours)} {v.unit}", "" if g.limit else g.against(),
                "" if g.limit else f"{number_text(v.rival)} {v.unit}", "" if g.limit else f"{v.ratio:.2f}x", wanted,
                "reached" if v.reached else "not reached"]

@@ -1,11 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# middleware.sh WORLD [iwarp]: what stands between programs and verbs: UCX, libfabric, Open MPI over them; and fio, qperf, QEMU.
-# On a fabric UCX, Open MPI over it on eight hosts and qperf connect by LID, libfabric by GID, the others by the addresses of hosts.
+# middleware.sh WORLD [iwarp|brief]: what stands between programs and verbs: UCX, libfabric, Open MPI over them; and fio, qperf, QEMU.
+# On a fabric UCX, Open MPI over it on eight hosts and qperf connect by LID, libfabric by GID and by address, the others by the
+# addresses of hosts; brief is one of each there.
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
 enter "$1" "$@"
 export ANYRDMA_DEVICES=${2:-}
+[ "$ANYRDMA_DEVICES" != brief ] || ANYRDMA_DEVICES=
 ADDRESS_A=$IP4_A
 [ "${#HOST_A[@]}" -eq 0 ] || ADDRESS_A=10.47.0.1 # the first host's; what speaks TCP meets at $IP4_A
 
@@ -40,15 +42,21 @@ libfabric() {
 	verdict "libfabric $1 $2, contents checked" '^1[km] ' ''
 }
 
-# datagrams_by_address: libfabric's reliable datagrams between addresses that are said.
-datagrams_by_address() {
-	local provider='verbs;ofi_rxm'
-	cc -o "$TMP/fabric_echo" "$HERE/fabric_echo.c" -lfabric
-	start server A "$TMP/fabric_echo" "$provider" "$ADDRESS_A" "$NEXT_PORT"
+# by_address PROVIDER ADDRESS: libfabric's messages between addresses that are said.
+by_address() {
+	start server A "$TMP/fabric_echo" "$1" "$2" "$NEXT_PORT"
 	until_true "$PATIENCE" says server listening || true
-	start client B "$TMP/fabric_echo" "$provider" "$ADDRESS_A" "$NEXT_PORT" client
+	start client B "$TMP/fabric_echo" "$1" "$2" "$NEXT_PORT" client
 	NEXT_PORT=$((NEXT_PORT + 1))
-	verdict "libfabric $provider by address" 'bytes and back' 'bytes and back'
+	verdict "libfabric $1 by $2" 'bytes and back' 'bytes and back'
+}
+
+# by_addresses: reliable datagrams and connections by IP, connections by GID.
+by_addresses() {
+	cc -o "$TMP/fabric_echo" "$HERE/fabric_echo.c" -lfabric
+	by_address 'verbs;ofi_rxm' "$ADDRESS_A"
+	by_address verbs "$ADDRESS_A"
+	by_address verbs "[$(run A ibv_devinfo -v | sed -n 's/.*GID\[ *0\]:[[:space:]]*//p')]:0xffff:0x13f:0" # P_Key, RDMA_PS_IB, scope
 }
 
 # by_rpma: librpma.
@@ -136,7 +144,24 @@ measure() {
 	kill_hard server
 }
 
+# one_of_each: on a fabric.
+one_of_each() {
+	ucx rc_verbs,ud_verbs tag_lat -n 1000
+	measure rc_lat uc_bw ud_lat ver_rc_fetch_add
+	mpi_on_hosts rc_verbs,ud_verbs
+	libfabric verbs msg
+	by_addresses
+	blocks write
+	migrate
+	by_rpma
+}
+
 mpicc.openmpi -o "$TMP/mpi_ring" "$HERE/mpi_ring.c"
+if [ "${2:-}" = brief ]; then
+	one_of_each
+	done_testing
+	exit
+fi
 if [ "$ANYRDMA_DEVICES" = iwarp ]; then
 	no_ucx
 	mpi_by_libfabric
@@ -168,7 +193,7 @@ if [ "${#HOST_A[@]}" -gt 0 ]; then
 	mpi_on_hosts rc_verbs,ud_verbs
 	mpi_on_hosts ud_verbs
 	libfabric verbs msg
-	datagrams_by_address
+	by_addresses
 fi
 for verb in write read send; do
 	blocks "$verb"

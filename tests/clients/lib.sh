@@ -251,12 +251,15 @@ enter() {
 }
 
 # on_hosts: the two sides are the first and the last host of a fabric. $FABRIC is another description of one; with FABRIC_SM=off
-# its ports wait for a subnet manager.
+# its ports wait for a subnet manager, with FABRIC_SM=opensm OpenSM has set them up.
 on_hosts() {
+	local sm=${FABRIC_SM:-auto}
 	HOST_A=(--host node1)
 	export ANYRDMA_FABRIC=world
-	the_fabric up --quiet --name world --sm="${FABRIC_SM:-auto}" "${FABRIC:-tree:4,2,2}" >"$TMP/fabric" 2>&1 ||
+	[ "$sm" != opensm ] || [ -n "$(command -v opensm || command -v /usr/sbin/opensm)" ] || skip "needs opensm"
+	the_fabric up --quiet --name world --sm="${sm/opensm/off}" "${FABRIC:-tree:4,2,2}" >"$TMP/fabric" 2>&1 ||
 		fail "fabric up" "$TMP/fabric"
+	[ "$sm" != opensm ] || the_fabric sm opensm >"$TMP/sm" 2>&1 || fail "fabric sm opensm" "$TMP/sm"
 	HOST_B=(--host "$(the_fabric hosts | awk 'NR > 1 { last = $1 } END { print last }')")
 }
 

@@ -3,9 +3,8 @@
 # fabric_data.sh WORLD PART: what programs on hosts see of their subnet: cables that are cut under load (cables), several LIDs of
 # a port and service levels (lids), partitions (keys), a P_Key that is written anew (new_key), groups (groups), a cable that
 # carries short packets alone (mtu), tables that lead nowhere (tables), programs and a fabric that are killed (deaths), a program
-# that lies to the fabric (hostile), what ports have counted (counters), what is
-# seen on cables (captured); what OpenSM does while they run (managers), what damaged
-# cables do to them (damage).
+# that lies to the fabric (hostile), programs that stand still (stopped), what ports have counted (counters), what is seen on
+# cables (captured); what OpenSM does while they run (managers), what damaged cables do to them (damage).
 # shellcheck source=tests/clients/lib.sh
 . "$(dirname "$0")/lib.sh"
 part=${2:-cables}
@@ -377,6 +376,27 @@ hostile() {
 	pair 4 ibv_rc_pingpong -c -n 50
 }
 
+# ---- programs that stand still ----
+# What is sent to them finds no room any more; what they were asked to acknowledge is asked for again.
+stopped() {
+	local each
+	start_pair load 4 ib_send_bw -F -s 4096 -u 18 -D 1 --run_infinitely
+	start_pair deaf 4 ib_send_bw -F -c UD -s 1024 -D 1 --run_infinitely
+	start_pair still 4 ib_send_bw -F -s 65536 -u 20 -D 1 --run_infinitely
+	goes_on "nobody stands still"
+	for each in deaf.server still.server still.client; do
+		kill -STOP "${PID[$each]}"
+		goes_on "$each stands still"
+		pair 4 ibv_rc_pingpong -c -n 50
+		[ $each = deaf.server ] || kill -CONT "${PID[$each]}"
+	done
+	kill_hard load.client load.server deaf.client deaf.server
+	more_traffic 4 && ! gone "${PID[still.client]}" && ! gone "${PID[still.server]}" && content still.client && content still.server ||
+		fail "who stood still does not go on" "$TMP/still.server" "$TMP/still.client"
+	kill_hard still.client still.server
+	say "ok    who stood still goes on"
+}
+
 # ---- what ports have counted ----
 # count_all NAME: of each port with a cable, by perfquery: LID, port, packets and words that left and came.
 count_all() {
@@ -495,6 +515,12 @@ managers() {
 
 	stands_still "${PID[sm_node2]}" "OpenSM"
 	stands_still "$(fabric_process)" "the fabric"
+
+	sm node3 -p 14
+	until_true "$PATIENCE" manages node3 || fail "no handover" "$TMP/out" "$TMP/osm_node2/log" "$TMP/osm_node3/log"
+	until_true "$PATIENCE" stands_by node2 || fail "who handed over does not wait" "$TMP/out" "$TMP/osm_node2/log"
+	until_true "$PATIENCE" joined || fail "groups are not joined again" "$TMP/out" "$TMP/member" "$TMP/witness"
+	goes_on "OpenSM hands over to one of higher priority, groups are joined again"
 	kill_hard load.client load.server
 }
 
@@ -592,7 +618,7 @@ flaps() {
 }
 
 case $part in
-cables | lids | keys | new_key | groups | mtu | tables | deaths | hostile | counters | captured | managers | damage) "$part" ;;
+cables | lids | keys | new_key | groups | mtu | tables | deaths | hostile | stopped | counters | captured | managers | damage) "$part" ;;
 *) fail "no such part: $part" ;;
 esac
 done_testing

@@ -38,6 +38,7 @@ for family in 4 6; do
 		[ -z "$GUEST" ] || [ "$mtu" -le "$(active_mtu)" ] || continue # fragments are between our own only
 		pair "$family" ibv_rc_pingpong -c -m "$mtu" -s 100000 -n 20
 		pair "$family" ibv_uc_pingpong -c -m "$mtu" -s 20000 -n 20
+		pair "$family" ibv_srq_pingpong -c -m "$mtu" -s 20000 -n 20
 	done
 	pair "$family" ibv_rc_pingpong # as a newcomer types it: defaults, contents not checked
 	pair "$family" ibv_rc_pingpong -c -N -n 100

@@ -26,6 +26,9 @@ int fabric_find_up(const char *name, struct fabric_ref *f);
 /* Whether somebody holds the lock of a fabric's directory. */
 bool fabric_is_up(const char *dir);
 
+/* Waits for one that is up, but comes up or ends: false when it has ended. */
+bool fabric_stays(const struct fabric_ref *f);
+
 /*
  * Asks a fabric: words, ended by NULL. The answer, for the caller to free, or NULL after a message that is
  * the fabric's own sentence.

@@ -187,6 +187,15 @@ static int reach(const struct fabric_ref *f)
 	return fd;
 }
 
+bool fabric_stays(const struct fabric_ref *f)
+{
+	int fd = reach(f);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0 || fabric_is_up(f->dir);
+}
+
 char *fabric_ask(const struct fabric_ref *f, const char *const *words)
 {
 	char *answer = NULL, *text;

@@ -263,7 +263,7 @@ int fabric_up_as(int argc, char **argv, struct fabric_ref *f)
 			program);
 		return 1;
 	}
-	if (f->up) {
+	if (f->up && fabric_stays(f)) {
 		tool_warn("the fabric '%s' is already up; `anyrdma fabric down` ends it, --name starts "
 			  "another one",
 			f->name);

@@ -119,8 +119,13 @@ between() {
 	until_true 10 locked "$dir/lock" || fail "no lock is held"
 	tells "a fabric that ends is waited for" "the fabric 'ending' has just ended" fabric status --name ending
 	wait "${PID[ending]}"
+	"${IDENTITY[@]}" flock "$dir/lock" sleep 1 &
+	PID[ending]=$!
+	until_true 10 locked "$dir/lock" || fail "no lock is held"
+	ok "nor is it in the way of the next" fabric up --quiet --name ending pair
+	ok "which is up" fabric down --name ending
+	wait "${PID[ending]}"
 	unset "PID[ending]"
-	rm -r "$dir"
 }
 
 locked() { ! flock -ns "$1" true; }

@@ -33,7 +33,7 @@ LIMIT = 120
 # The first that matches: other arguments, or None to leave it out; all the same run when named by -R.
 LESS = [
     ("^verbs[.](default|udp)[.]", None),  # what the kernel says of a process, its threads and what they cost
-    ("^verbs[.]ib|[.]hops$", None),  # each would need a fabric of its own, whose process is late as well
+    ("^verbs[.]ib|^sim[.]two[.].*(fabric|hops)$", None),  # each would need a fabric of its own, whose process is late as well
     ("[.](huge|large)$|^rdmacm[.]killed$", None),  # minutes of arithmetic, or of waiting for the dead
     ("[.]stopped$", None),  # has to meet a peer in the middle of an act, where it is seldom when it is late everywhere
     ("[.]onesided$", ["!idle*"]),  # counts CPU time

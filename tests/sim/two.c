@@ -35,10 +35,10 @@ static void meet(unsigned me)
 	}
 }
 
-/* A connection to that queue pair's process, until it goes through shared memory: on a busy machine that one
+/* A connection to that process's queue pair, until it goes through shared memory: on a busy machine that one
  * may be late.
  */
-static void reach(struct model *m, unsigned me, const struct sim_qp_opts *o, uint32_t qpn)
+static void reach(struct model *m, unsigned me, const struct sim_qp_opts *o, unsigned to)
 {
 	struct sim_node *n = &m->world.node[me];
 	bool wanted = n->adapter.local != HCA_LOCAL_OFF, local = !wanted;
@@ -46,7 +46,7 @@ static void reach(struct model *m, unsigned me, const struct sim_qp_opts *o, uin
 	for (unsigned tries = 0; local != wanted && tries < 100 && !atomic_load(&two->killed); tries++) {
 		struct hca_qp *qp = sim_qp(n, o);
 
-		sim_connect_to(qp, o, two_flaps ? m->world.node[qpn_slot(qpn) - 1].gid : n->gid, qpn, o);
+		sim_connect_to(qp, o, m->world.node[to].gid, two->first_qpn[to], o);
 		local = qp->path.shared;
 		hca_qp_destroy(qp);
 	}
@@ -63,7 +63,7 @@ static void first_connections(struct model *m, unsigned me)
 	two->first_qpn[me] = hca_qpn(qp);
 	meet(me);
 	for (unsigned i = 0; i < TWO; i++)
-		reach(m, me, &o, two->first_qpn[i]);
+		reach(m, me, &o, i);
 	meet(me);
 	hca_qp_destroy(qp);
 }

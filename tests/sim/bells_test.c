@@ -124,6 +124,17 @@ int __wrap_handshake_receive(int fd, struct handshake_msg *msg, int *passed)
 	return got;
 }
 
+/* One that another of us has: we are one thread, so that it gets on only when it is its turn. */
+void __real_lock_take_mutex(struct lock *l);
+void __wrap_lock_take_mutex(struct lock *l);
+void __wrap_lock_take_mutex(struct lock *l)
+{
+	while (pthread_mutex_trylock(&l->m))
+		turns_wait(US);
+	pthread_mutex_unlock(&l->m);
+	__real_lock_take_mutex(l);
+}
+
 /* ---- time and turns ---- */
 static uint64_t now(void)
 {

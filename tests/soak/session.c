@@ -468,6 +468,7 @@ static void check_content(struct session *s, const uint8_t *p, uint32_t len, uin
 		session_fail(s, "operation %u (kind %d): byte %u of %u is wrong", i, op->kind, at, len);
 	s->w->tally.bytes += len;
 	s->w->tally.checked[op->kind]++;
+	s->w->tally.met |= 1u << s->peer;
 }
 
 static void check_done_op(struct session *s, uint32_t i)

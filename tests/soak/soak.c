@@ -33,6 +33,7 @@ struct child {
 	int fd; /* -1: not running */
 	uint64_t heard_at, start_at, stopped_until;
 	bool idle;
+	uint32_t met; /* since the start of the run, by a bit each */
 	struct holdings holds, first;
 };
 
@@ -225,6 +226,7 @@ static void on_msg(int from, const struct msg *m)
 		break;
 	case MSG_BEAT:
 		add_tally(&m->tally);
+		c->met |= m->tally.met;
 		break;
 	case MSG_IDLE:
 		c->idle = true;
@@ -271,15 +273,59 @@ static void watch(void)
 	}
 }
 
-/* ---- the phases ---- */
-static void run_for(uint64_t ms)
+/* ---- what was done ---- */
+static void report(void)
 {
-	for (uint64_t end = now_ms() + ms; now_ms() < end;) {
+	static const char *const names[] = {
+		"SEND", "SEND with immediate", "WRITE", "WRITE with immediate", "READ", "ADD", "SWAP"};
+
+	printf("soak: %llu kills, %llu stops; %llu session ends: %llu well, %llu by an error; "
+	       "%llu MiB checked; longest wait for an answer %llu ms; %llu messages not passed on\n",
+		(unsigned long long)kills, (unsigned long long)stops, (unsigned long long)total.sessions,
+		(unsigned long long)total.ended, (unsigned long long)total.errors,
+		(unsigned long long)(total.bytes >> 20), (unsigned long long)total.slowest_probe_ms,
+		(unsigned long long)undelivered);
+	for (int k = 0; k < OP_KINDS; k++)
+		printf("soak: %10llu %s\n", (unsigned long long)total.checked[k], names[k]);
+	for (int i = 0; i < STEADY; i++)
+		printf("soak: worker %d met %#x\n", i, child[i].met);
+}
+
+/* ---- the phases ---- */
+/* So long, and on a busy machine until what the next step looks at is there. */
+static void run_until(uint64_t ms, bool (*is_ready)(void))
+{
+	uint64_t end = now_ms() + ms;
+
+	while (now_ms() < end || !is_ready()) {
+		if (now_ms() > end + SILENCE_MS) {
+			report();
+			lost(-1, "stuck: something is not tried, or somebody not met");
+		}
 		chaos();
 		start_and_wake(false);
 		listen_to_all();
 		watch();
 	}
+}
+
+/* Who is looked at for what grows has all that grows with whom one meets. */
+static bool have_met(void)
+{
+	for (int i = 0; i < STEADY; i++) {
+		if ((child[i].met | 1u << i) != (1u << WORKERS) - 1)
+			return false;
+	}
+	return true;
+}
+
+static bool all_was_tried(void)
+{
+	for (int k = 0; k < OP_KINDS; k++) {
+		if (!total.checked[k])
+			return false;
+	}
+	return total.ended;
 }
 
 static bool all_idle(void)
@@ -389,26 +435,6 @@ static void count_leftovers(void)
 		lost(-1, "slots are still taken");
 }
 
-static void report(uint64_t seconds)
-{
-	static const char *const names[] = {
-		"SEND", "SEND with immediate", "WRITE", "WRITE with immediate", "READ", "ADD", "SWAP"};
-
-	printf("soak: %llu s, %llu kills, %llu stops; %llu session ends: %llu well, %llu by an error; "
-	       "%llu MiB checked; longest wait for an answer %llu ms; %llu messages not passed on\n",
-		(unsigned long long)seconds, (unsigned long long)kills, (unsigned long long)stops,
-		(unsigned long long)total.sessions, (unsigned long long)total.ended,
-		(unsigned long long)total.errors, (unsigned long long)(total.bytes >> 20),
-		(unsigned long long)total.slowest_probe_ms, (unsigned long long)undelivered);
-	for (int k = 0; k < OP_KINDS; k++) {
-		printf("soak: %10llu %s\n", (unsigned long long)total.checked[k], names[k]);
-		if (!total.checked[k])
-			lost(-1, "no %s at all", names[k]);
-	}
-	if (!total.ended)
-		lost(-1, "no session came to a good end");
-}
-
 /* Beside other adapters of the machine, not among them. */
 static void own_world(void)
 {
@@ -445,13 +471,13 @@ int main(int argc, char **argv)
 		child[i].fd = -1;
 	start_and_wake(true);
 	first = seconds * 1000 / 4;
-	run_for(first);
+	run_until(first, have_met);
 	measure(true);
-	run_for(seconds * 1000 - first);
+	run_until(seconds * 1000 - first, all_was_tried);
 	measure(false);
 	quit();
 	count_leftovers();
-	report(seconds);
+	report();
 	end_all();
 	printf("soak: clean\n");
 	return 0;

@@ -46,6 +46,7 @@ enum op_kind { OP_SEND, OP_SEND_IMM, OP_WRITE, OP_WRITE_IMM, OP_READ, OP_ADD, OP
 
 struct tally {
 	uint64_t bytes, checked[OP_KINDS], sessions, ended, errors, slowest_probe_ms;
+	uint32_t met; /* a bit for each worker whose bytes came */
 };
 
 struct holdings {

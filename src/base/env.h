@@ -26,6 +26,8 @@ enum env_kind {
 /* clang-format off */
 #define ENV_VARIABLES(V) \
 	/* name           kind        allowed                        default  meaning */ \
+	V(ANYRDMA_CRC,     ENV_WORD,   "needed, always",              "needed", \
+		"of a fabric's packets: enum crc of fabricd/main.c") \
 	V(ANYRDMA_DEVICES, ENV_TEXT,   NULL,                          NULL, \
 		"devices to offer, in this order: names, interfaces, kinds") \
 	V(ANYRDMA_DIR,     ENV_TEXT,   NULL,                          NULL,    "the run directory") \

@@ -2,7 +2,8 @@
 /*
  * Captures: what passes on links, as a pcapng file that tshark and wireshark read (wire/pcapng.h). An
  * interface for each link, made when the first packet passes there. Both directions of a link are that
- * link's. Inside the subnet packets have no CRCs; here they get the ones that the link would have carried.
+ * link's. Inside the subnet packets have no CRCs, unless it checks them; here they get the ones that the link
+ * would have carried.
  */
 #include "fabricd/fabricd.h"
 
@@ -10,9 +11,7 @@
 #include "base/log.h"
 #include "subnet/packet.h"
 #include "wire/erf.h"
-#include "wire/icrc.h"
 #include "wire/pcapng.h"
-#include "wire/vcrc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -197,13 +196,9 @@ void capture_seen(struct fabricd *d, struct subnet_port *from, const struct pack
 
 	if (!c || !c->file || c->failed || c->interface[from->index] == NOT_WATCHED)
 		return;
-	len = packet_put(p, bytes, sizeof(bytes) - ICRC_LEN - VCRC_LEN);
+	len = packet_put_crcs(p, bytes, sizeof(bytes));
 	if (!len)
 		return;
-	icrc_put(bytes + len, icrc_iba(bytes, len));
-	len += ICRC_LEN;
-	vcrc_put(bytes + len, vcrc_packet(bytes, len));
-	len += VCRC_LEN;
 	put_block(c, block,
 		pcapng_infiniband(
 			block, sizeof(block), interface_of(c, from), clock_read(CLOCK_REALTIME), bytes, len));

@@ -122,6 +122,8 @@ static int do_status(struct fabricd *d, char **words, unsigned nwords, FILE *out
 	fputs(".\n", out);
 	put_sm(d, out);
 	attach_describe(d, out);
+	if (subnet_checks_crcs(d->subnet))
+		fputs("All packets go by the switches, and their CRCs are checked there.\n", out);
 	if (path)
 		fprintf(out, "A capture is being written to %s: %" PRIu64 " packets so far.\n", path,
 			packets);

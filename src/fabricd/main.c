@@ -9,6 +9,7 @@
 #include "fabricd/fabricd.h"
 
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/log.h"
 #include "base/rmtree.h"
 #include "base/slice.h"
@@ -222,6 +223,8 @@ static void warn_of_sites(struct fabricd *d, struct options *o)
 		report(o, "warning @site has no effect yet: all nodes are on this machine\n");
 }
 
+enum crc { CRC_NEEDED, CRC_ALWAYS }; /* ANYRDMA_CRC */
+
 static int make_subnet(struct fabricd *d, struct options *o)
 {
 	char err[TOPO_ERROR] = "out of memory";
@@ -234,6 +237,8 @@ static int make_subnet(struct fabricd *d, struct options *o)
 		report(o, "%u nodes\n", subnet_nodes(d->subnet));
 		warn_of_twins(d, o);
 		warn_of_sites(d, o);
+		if (env_value(ANYRDMA_CRC) == CRC_ALWAYS)
+			subnet_check_crcs(d->subnet);
 		d->started = clock_ns();
 		status = subnet_start(d->subnet, d->started);
 		if (status)

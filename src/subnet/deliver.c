@@ -81,6 +81,8 @@ struct subnet_port *deliver_directed(
 	struct subnet_port *out;
 	bool here;
 
+	if (!crc_end(in, p))
+		return NULL;
 	out = take_step(s, in, p, from_here || p->lrh.dlid != LID_PERMISSIVE, &here);
 	return here ? manage(s, in, p) : out;
 }
@@ -141,6 +143,8 @@ struct subnet_port *deliver(struct subnet *s, struct subnet_port *in, struct pac
 	struct packet_addr a;
 	const uint8_t *mad;
 
+	if (!crc_end(in, p))
+		return NULL;
 	if (!packet_mad_parse(p, &a, &mad))
 		return management || bth_dqpn(p->bth) <= GSI_QPN ? NULL : hand_up(s, in, p);
 	if (management != (a.dqpn == SMI_QPN))

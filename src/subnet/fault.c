@@ -21,14 +21,14 @@ struct held { /* a packet that is on the cable still */
 	uint8_t bytes[];
 };
 
-/* A copy for later, in the order of times; those of the same time as they came. No room: it is lost. */
-static void hold(struct subnet *s, struct subnet_port *out, const struct packet *p, uint64_t due)
+/* A copy for later, in the order of times; those of the same time as they came. NULL: no room, it is lost. */
+static struct held *hold(struct subnet *s, struct subnet_port *out, const struct packet *p, uint64_t due)
 {
 	struct held *h = s->nheld < SUBNET_HELD_MAX ? malloc(sizeof(*h) + p->len) : NULL;
 	struct list *before = s->held.prev;
 
 	if (!h)
-		return;
+		return NULL;
 	h->due = due;
 	h->out = out;
 	h->packet = *p;
@@ -39,6 +39,20 @@ static void hold(struct subnet *s, struct subnet_port *out, const struct packet 
 	list_add_tail(before->next, &h->at);
 	s->nheld++;
 	set_deadline(s, due);
+	return h;
+}
+
+/* Where CRCs are checked, one bit behind the GRH, whichever was drawn, turns over: the receiver notices. */
+static enum fate damage(
+	struct subnet *s, struct subnet_port *out, const struct packet *p, uint64_t due, uint32_t drawn)
+{
+	struct held *h = s->crcs ? hold(s, out, p, due) : NULL;
+	uint32_t bit = drawn % (8 * (p->len + PACKET_CRCS)), byte = bit / 8;
+
+	if (!h)
+		return FATE_DAMAGED;
+	*(byte < p->len ? &h->bytes[byte] : &h->packet.crcs[byte - p->len]) ^= (uint8_t)(1 << bit % 8);
+	return FATE_HELD;
 }
 
 static bool does_anything(const struct subnet_fault *f)
@@ -60,7 +74,7 @@ enum fate fault_fate(struct subnet *s, struct subnet_port *out, const struct pac
 	if (loss < f->loss)
 		return FATE_LOST;
 	if (corrupt < f->corrupt)
-		return FATE_DAMAGED;
+		return damage(s, out, p, s->now + f->delay, twice);
 	if (twice < f->duplicate)
 		hold(s, out, p, s->now + f->delay);
 	if (!f->delay)
@@ -102,7 +116,7 @@ void fault_close(struct subnet *s)
 /* ---- the user's side ---- */
 static void set_plain_end(struct subnet_port *p)
 {
-	bool plain = !p->regs->watched && !does_anything(&p->regs->fault);
+	bool plain = !p->regs->watched && !does_anything(&p->regs->fault) && !p->node->subnet->crcs;
 	uint32_t flags = (p->shared->flags & ~(uint32_t)FABRIC_PLAIN) | (plain ? FABRIC_PLAIN : 0);
 
 	if (flags == p->shared->flags)

@@ -87,11 +87,13 @@ static void damaged(struct subnet_port *in)
 }
 
 /* The port at the other end, or NULL: it never got there. */
-static struct subnet_port *cross(struct subnet *s, struct subnet_port *out, const struct packet *p)
+static struct subnet_port *cross(struct subnet *s, struct subnet_port *out, struct packet *p)
 {
 	if (out->shared->phys != PHYS_LINK_UP)
 		return NULL;
 	count_sent(out, p);
+	if (s->crcs)
+		crc_leave(p);
 	if (s->ops.seen)
 		s->ops.seen(s->arg, out, p);
 	if (out->shared->flags & FABRIC_PLAIN)
@@ -132,6 +134,10 @@ static struct subnet_port *arrive(struct subnet *s, struct subnet_port *in, stru
 	const struct walk_for what = kind_of(p);
 	enum walk_end end;
 
+	if (s->crcs && !crc_vcrc_is_right(p)) {
+		damaged(in);
+		return NULL;
+	}
 	count_received(in, p);
 	end = fabric_takes(in->shared, &what);
 	if (end) {

@@ -158,6 +158,16 @@ struct subnet_node *subnet_add(struct subnet *s, enum subnet_node_type type, uns
 	return n;
 }
 
+void subnet_check_crcs(struct subnet *s)
+{
+	s->crcs = true;
+}
+
+bool subnet_checks_crcs(const struct subnet *s)
+{
+	return s->crcs;
+}
+
 int subnet_set_guid(struct subnet_node *n, uint64_t guid)
 {
 	if (!guid)

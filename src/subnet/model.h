@@ -112,6 +112,13 @@ int subnet_join(struct subnet_port *a, struct subnet_port *b);
 /* Sets a node's GUID, and those of its ports by counting up from it: 0, or -EINVAL for 0. */
 int subnet_set_guid(struct subnet_node *n, uint64_t guid);
 
+/*
+ * From its start on packets have their CRCs on every cable, and who takes them checks them (crc.c). No port
+ * is plain then. Before subnet_start().
+ */
+void subnet_check_crcs(struct subnet *s);
+bool subnet_checks_crcs(const struct subnet *s);
+
 /* Everything is plugged in now. Descriptions are not changed any more. 0, -ENOMEM, or -EALREADY. */
 int subnet_start(struct subnet *s, uint64_t now);
 
@@ -146,7 +153,7 @@ int subnet_mend(struct subnet_port *p, uint64_t now);
 /*
  * What the cable at this port does to packets from now on, in both directions: -ENOTCONN when there is none,
  * -EINVAL for more than a million of a million. All zero: nothing. A port with faults, or whose packets
- * somebody watches, is not plain: programs send through the subnet then.
+ * somebody watches or checks, is not plain: programs send through the subnet then.
  */
 int subnet_set_fault(struct subnet_port *p, const struct subnet_fault *f);
 int subnet_set_watched(struct subnet_port *p, bool watched);

@@ -2,6 +2,8 @@
 /* Making packets, taking them apart, turning them round. */
 #include "subnet/packet.h"
 
+#include "wire/icrc.h"
+
 void packet_set_lengths(struct packet *p)
 {
 	p->lrh.lnh = p->has_grh ? LNH_GLOBAL : LNH_LOCAL;
@@ -93,6 +95,21 @@ size_t packet_put(const struct packet *p, uint8_t *out, size_t room)
 	}
 	memcpy(out + at, p->bth, p->len);
 	return at + p->len;
+}
+
+size_t packet_put_crcs(const struct packet *p, uint8_t *out, size_t room)
+{
+	size_t len = room < PACKET_CRCS ? 0 : packet_put(p, out, room - PACKET_CRCS);
+
+	if (!len)
+		return 0;
+	if (p->has_crcs)
+		memcpy(out + len, p->crcs, ICRC_LEN);
+	else
+		icrc_put(out + len, icrc_iba(out, len));
+	len += ICRC_LEN;
+	vcrc_put(out + len, vcrc_packet(out, len));
+	return len + VCRC_LEN;
 }
 
 bool packet_get(struct packet *p, uint8_t *bytes, size_t len)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A packet inside the subnet: LRH and GRH taken apart, since every hop looks at them and may change them, and
- * the bytes from the BTH to the pad where they lie. There is no ICRC and no VCRC: they are computed when
- * somebody sees them, for a capture or on a cable to another machine.
+ * the bytes from the BTH to the pad where they lie. ICRC and VCRC are computed when somebody sees them: in a
+ * capture, and on every cable of a subnet that checks them (crc.c).
  *
  * Most packets here are management datagrams: BTH, DETH and 256 bytes, always.
  */
@@ -11,6 +11,7 @@
 
 #include "wire/lrh.h"
 #include "wire/mad.h"
+#include "wire/vcrc.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,6 +21,8 @@ enum {
 	PACKET_MAD_LEN = BTH_LEN + DETH_LEN + MAD_LEN,
 	PACKET_HEADERS_MAX = LRH_LEN + GRH_LEN,
 	PACKET_BODY_MAX = 4096 + LINK_HEADERS_MAX, /* from the BTH to the pad */
+	PACKET_CRCS = ICRC_LEN + VCRC_LEN,
+	PACKET_WIRE_MAX = PACKET_HEADERS_MAX + PACKET_BODY_MAX + PACKET_CRCS,
 };
 
 struct packet {
@@ -30,6 +33,8 @@ struct packet {
 		       */
 	uint32_t len; /* from the BTH to the pad; at least a BTH */
 	uint16_t hops;
+	bool has_crcs; /* crcs: ICRC and VCRC, as on the cable that it is on */
+	uint8_t crcs[PACKET_CRCS];
 };
 
 /* Where a management datagram comes from and goes to. */
@@ -73,6 +78,8 @@ static inline size_t packet_size(const struct packet *p)
 /* Writes LRH, GRH and the rest as they are on the wire, up to the pad: how many bytes, 0 when they do not
  * fit. */
 size_t packet_put(const struct packet *p, uint8_t *out, size_t room);
+/* The same with the CRCs: the ICRC that it has, or the right one, and the VCRC that is right behind it. */
+size_t packet_put_crcs(const struct packet *p, uint8_t *out, size_t room);
 /*
  * Takes the same bytes apart; the packet then points into them. False: not a packet of IBA transport, or its
  * PktLen is not that of len bytes and an ICRC.

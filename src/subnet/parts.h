@@ -8,6 +8,7 @@
  *   start.c    everything is plugged in            link.c   states of ports, cables
  *   run.c      packets and time come in
  *   forward.c  from port to port                   fault.c  what cables do to packets
+ *   crc.c      CRCs, where they are checked
  *   deliver.c  what ends here: who takes it        smp_route.c  directed routes
  *   sma.c, sma_port.c, mkey.c, pma.c, trap.c       the agents of a node
  *   sm.c, sm_route.c, sm_mft.c                     the built-in subnet manager, and behind it the SA: sa*.c
@@ -76,6 +77,7 @@ struct subnet {
 	struct subnet_ops ops;
 	void *arg;
 	uint64_t seed;
+	bool crcs; /* packets have them, checked at each hop */
 	struct subnet_node **node;
 	unsigned nnodes, room;
 	struct subnet_node *name[SUBNET_NAMES]; /* by the hash of their names */
@@ -170,6 +172,17 @@ struct subnet_port *deliver(struct subnet *s, struct subnet_port *in, struct pac
 /* A directed route goes on, begins or ends here. */
 struct subnet_port *deliver_directed(
 	struct subnet *s, struct subnet_port *in, struct packet *p, bool from_here);
+
+/* ---- crc.c ---- */
+/* A packet leaves by a port: its ICRC is made when it begins here, its VCRC anew. */
+void crc_leave(struct packet *p);
+/* Whether the VCRC of what came over a cable is right. */
+bool crc_vcrc_is_right(const struct packet *p);
+/*
+ * A packet that came in by this port ends here. False: its ICRC is wrong, and that has been counted. Whatever
+ * is made of it begins here.
+ */
+bool crc_end(struct subnet_port *in, struct packet *p);
 
 /* ---- fault.c ---- */
 enum fate { FATE_PASSES, FATE_LOST, FATE_DAMAGED, FATE_HELD };

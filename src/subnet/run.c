@@ -28,6 +28,7 @@ void subnet_inject(struct subnet *s, struct subnet_port *from, struct packet *p,
 	enter(s, now);
 	s->copies = s->count.ports;
 	p->hops = 0;
+	p->has_crcs = false;
 	p->lrh.vl = is_smp(p) ? VL_MANAGEMENT : 0;
 	forward_travel(s, originate(s, from, p), p);
 	s->copies = copies;

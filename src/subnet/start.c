@@ -30,7 +30,7 @@ static void init_shared(struct subnet_port *p, uint32_t row)
 	f->mtu = f->mtu_cap = p->caps.mtu; /* a subnet manager that finds another value bounces the link */
 	f->vls = SUBNET_VL_CAP;
 	f->timeout = SUBNET_TIMEOUT;
-	f->flags = FABRIC_PLAIN;
+	f->flags = p->node->subnet->crcs ? 0 : FABRIC_PLAIN;
 	f->prefix = GID_PREFIX;
 	f->guid[0] = p->guid;
 	f->pkey[0] = PKEY_DEFAULT;

@@ -34,9 +34,18 @@ join_group() {
 	export VERBS_GROUP=ff12:401b:ffff::ffff:ffff VERBS_MLID=0xc000
 }
 
+# no_bad_packet: no port has taken one with a wrong CRC.
+no_bad_packet() {
+	the_fabric counters >"$TMP/counters" || fail "fabric counters" "$TMP/counters"
+	! has "receive errors" "$TMP/counters" || fail "CRCs of packets were wrong" "$TMP/counters"
+}
+
+[ "${ANYRDMA_CRC:-}" != always ] || the_fabric status | has "CRCs are checked" || fail "the fabric checks no CRCs"
+
 case $theme in
 subnet) lids_and_partitions ;;
 ud) join_group ;;
 esac
 export ANYRDMA_HOST=node1 VERBS_PEER_HOST=node2 VERBS_PORTS=2
 VERBS_TOOL=$ANYRDMA VERBS_FABRIC=$(fabric_process) "$@"
+[ "${ANYRDMA_CRC:-}" != always ] || no_bad_packet

@@ -26,7 +26,7 @@
 #define BAR_WIDTH  24
 
 enum { START_TIMEOUT = 30, EXTRA_TIME = 120 }; /* on a busy machine all takes its time */
-enum { PINGS = 10000, PINGS_ONE_CPU = 100 };   /* a second, about */
+enum { PINGS = 10000, PINGS_FEW = 100 };       /* a second, about */
 
 enum kind { PERFTEST_BW, PERFTEST_LAT, IPERF, SOCKPERF };
 
@@ -301,6 +301,39 @@ static int run_client(const struct step *s, char *port, struct proc *server, dou
 	return err;
 }
 
+/* ---- how many pings ---- */
+static int count_cpus(void)
+{
+	cpu_set_t cpus;
+
+	return sched_getaffinity(0, sizeof(cpus), &cpus) ? 2 : CPU_COUNT(&cpus);
+}
+
+/* Who wants a CPU right now, us included; 0: not known. */
+static int count_running(void)
+{
+	FILE *f = fopen("/proc/loadavg", "re");
+	int n = 0;
+
+	if (f && fscanf(f, "%*f %*f %*f %d", &n) != 1)
+		n = 0;
+	if (f)
+		fclose(f);
+	return n;
+}
+
+/*
+ * Both ends of a latency test spin: on one CPU, and among many others, each step waits for the end of a time
+ * slice.
+ */
+static void choose_pings(void)
+{
+	int cpus = count_cpus();
+	bool few = cpus < 2 || count_running() > 2 * cpus;
+
+	snprintf(demo.iterations, sizeof(demo.iterations), "%d", demo.seconds * (few ? PINGS_FEW : PINGS));
+}
+
 static int run_step(const struct step *s, double *value)
 {
 	char *argv[32], port[16];
@@ -309,6 +342,7 @@ static int run_step(const struct step *s, double *value)
 
 	progress.since = proc_now();
 	progress.shown = 0;
+	choose_pings();
 	snprintf(port, sizeof(port), "%d", number);
 	command(s, port, false, argv);
 	if (number < 0 || proc_start(&server, argv)) {
@@ -380,14 +414,6 @@ static void print_bar(double ratio, double max)
 	}
 }
 
-/* Both ends of a latency test spin: on one CPU each step waits until the other has used up its time slice. */
-static bool has_two_cpus(void)
-{
-	cpu_set_t cpus;
-
-	return sched_getaffinity(0, sizeof(cpus), &cpus) || CPU_COUNT(&cpus) > 1;
-}
-
 static void print_table(const struct outcome *o)
 {
 	bool colour = tool_colour(stdout);
@@ -417,7 +443,7 @@ static void print_table(const struct outcome *o)
 		demo.rounds, demo.rounds == 1 ? "" : "s");
 	if (demo.by_wire)
 		puts("Shared memory was not possible here: ANYRDMA_LOG=info says why.");
-	if (!has_two_cpus())
+	if (count_cpus() < 2)
 		puts("There is one CPU: of two programs that spin, each waits for the other's time slice.");
 }
 
@@ -526,8 +552,6 @@ static int options(int argc, char **argv)
 		return -1;
 	}
 	snprintf(demo.seconds_arg, sizeof(demo.seconds_arg), "%d", demo.seconds);
-	snprintf(demo.iterations, sizeof(demo.iterations), "%d",
-		demo.seconds * (has_two_cpus() ? PINGS : PINGS_ONE_CPU));
 	return 0;
 }
 

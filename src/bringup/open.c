@@ -109,7 +109,7 @@ static bool is_without_udp(int err)
 
 static int open_fabric(struct hca_adapter *a, struct link **link)
 {
-	int err = fabric_link_open(link, a->udp_port, &a->slot, &a->table);
+	int err = fabric_link_open(link, a->udp_port, &a->slot, &a->table, &a->tallies);
 
 	if (err)
 		log_error("cannot attach to the fabric: %s", fd_reason(-err));

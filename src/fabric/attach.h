@@ -27,7 +27,7 @@ struct fabric_names;
 struct fabric_table;
 struct trunk;
 
-enum { ATTACH_MAGIC = 0x61747461, ATTACH_VERSION = 2, ATTACH_LISTENERS = 1024 /* of one program */ };
+enum { ATTACH_MAGIC = 0x61747461, ATTACH_VERSION = 3, ATTACH_LISTENERS = 1024 /* of one program */ };
 enum attach_byte {
 	ATTACH_RING = 'r',
 	ATTACH_CHANGED = 'c',

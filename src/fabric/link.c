@@ -30,8 +30,9 @@ struct fabric_link {
 	struct lock lock;
 	struct fabric_attachment at;
 	const struct fabric_table *_Atomic *table; /* for others: see fabric_link_open() */
-	bool gone;                                 /* the fabric is, and at.fd becomes a timer */
-	bool told;                                 /* that it wrote nonsense */
+	struct tally_pool *tallies;
+	bool gone; /* the fabric is, and at.fd becomes a timer */
+	bool told; /* that it wrote nonsense */
 	struct trunk_tx tx;
 	struct trunk_rx rx;
 	uint32_t slot;
@@ -56,6 +57,7 @@ static void begin(struct fabric_link *l)
 	l->rx = (struct trunk_rx){.ring = &l->at.trunk->to_program};
 	l->gone = false;
 	atomic_store(&l->coming, l->rx.ring);
+	tally_pool_begin(l->tallies, &l->at.trunk->tallies); /* before paths are clear by its table */
 	atomic_store(l->table, l->at.table);
 }
 
@@ -358,6 +360,7 @@ static void fabric_close(struct link *link)
 	struct fabric_link *l = of(link);
 
 	atomic_store(l->table, &fabric_none);
+	tally_pool_end(l->tallies);
 	fabric_detach(&l->at);
 	close(l->slot_fd);
 	fabric_listens_fini(&l->listens);
@@ -379,8 +382,8 @@ static const struct link_ops fabric_ops = {
 	.abandon = fabric_abandon,
 };
 
-int fabric_link_open(
-	struct link **out, uint16_t port, uint32_t *slot, const struct fabric_table *_Atomic *table)
+int fabric_link_open(struct link **out, uint16_t port, uint32_t *slot,
+	const struct fabric_table *_Atomic *table, struct tally_pool *tallies)
 {
 	struct fabric_link *l = calloc(1, sizeof(*l));
 	int err;
@@ -391,6 +394,7 @@ int fabric_link_open(
 	l->link.ops = &fabric_ops;
 	l->link.rcvbuf = RCVBUF;
 	l->table = table;
+	l->tallies = tallies;
 	lock_init(&l->lock);
 	l->slot_fd = slot_claim(port, slot);
 	err = l->slot_fd < 0 ? l->slot_fd : fabric_attach(&l->at, *slot, FABRIC_PATIENCE_MS);

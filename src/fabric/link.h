@@ -6,6 +6,7 @@
 #include "link/link.h"
 
 struct fabric_table;
+struct tally_pool;
 
 /*
  * Claims a slot among the processes that share this UDP port number, and attaches with it. 0 or -errno. When
@@ -14,8 +15,10 @@ struct fabric_table;
  * *table: where the fabric's table is at any moment, for any thread, without a lock; fabric_none while there
  * is no fabric. A thread that has looked there before may go on reading until the link is closed: a table
  * whose fabric has ended reads as zeroes.
+ *
+ * tallies: told where they are; they count for no fabric any more when the link is closed.
  */
-int fabric_link_open(
-	struct link **out, uint16_t port, uint32_t *slot, const struct fabric_table *_Atomic *table);
+int fabric_link_open(struct link **out, uint16_t port, uint32_t *slot,
+	const struct fabric_table *_Atomic *table, struct tally_pool *tallies);
 
 #endif

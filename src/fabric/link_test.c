@@ -98,6 +98,7 @@ static int end(void **state)
 
 /* ---- the program ---- */
 static const struct fabric_table *_Atomic table;
+static struct tally_pool tallies;
 static unsigned packets;
 
 static void count(void *arg, const struct frame_in *in)
@@ -126,7 +127,7 @@ static void ruined_ring_is_left_for_a_new_one(void **state)
 	uint8_t byte;
 
 	assert_int_equal(pthread_create(&fabric, NULL, welcome, NULL), 0);
-	assert_int_equal(fabric_link_open(&l, UDP_PORT, &slot, &table), 0);
+	assert_int_equal(fabric_link_open(&l, UDP_PORT, &slot, &table, &tallies), 0);
 	pthread_join(fabric, NULL);
 	receive_one(l);
 	first = table;
@@ -168,7 +169,7 @@ static void new_fabric_is_told_what_it_listens_for(void **state)
 	uint32_t slot;
 
 	assert_int_equal(pthread_create(&fabric, NULL, welcome, NULL), 0);
-	assert_int_equal(fabric_link_open(&l, UDP_PORT, &slot, &table), 0);
+	assert_int_equal(fabric_link_open(&l, UDP_PORT, &slot, &table, &tallies), 0);
 	pthread_join(fabric, NULL);
 	assert_int_equal(l->ops->listen(l, &what, true), 0);
 	hear_listen();
@@ -210,7 +211,7 @@ static void who_sleeps_is_rung_again(void **state)
 	uint32_t slot;
 
 	assert_int_equal(pthread_create(&fabric, NULL, welcome, NULL), 0);
-	assert_int_equal(fabric_link_open(&l, UDP_PORT, &slot, &table), 0);
+	assert_int_equal(fabric_link_open(&l, UDP_PORT, &slot, &table, &tallies), 0);
 	pthread_join(fabric, NULL);
 	tx = (struct trunk_tx){.ring = &trunk->to_program};
 	assert_false(rings(l, &tx));
@@ -264,7 +265,7 @@ static void who_hears_the_bell_of_a_sleeper_takes_all(void **state)
 	uint32_t slot;
 
 	assert_int_equal(pthread_create(&fabric, NULL, welcome, NULL), 0);
-	assert_int_equal(fabric_link_open(&l, UDP_PORT, &slot, &table), 0);
+	assert_int_equal(fabric_link_open(&l, UDP_PORT, &slot, &table, &tallies), 0);
 	pthread_join(fabric, NULL);
 	tx = (struct trunk_tx){.ring = &trunk->to_program};
 	falls_asleep = (struct falls_asleep){l, &tx};

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The trunk: a pair of rings between a program and the process that is the subnet, one for each direction.
+ * The trunk: a pair of rings between a program and the process that is the subnet, one for each direction,
+ * and beside them what the program tells of packets that do not come this way (tally.h).
+ *
  * What lies there are packets: a header of one cache line, and the bytes from the BTH to the pad. One writer
  * and one reader each; the other side is not trusted, so each keeps its own place and looks at nothing twice.
  *
@@ -13,6 +15,7 @@
 #define FABRIC_TRUNK_H
 
 #include "base/frame.h"
+#include "fabric/tally.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -48,6 +51,7 @@ struct trunk_ring {
 /* The shared memory. */
 struct trunk {
 	struct trunk_ring to_fabric, to_program;
+	_Alignas(4096) struct tallies tallies;
 };
 
 struct trunk_tx {

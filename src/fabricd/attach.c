@@ -76,6 +76,7 @@ static void hang_up(struct attach_conn *c)
 	trunk_close(c);
 	close(c->fd);
 	free(c->listen);
+	free(c->tally);
 	list_del(&c->node);
 	all->nconns--;
 	free(c);

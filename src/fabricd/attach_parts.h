@@ -17,6 +17,16 @@ enum {
 	ATTACH_GROUPS = 256      /* that one program is in */
 };
 
+/* What a program told when we looked last: tally.c. */
+struct tally_sum_seen {
+	uint64_t packets, words;
+};
+
+struct tally_seen {
+	uint64_t way;
+	struct tally_sum_seen sum[2];
+};
+
 struct attach_conn {
 	struct list node;
 	struct attach *all;
@@ -32,6 +42,8 @@ struct attach_conn {
 	struct attach_listen *listen; /* what it listens for; ATTACH_LISTENERS at most */
 	unsigned nlisten;
 	unsigned nquestions, ngroups;
+	struct tally_seen *tally;
+	uint32_t ntallies;
 };
 
 struct attach_counts {
@@ -85,6 +97,10 @@ void trunk_put(struct attach_conn *c, const struct subnet_port *at, const struct
 bool trunk_is_on(const struct attach_conn *c, const struct subnet_port *at);
 /* Before the loop sleeps: takes what programs send, looks for a moment, says that it sleeps. */
 void trunk_before_sleep(void *arg, uint64_t now);
+
+/* ---- tally.c ---- */
+/* Counts what the program has sent past the switches. */
+void tally_fold(struct attach_conn *c);
 
 /* ---- names.c ---- */
 int attach_names(const struct topo *t, size_t *size); /* a descriptor to pass, or -errno */

@@ -79,6 +79,11 @@ static void changed(void *arg, struct subnet_port *at, enum subnet_change what)
 	attach_changed(arg, at, what);
 }
 
+static void tallies(void *arg)
+{
+	attach_take_tallies(arg);
+}
+
 static void *table(void *arg, size_t len)
 {
 	return attach_table(arg, len);
@@ -86,7 +91,8 @@ static void *table(void *arg, size_t len)
 
 static int begin(void **state)
 {
-	static const struct subnet_ops ops = {.arrived = arrived, .changed = changed, .table = table};
+	static const struct subnet_ops ops = {
+		.arrived = arrived, .changed = changed, .tallies = tallies, .table = table};
 	char err[TOPO_ERROR];
 
 	d = (struct fabricd){.loop = loop_open(), .subnet = subnet_open(&ops, &d, 1)};
@@ -114,13 +120,13 @@ static int end(void **state)
 }
 
 /* What there is to do now. */
-static void run(void)
+static inline void run(void)
 {
 	trunk_before_sleep(d.attach, 0);
 }
 
 /* ---- programs ---- */
-static uint32_t qpn_in(uint32_t slot)
+static inline uint32_t qpn_in(uint32_t slot)
 {
 	return slot << QPN_SLOT_SHIFT | 77;
 }
@@ -202,7 +208,7 @@ static void leave(struct program *p)
 	attach_read(p->conn);
 }
 
-static void put(struct program *p, const struct trunk_packet *head, const uint8_t *bytes, uint32_t len)
+static inline void put(struct program *p, const struct trunk_packet *head, const uint8_t *bytes, uint32_t len)
 {
 	struct trunk_packet *to = trunk_reserve(&p->tx, len);
 

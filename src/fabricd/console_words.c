@@ -294,6 +294,7 @@ static int do_counters(struct fabricd *d, char **words, unsigned nwords, FILE *o
 		if (!only[i])
 			return fprintf(out, "%s\n", err), -ENOENT;
 	}
+	subnet_take_tallies(d->subnet);
 	fprintf(out, "%-20s %12s %14s %12s %14s  %s\n", "PORT", "SENT", "BYTES", "RECEIVED", "BYTES",
 		"ERRORS");
 	for (unsigned i = 1; i < nwords; i++)

@@ -74,6 +74,8 @@ void attach_describe(const struct fabricd *d, FILE *out);
 /* Memory for the table of the fabric, which programs can map; NULL: none. */
 void *attach_table(struct fabricd *d, size_t len);
 void attach_changed(struct fabricd *d, struct subnet_port *at, enum subnet_change what);
+/* Counts what programs have sent past the switches by now. */
+void attach_take_tallies(struct fabricd *d);
 /* A MAD that reached QP1 of an adapter: true, it was a program's. */
 bool gsi_arrived(struct fabricd *d, struct subnet_port *at, const struct packet *p);
 /*

@@ -129,6 +129,7 @@ void host_live_refresh(struct host_live *l)
 {
 	int err = 0;
 
+	subnet_take_tallies(l->d->subnet);
 	for (unsigned n = 0; n < l->nports && !err; n++)
 		for (unsigned i = 0; i < COUNTERS && !err; i++) {
 			uint64_t value = subnet_counted(l->port[n].port, counters[i].which);

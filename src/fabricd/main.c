@@ -76,7 +76,13 @@ static void *table(void *arg, size_t len)
 	return attach_table(arg, len);
 }
 
-static const struct subnet_ops ops = {.arrived = arrived, .seen = seen, .changed = changed, .table = table};
+static void tallies(void *arg)
+{
+	attach_take_tallies(arg);
+}
+
+static const struct subnet_ops ops = {
+	.arrived = arrived, .seen = seen, .changed = changed, .tallies = tallies, .table = table};
 
 /* ---- time ---- */
 

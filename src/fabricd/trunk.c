@@ -50,6 +50,7 @@ void trunk_close(struct attach_conn *c)
 {
 	if (!c->trunk)
 		return;
+	tally_fold(c);
 	c->all->slot[c->slot] = NULL;
 	attach_tell(c, false);
 	munmap(c->trunk, sizeof(*c->trunk));

@@ -22,6 +22,7 @@ void hca_adapter_init(struct hca_adapter *a)
 	lock_init(&a->fabric_lock);
 	lock_init(&a->export.lock);
 	lock_init(&a->engine.drive);
+	tally_pool_init(&a->tallies);
 	list_init(&a->devices);
 	list_init(&a->contexts);
 	list_init(&a->free_keys);
@@ -42,6 +43,7 @@ void hca_adapter_fini(struct hca_adapter *a)
 	for (struct list *n; (n = list_pop(&a->free_keys));)
 		free(container_of(n, struct hca_key, free));
 	hca_flow_table_fini(&a->flows);
+	tally_pool_fini(&a->tallies);
 	free(a->read_flow);
 	idmap_fini(&a->qps);
 	idmap_fini(&a->srqs);

@@ -10,6 +10,7 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "fabric/shared.h"
+#include "fabric/tally.h"
 #include "hca/engine.h"
 #include "hca/export.h"
 #include "hca/flow_table.h"
@@ -66,8 +67,9 @@ struct hca_adapter {
 	_Atomic uint32_t host_tag;        /* its host's (attach.h), also while the fabric is away */
 	uint64_t fabric_seen;             /* the epoch that the ports follow */
 	const struct fabric_table
-		*_Atomic table; /* what paths are decided by: fabric/link.h; else fabric_none */
-	bool dead;              /* the parent's, after fork, in the child: nothing here moves any more */
+		*_Atomic table;    /* what paths are decided by: fabric/link.h; else fabric_none */
+	struct tally_pool tallies; /* what goes by them and past the switches: qp_tally.c */
+	bool dead;                 /* the parent's, after fork, in the child: nothing here moves any more */
 	struct {
 		struct fabric_attachment *fabric;
 		struct host_ports *ports;

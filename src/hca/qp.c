@@ -297,6 +297,7 @@ void hca_qp_reset(struct hca_qp *qp)
 	}
 	qp->generation++;
 	hca_qp_set_flow(qp, NULL);
+	hca_qp_leave_tally(qp);
 	hca_engine_window_freed(&qp->adapter->engine);
 	qp->path = (struct hca_path){.link = NULL};
 	qp->moving = false;

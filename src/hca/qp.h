@@ -15,6 +15,7 @@
 #define HCA_QP_H
 
 #include "base/guard.h"
+#include "fabric/tally.h"
 #include "hca/cq.h"
 #include "hca/engine.h"
 #include "hca/mr.h"
@@ -177,6 +178,7 @@ struct hca_qp {
 
 	struct host_qp_counters *count;
 	struct host_qp_counters own_count; /* when the registry has no record left */
+	struct tally *tally;               /* on a fabric: of the way that it sent by last; NULL: none yet */
 
 	_Alignas(64) char frame_state[];
 };
@@ -254,6 +256,13 @@ void hca_qp_set_flow(struct hca_qp *qp, struct hca_flow *f);
 /* On a fabric: its P_Key is that of its index as the subnet manager has it now. Whether it was another;
  * qp->lock held. */
 bool hca_qp_follow_pkey(struct hca_qp *qp);
+/*
+ * On a fabric: so many packets go past the switches, that way or back it. bytes: from the BTH to the pad;
+ * qp->lock held. And it goes no way any more.
+ */
+void hca_qp_tally(struct hca_qp *qp, const struct frame_dest *to, enum tally_direction direction,
+	uint64_t packets, uint64_t bytes);
+void hca_qp_leave_tally(struct hca_qp *qp);
 /*
  * Takes cost from the window of a flow; false: closed, and the engine calls request() again when it opens.
  * qp->lock held.

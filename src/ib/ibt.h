@@ -15,6 +15,7 @@
  *   ud.c          datagrams
  *   fastpath.c    the usual case on one host
  *   by_reference.c whole messages whose bytes the receiver fetches itself
+ *   tally.c       what a fabric's ports would have counted of that
  *
  * PSNs of the send queue:
  *
@@ -460,6 +461,14 @@ bool ibt_executed(struct hca_qp *qp, uint32_t cookie, uint32_t psn, bool done, u
  * thread, and meanwhile the datagram goes over UDP.
  */
 void ibt_path_aim(struct hca_qp *qp, const struct frame_dest *dest, uint32_t qpn);
+
+/* tally.c */
+/* Frames of the batch from `first` on go through shared memory. */
+void ibt_tally_frames(struct hca_qp *qp, const struct frame_batch *b, unsigned first);
+/* A SEND or WRITE went as one frame. */
+void ibt_tally_message(struct hca_qp *qp, const struct hca_send_wqe *w);
+/* The initiator did it itself, and what the peer would have answered. */
+void ibt_tally_onesided(struct hca_qp *qp, const struct hca_send_wqe *w);
 
 /* ud.c */
 bool ibt_ud_request(struct hca_qp *qp, uint64_t now, struct frame_batch *out);

@@ -81,12 +81,14 @@ tell_onesided(const struct hca_qp *qp, const struct hca_send_wqe *w)
 		.wqe = w);
 }
 
-static void done(struct hca_qp *qp, uint64_t now)
+static void done(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 {
 	const struct hca_send_wqe *w = hca_sq_at(&qp->sq, qp->sq.tail);
 
 	qp->count->direct_bytes += w->length;
 	host_count_qp_ONESIDED(qp->count);
+	if (p->gated)
+		ibt_tally_onesided(qp, w);
 	if (probe_is_on(ONESIDED))
 		tell_onesided(qp, w);
 	hca_qp_complete_send(qp, IBV_WC_SUCCESS, now);
@@ -94,11 +96,12 @@ static void done(struct hca_qp *qp, uint64_t now)
 }
 
 /* The oldest request, or as much of it as there is time for. */
-static enum local_act do_next(struct hca_qp *qp, const struct local_peer *p, uint32_t *budget, uint64_t now)
+static enum local_act do_next(
+	struct ibt_port *p, struct hca_qp *qp, const struct local_peer *peer, uint32_t *budget, uint64_t now)
 {
 	struct hca_send_wqe *w = hca_sq_at(&qp->sq, qp->sq.tail);
 	uint32_t before = w->moved;
-	enum local_act act = local_do(qp, w, *budget, p);
+	enum local_act act = local_do(qp, w, *budget, peer);
 
 	if (act != LOCAL_DONE) {
 		w->moved = 0; /* another way does it, from its beginning */
@@ -106,7 +109,7 @@ static enum local_act do_next(struct hca_qp *qp, const struct local_peer *p, uin
 	}
 	*budget -= w->moved - before;
 	if (w->moved == w->length)
-		done(qp, now);
+		done(p, qp, now);
 	return act;
 }
 
@@ -133,7 +136,7 @@ void ibt_onesided(struct ibt_port *p, struct hca_qp *qp, uint64_t now)
 		return;
 	ibt_local_peer(&peer, qp->path.flow, there);
 	while (act == LOCAL_DONE && budget && is_next(qp))
-		act = do_next(qp, &peer, &budget, now);
+		act = do_next(p, qp, &peer, &budget, now);
 	qp->moving = act == LOCAL_DONE && is_next(qp);
 	local_channel_leave(p->channel, qp->path.flow->slot);
 	qp->direct_disabled = act == LOCAL_DECLINED && qp->direct_min_len;

@@ -46,6 +46,8 @@ static void count_frames(struct ibt_port *p, struct hca_qp *qp, const struct fra
 	qp->count->tx_packets += n;
 	qp->count->tx_bytes += bytes;
 	hca_engine_count_sent(p->provider.e, n, bytes);
+	if (p->gated && n && b->link != p->wire && local_channel_is_up(p->channel, b->slot))
+		ibt_tally_frames(qp, b, first);
 }
 
 /* It did not go by the fast path after all. */
@@ -108,6 +110,8 @@ static bool send_fast(struct ibt_port *p, struct hca_qp *qp)
 		qp->count->tx_packets++;
 		qp->count->tx_bytes += frame_len(&f);
 		hca_engine_count_sent(p->provider.e, 1, frame_len(&f));
+		if (p->gated && out)
+			ibt_tally_message(qp, hca_sq_at(&qp->sq, ibt_qp(qp)->req.next - 1));
 		if (probe_is_on(FRAME_TX))
 			tell_tx(&f);
 		if (!out)

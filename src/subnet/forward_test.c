@@ -10,6 +10,7 @@
 #include "subnet/stage_test.h"
 
 #include "fabric/walk.h"
+#include "subnet/counters.h"
 #include "subnet/parts.h"
 #include "wire/perf.h"
 
@@ -104,6 +105,44 @@ static void every_port_on_the_way_counts_and_no_other(void **state)
 	assert_true(everywhere(CNT_XMIT_DATA_SL) == 0 && everywhere(CNT_MCAST_XMIT) == 0);
 	for (enum port_counter c = CNT_SYMBOL_ERRORS; c < CNT_XMIT_DATA; c++)
 		assert_int_equal(everywhere(c), 0);
+}
+
+/* It counts as the packets themselves would have. */
+static void traffic_past_the_switches_counts_the_same(void **state)
+{
+	const unsigned words = (LRH_LEN + BTH_LEN + DETH_LEN + 4096 + ICRC_LEN) / 4;
+	const struct subnet_traffic traffic = {.packets = 1000, .words = 1000 * words, .sl = 5};
+	static uint64_t was[64][CNT_COUNT];
+
+	assert_in_range(t.s->count.ports, 1, 64);
+	for (unsigned i = 0; i < 1000; i++)
+		send(h2->shared->lid, PKEY_DEFAULT, 5, 4096, WALK_ARRIVED);
+	for (unsigned i = 0; i < t.s->count.ports; i++) {
+		memcpy(was[i], t.s->regs[i].count.total, sizeof(was[i]));
+		memset(&t.s->regs[i].count, 0, sizeof(t.s->regs[i].count));
+	}
+	subnet_count(h1, h2->shared->lid, &traffic);
+	for (unsigned i = 0; i < t.s->count.ports; i++)
+		assert_memory_equal(was[i], t.s->regs[i].count.total, sizeof(was[i]));
+	subnet_count(h1, h1->shared->lid, &traffic); /* on no cable */
+	assert_int_equal(everywhere(CNT_XMIT_PKTS), 3000);
+	subnet_cut(a[3], t.now);
+	subnet_count(h1, h2->shared->lid, &traffic);
+	assert_int_equal(everywhere(CNT_XMIT_PKTS), 4000);
+	assert_int_equal(count(a[3], CNT_XMIT_PKTS), 1000);
+}
+
+/* Tables that lead back to where it came from. */
+static void traffic_in_circles_ends(void **state)
+{
+	const struct subnet_traffic traffic = {.packets = 1, .words = 10};
+	uint16_t lid = h2->shared->lid;
+
+	fabric_lft_set(t.s->table, a[0]->node->sw->index, lid, 3);
+	fabric_lft_set(t.s->table, b[0]->node->sw->index, lid, 4);
+	fabric_lid_set(t.s->table, lid, h2->index);
+	subnet_count(h1, lid, &traffic);
+	assert_in_range(everywhere(CNT_XMIT_PKTS), 1, WALK_HOPS_MAX + 1);
 }
 
 static void no_route(void **state)
@@ -300,6 +339,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(every_port_on_the_way_counts_and_no_other),
+		TEST(traffic_past_the_switches_counts_the_same),
+		TEST(traffic_in_circles_ends),
 		TEST(no_route),
 		TEST(circles_end),
 		TEST(links_that_are_not_active),

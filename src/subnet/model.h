@@ -90,6 +90,11 @@ struct subnet_ops {
 	void (*seen)(void *arg, struct subnet_port *from, const struct packet *p);
 	void (*changed)(void *arg, struct subnet_port *at, enum subnet_change what);
 	/*
+	 * Somebody looks at counters, or the routes are about to change: what programs sent past the switches
+	 * by now is to be counted (subnet_count(), counters.h). NULL: nobody does.
+	 */
+	void (*tallies)(void *arg);
+	/*
 	 * Zeroed memory for the fabric's table, which lives until subnet_close(); NULL is no memory. No such
 	 * function: the subnet has its own.
 	 */

@@ -114,8 +114,17 @@ static inline void enter(struct subnet *s, uint64_t now)
 	s->now = now;
 }
 
+static inline void take_tallies(struct subnet *s)
+{
+	if (s->ops.tallies)
+		s->ops.tallies(s->arg);
+}
+
+/* What went by the table as it is, is counted before. */
 static inline void table_changes(struct subnet *s)
 {
+	if (!(s->table->epoch & 1))
+		take_tallies(s);
 	fabric_change_begin(s->table);
 }
 

@@ -216,6 +216,7 @@ static uint16_t act(struct subnet_node *n, const struct mad_hdr *h, uint8_t *dat
 		return MAD_STATUS_NO_ATTRIBUTE;
 	if (!ports_named(n, data[PERF_PORT_SELECT], &ports))
 		return MAD_STATUS_BAD_FIELD;
+	take_tallies(n->subnet);
 	if (h->method == MAD_METHOD_SET)
 		set_counters(n, h->attr, &ports, data);
 	get_counters(n, h->attr, &ports, data);

@@ -9,12 +9,14 @@
 
 #include "subnet/stage_test.h"
 
+#include "subnet/counters.h"
 #include "subnet/parts.h"
 #include "wire/perf.h"
 
 static struct stage t;
 static struct subnet_port *h1, *h2, *s0, *s1, *s2;
 static uint8_t answer[PERF_DATA_LEN];
+static unsigned unsaid; /* packets that went past the switches */
 
 static int set_up(void **state)
 {
@@ -227,6 +229,39 @@ static void answers_have_our_own_partition_key(void **state)
 	assert_true(t.at == h1 && t.from.pkey == 0xffff && t.from.qkey == GSI_QKEY);
 }
 
+static void tell(void *arg)
+{
+	const struct subnet_traffic traffic = {.packets = unsaid, .words = 10 * unsaid};
+
+	unsaid = 0;
+	subnet_count(h1, h2->shared->lid, &traffic);
+}
+
+/* Who reads sees it, who resets has reset it, and a cable counts what it carried before it was cut. */
+static void what_went_past_is_counted_first(void **state)
+{
+	uint64_t before;
+
+	t.s->ops.tallies = tell;
+	unsaid = 3;
+	assert_true(get(h2, PERF_PORT_COUNTERS_EXT, 1));
+	assert_int_equal(unsaid, 0);
+	before = get_be64(answer + 32); /* PortRcvPkts */
+	assert_true(before >= 3);
+	unsaid = 5;
+	assert_true(ask(h2->shared->lid, MAD_METHOD_SET, PERF_PORT_COUNTERS_EXT, 1, 0xffff, NULL));
+	assert_true(get(h2, PERF_PORT_COUNTERS_EXT, 1));
+	assert_int_equal(get_be64(answer + 32), 1); /* the question */
+	unsaid = 7;
+	before = subnet_counted(h2, CNT_RCV_PKTS);
+	subnet_cut(s2, t.now);
+	assert_int_equal(unsaid, 0);
+	assert_int_equal(subnet_counted(h2, CNT_RCV_PKTS), before + 7);
+	unsaid = 1;
+	subnet_take_tallies(t.s);
+	assert_int_equal(unsaid, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -240,6 +275,7 @@ int main(void)
 		TEST(all_ports_of_a_switch_together),
 		TEST(others_are_refused_or_go_up),
 		TEST(answers_have_our_own_partition_key),
+		TEST(what_went_past_is_counted_first),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -365,6 +365,8 @@ hostile() {
 	goes_on "nobody lies"
 	timeout "$PATIENCE" "$HERE/hostile_program.py" "$RUN_DIR/net-${NAMESPACES[0]}/fabric-world" node2 "$(lid_of node2)" \
 		node1 "$(lid_of node1)" >"$TMP/lies" 2>&1 || fail "the hostile program" "$TMP/lies"
+	the_fabric counters >"$TMP/out" 2>&1 || fail "the fabric does not tell counters" "$TMP/out"
+	! grep -Eq '[0-9]{12}' "$TMP/out" || fail "a program's nonsense is counted" "$TMP/out"
 	the_fabric status >"$TMP/out" 2>&1 || fail "the fabric does not answer" "$TMP/out"
 	says out "^Packets of programs that were refused: $(sed -E 's/ .*//' "$TMP/lies");" &&
 		says out "cut off for what they said: $(sed -E 's/.* ([0-9]+) strangers/\1/' "$TMP/lies");" &&

@@ -3,13 +3,16 @@
 """hostile_program.py DIRECTORY HOST LID VICTIM_HOST VICTIM_LID: a program of a fabric's host that lies to the fabric. It attaches as
 the library does, and puts packets into its trunk that are another's, or nobody's: how many must be refused is what it says at the
 end. Nothing here comes from the library."""
+import fcntl
 import mmap
 import os
 import socket
 import struct
 import sys
+import termios
+import time
 
-MAGIC, VERSION, SLOT, NOBODYS_SLOT = 0x61747461, 2, 400, 401
+MAGIC, VERSION, SLOT, NOBODYS_SLOT = 0x61747461, 3, 400, 401
 HELLO = struct.Struct("<IIII64s")
 WELCOME = struct.Struct("<IIiIQQII1024s")   # and the adapters behind it
 ADAPTER = struct.Struct("<20sIQQ9II")
@@ -44,7 +47,7 @@ def attach(name, slot):
 
 class Trunk:
     def __init__(self, s, fd):
-        self.socket, self.mem, self.head = s, mmap.mmap(fd, 2 * RING), 0
+        self.socket, self.mem, self.head = s, mmap.mmap(fd, 0), 0  # behind the rings: tallies
 
     def tail(self):
         return struct.unpack_from("<Q", self.mem, 64)[0]
@@ -124,8 +127,17 @@ for _ in range(EACH):
 while trunk.tail() != trunk.head:
     trunk.ring()
 
+# Tallies of ways that are not there, of others, and of more than can be; each look at counters reads them.
+trunk.mem[2 * RING:] = os.urandom(len(trunk.mem) - 2 * RING)
+for i, (at, frm, to) in enumerate([(port, lid, victim_lid), (victims_port, victim_lid, lid), (port, victim_lid, lid), (port, lid, 0xFFFF)]):
+    place = 2 * RING + LINE * (1 + i)
+    trunk.mem[place:place + LINE] = struct.pack("<QQQQQ24x", at << 36 | frm << 16 | to, 1 << 50, 1 << 60, 5, 1 << 40)
+trunk.mem[2 * RING:2 * RING + 4] = struct.pack("<I", 0xFFFFFFFF)
+
 for i in range(LISTENERS):
     s.send(LISTEN.pack(ord("l"), 1, 0x0000000001060000 | i % 65536 | i // 65536 << 32, bytes(16)))
+while struct.unpack("i", fcntl.ioctl(s, termios.TIOCOUTQ, bytes(4)))[0]:
+    time.sleep(0.001)  # what it has not read yet, it will not read of a program that it cuts off
 for i in range(STRANGERS):
     stranger = connect()
     stranger.send(os.urandom(1 + i * 7 % 200))
